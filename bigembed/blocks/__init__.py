@@ -1,0 +1,1 @@
+"""Row blocks: their bounds, the functions mapped over them, sparse blocks and block vectors."""

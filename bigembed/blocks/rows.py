@@ -1,0 +1,145 @@
+"""Canonical row blocks, and functions mapped over them on whichever Dask scheduler is current.
+
+A block task is a pure function of its arguments that reads named arrays, writes named arrays and
+returns a few numbers. Nothing stays on the cluster between two maps, so that a worker that dies
+loses nothing but the task in hand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Executor = Callable[[Sequence[Callable[[], Any]], str], list[Any]]
+
+BLOCK_BYTES = 32 << 20
+MAX_BLOCK_ROWS = 65_536
+MIN_BLOCK_ROWS = 2_048
+
+
+def block_rows(n_features: int, itemsize: int) -> int:
+    """Rows of a canonical block: about 32 MiB, from the shape of a row alone.
+
+    It depends neither on the chunks of the input nor on the cluster, so the same job gives the
+    same bytes everywhere.
+
+    >>> block_rows(64, 4), block_rows(784, 4)
+    (65536, 10699)
+    """
+    fitting = BLOCK_BYTES // max(1, n_features * itemsize)
+    return int(min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, fitting)))
+
+
+def bounds(n_rows: int, rows: int) -> list[tuple[int, int]]:
+    """Start and stop of each canonical block.
+
+    >>> bounds(5, 2)
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    return [(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
+
+
+def offsets(sizes: Iterable[int]) -> Array:
+    """Cumulative offsets of blocks: ``[0, s0, s0 + s1, …]``, int64."""
+    return np.concatenate([[0], np.cumsum(np.fromiter(sizes, dtype=np.int64))]).astype(np.int64)
+
+
+def map_blocks(
+    function: Callable[..., Any], tasks: Iterable[Sequence[Any]], label: str = "", **fixed: Any
+) -> list[Any]:
+    """Run ``function(*task, **fixed)`` for every task; results in the order of the tasks.
+
+    The function must live in an importable module; its arguments and results must be small
+    (arrays travel through the store). One BLAS thread a task.
+    """
+    calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
+    with one_blas_thread():
+        return _executor.get()(calls, label or function.__name__.strip("_"))
+
+
+@contextmanager
+def executor(run: Executor) -> Iterator[None]:
+    """Let ``run`` execute every :func:`map_blocks` of this context (progress, retries, deadlines)."""
+    token = _executor.set(run)
+    try:
+        yield
+    finally:
+        _executor.reset(token)
+
+
+def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+    if len(calls) <= 1 and not _distributed_client():
+        return [call() for call in calls]
+    import dask
+    from dask.delayed import delayed
+
+    lazy = [
+        delayed(call, name=f"{label}-{number}-{os.urandom(8).hex()}", traverse=False)()
+        for number, call in enumerate(calls)
+    ]
+    return list(dask.compute(*lazy))
+
+
+_executor: ContextVar[Executor] = ContextVar("executor", default=_dask_executor)
+
+
+def _distributed_client() -> bool:
+    """Whether Dask would send work to other processes. Asks Dask only if it is loaded already."""
+    import sys
+
+    if "distributed" not in sys.modules:
+        return False
+    import dask.base
+
+    scheduler: Any = dask.base.get_scheduler()
+    return scheduler is not None and "Client" in type(getattr(scheduler, "__self__", None)).__name__
+
+
+def remote() -> bool:
+    """Whether block tasks may run in other processes, which then cannot see arrays of this one."""
+    return _executor.get() is not _dask_executor or _distributed_client() or _processes()
+
+
+def _processes() -> bool:
+    import sys
+
+    if "dask" not in sys.modules:
+        return False
+    import dask
+
+    return dask.config.get("scheduler", None) in ("processes", "multiprocessing")
+
+
+def _one_task(parent: int, call: Callable[[], Any]) -> Any:
+    if os.getpid() != parent:
+        _limit_for_good()
+    return call()
+
+
+@cache
+def _limit_for_good() -> None:
+    """In a worker process of its own: one BLAS thread from now on."""
+    _blas().limit(limits=1, user_api="blas")
+
+
+@cache
+def _blas() -> Any:
+    import scipy.linalg  # noqa: F401  (so that its BLAS is loaded and found)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """One BLAS thread inside, so that sums are taken in the same order on any machine."""
+    with _blas().limit(limits=1, user_api="blas"):
+        yield

@@ -1,0 +1,79 @@
+"""Every exception and warning of bigembed.
+
+An error says what was wrong, what was got, what is allowed and what to do. Each subclasses
+:class:`BigembedError` and the builtin that a caller would expect, and survives pickling.
+"""
+
+from __future__ import annotations
+
+
+class BigembedError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InputError(BigembedError, ValueError):
+    """The rows, the graph or a parameter cannot be used (exit status 2)."""
+
+
+class InputTypeError(BigembedError, TypeError):
+    """The object given is of a kind that cannot be read as rows or as a graph (exit status 2)."""
+
+
+class MissingPathError(BigembedError, FileNotFoundError):
+    """A path that should be read does not exist (exit status 2)."""
+
+
+class ExistingOutputError(BigembedError, FileExistsError):
+    """An output exists and holds something else (exit status 2)."""
+
+
+class JobError(BigembedError, ValueError):
+    """A job file or a command line cannot be understood (exit status 2)."""
+
+
+class WorkerAccessError(BigembedError, OSError):
+    """A worker cannot read or write the store (exit status 2)."""
+
+
+class PlanError(BigembedError, MemoryError):
+    """The job cannot fit in the memory or on the disk that it is given (exit status 3)."""
+
+
+class LockedError(BigembedError, RuntimeError):
+    """Another run holds the output (exit status 4)."""
+
+
+class InterruptedRun(BigembedError, RuntimeError):
+    """The run was stopped and can be resumed by the same command (exit status 5)."""
+
+
+class DamagedError(BigembedError, OSError):
+    """Stored bytes are not those that were published (exit status 6)."""
+
+
+class DisconnectedGraphError(InputError):
+    """The neighbor graph has several components and the policy is ``"error"``."""
+
+
+class NotFittedError(BigembedError, ValueError, AttributeError):
+    """A result was asked of an estimator before ``fit``."""
+
+
+class BigembedWarning(UserWarning):
+    """Base of every warning."""
+
+
+class ConvergenceWarning(BigembedWarning):
+    """The eigensolver stopped before its tolerance; the certificate says how far it came."""
+
+
+class RecallWarning(BigembedWarning):
+    """The measured recall of the neighbor graph is below the target."""
+
+
+class ComponentsWarning(BigembedWarning):
+    """A graph of several components was reduced or bridged."""
+
+
+class DegenerateWarning(BigembedWarning):
+    """A rule met a degenerate case, for example 0/0 in the choice of t."""

@@ -1,0 +1,214 @@
+"""Stages: what a method consists of, and the runner that computes, publishes and resumes them.
+
+A :class:`Stage` says what it reads, what it depends on, what it costs (arithmetic on n, d and
+the parameters) and how it is computed. A method lists its stages; ``fit``, ``plan``, ``run``,
+resume and the certificate all walk that one list.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bigembed.blocks.rows import one_blas_thread
+from bigembed.errors import DamagedError, LockedError
+from bigembed.store import manifest as manifests
+from bigembed.store.exchange import Exchange
+from bigembed.store.manifest import Manifest, digest_of
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage is planned to take, in bytes and passes."""
+
+    passes: float = 0.0
+    """Times that the rows (or, in a solve, the matrix) are read."""
+    read: int = 0
+    write: int = 0
+    disk: int = 0
+    """Kept after the stage; ``scratch`` is deleted with it."""
+    scratch: int = 0
+    memory: int = 0
+    """Peak of one task, above the footprint of the process."""
+    coordinator: int = 0
+    """Peak of the coordinating process, above its footprint."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One resumable step: a pure function of its inputs and parameters."""
+
+    name: str
+    inputs: tuple[str, ...]
+    parameters: Mapping[str, Any]
+    run: Callable[[Context], Mapping[str, Any]]
+    cost: Cost = field(default_factory=Cost)
+    resumes: bool = False
+    """Whether the exchange of a killed run is kept, because the stage itself goes on from it."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the runner tells an observer."""
+
+    kind: str
+    """``start``, ``done``, ``reused`` or ``note``."""
+    stage: str
+    seconds: float = 0.0
+    results: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+
+Observer = Callable[[Event], None]
+
+
+class Run:
+    """A directory of stages: a Zarr group, their manifests, and the exchange of the stage in work."""
+
+    def __init__(self, root: str | os.PathLike[str] | None, parents: Sequence[Run] = ()) -> None:
+        self.temporary = root is None
+        self.root = Path(tempfile.mkdtemp(prefix="bigembed-")) if root is None else Path(root).absolute()
+        self.parents = tuple(parents)
+        self._found: dict[str, Manifest] = {}
+        if root is None:
+            self._finalizer = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
+        manifests.prepare(self.root, "run")
+
+    def manifest(self, stage: str) -> Manifest:
+        """The manifest of a stage of this run or of a parent."""
+        owner = self._owner(stage)
+        return owner._found[stage]
+
+    def results(self, stage: str) -> dict[str, Any]:
+        """The few numbers that a stage returned."""
+        return self.manifest(stage).results
+
+    def path(self, stage: str, array: str = "") -> str:
+        """Where an array of a stage lies."""
+        return str(self._owner(stage).root / "stages" / stage / array)
+
+    def has(self, stage: str) -> bool:
+        """Whether the stage is published here or in a parent."""
+        try:
+            self._owner(stage)
+        except DamagedError:
+            return False
+        return True
+
+    def published(self) -> list[str]:
+        """Names of the stages published in this run."""
+        folder = self.root / "manifest"
+        return sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
+
+    def _owner(self, stage: str) -> Run:
+        if stage not in self._found:
+            found = manifests.find(self.root, stage)
+            if found is not None:
+                self._found[stage] = found
+        if stage in self._found:
+            return self
+        for parent in self.parents:
+            if parent.has(stage):
+                return parent._owner(stage)
+        raise DamagedError(f"{self.root}: stage {stage!r} is not published; run the job again to make it")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the function of a stage works with."""
+
+    stage: Stage
+    home: Run
+    exchange: Exchange
+    observer: Observer
+
+    def path(self, array: str) -> str:
+        """Where this stage writes an array."""
+        return str(self.home.root / "stages" / self.stage.name / array)
+
+    def of(self, stage: str, array: str = "") -> str:
+        """Where an array of an earlier stage lies."""
+        return self.home.path(stage, array)
+
+    def results(self, stage: str) -> dict[str, Any]:
+        """The numbers that an earlier stage returned."""
+        return self.home.results(stage)
+
+    def note(self, message: str) -> None:
+        """A line of progress."""
+        self.observer(Event("note", self.stage.name, message=message))
+
+
+def silent(event: Event) -> None:
+    """The observer that says nothing."""
+
+
+def run_stages(stages: Sequence[Stage], run: Run, observer: Observer = silent) -> None:
+    """Compute and publish every stage that is not published already with the same key."""
+    with locked(run), one_blas_thread():
+        for stage in stages:
+            _run_stage(stage, run, observer)
+
+
+def _run_stage(stage: Stage, run: Run, observer: Observer) -> None:
+    inputs = {name: run.manifest(name).digest for name in stage.inputs}
+    key = digest_of({"stage": stage.name, "parameters": stage.parameters, "inputs": inputs})
+    found = manifests.find(run.root, stage.name)
+    if found is not None and found.key == key and manifests.complete(run.root, found):
+        run._found[stage.name] = found
+        observer(Event("reused", stage.name, results=found.results))
+        return
+    manifests.discard(run.root, stage.name)
+    run._found.pop(stage.name, None)
+    exchange = _exchange(run, stage, key)
+    observer(Event("start", stage.name))
+    began = time.perf_counter()
+    (run.root / "stages" / stage.name).mkdir(parents=True, exist_ok=True)
+    results = stage.run(Context(stage, run, exchange, observer))
+    seconds = time.perf_counter() - began
+    run._found[stage.name] = manifests.publish(
+        run.root, stage.name, key, stage.parameters, inputs, results, {"seconds": round(seconds, 3)}
+    )
+    exchange.clear()
+    observer(Event("done", stage.name, time.perf_counter() - began, results))
+
+
+def _exchange(run: Run, stage: Stage, key: str) -> Exchange:
+    """The exchange of the stage: what a killed run left of it only if the stage goes on from there."""
+    root = run.root / "exchange" / stage.name
+    mark = root / "key.json"
+    if not (stage.resumes and mark.exists() and manifests.read_json(mark) == key):
+        shutil.rmtree(root, ignore_errors=True)
+        manifests.write_json(mark, key)
+    return Exchange(str(root))
+
+
+@contextmanager
+def locked(run: Run) -> Iterator[None]:
+    """Hold the run: one process writes at a time; the lock of a dead process is free."""
+    import fcntl
+
+    path = run.root / "lock"
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise LockedError(f"{run.root}: held by {holder}. Wait for it, or stop it; the run can then be resumed") from error
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {os.uname().nodename}")
+        file.flush()
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,0 +1,222 @@
+"""Zarr arrays that never lose data silently, and rows of any input.
+
+Every array is written with a CRC-32C behind each chunk, every chunk is written (also an empty
+one), one task writes whole shards, and an array is complete or refused: a missing chunk would
+otherwise read as zeros.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import DamagedError, InputError, MissingPathError
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+CHUNK_BYTES = 256 << 10
+"""Inner chunk of a block array: the unit of a partial read."""
+
+
+def write_array(path: str | os.PathLike[str], array: Array, *, chunk_rows: int | None = None) -> None:
+    """Write one whole array: one shard of checksummed chunks. An existing one is replaced."""
+    import zarr
+    from zarr.codecs import Crc32cCodec
+
+    array = np.asarray(array)
+    rows = max(1, array.shape[0]) if array.ndim else 1
+    row_bytes = max(1, array.nbytes // rows)
+    inner = min(rows, chunk_rows or max(1, CHUNK_BYTES // row_bytes))
+    if array.size == 0:
+        inner = rows
+    tail = tuple(max(1, length) for length in array.shape[1:])
+    shard = -(-rows // inner) * inner
+    target = zarr.create_array(
+        str(path),
+        shape=array.shape,
+        dtype=array.dtype,
+        chunks=(inner, *tail) if array.ndim else (),
+        shards=(shard, *tail) if array.ndim and shard > inner else None,
+        compressors=[Crc32cCodec()],
+        fill_value=0,
+        overwrite=True,
+        config={"write_empty_chunks": True},
+    )
+    if array.size:
+        target[...] = array
+
+
+def create_rows(
+    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any, shard_rows: int, *, overwrite: bool = False
+) -> None:
+    """Create an array to be filled by tasks that each write whole shards of ``shard_rows`` rows."""
+    import zarr
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
+    row_bytes = max(1, int(np.prod(shape[1:])) * np.dtype(dtype).itemsize)
+    inner = max(1, min(shard_rows, (4 * CHUNK_BYTES) // row_bytes))
+    shard = -(-shard_rows // inner) * inner
+    if shard != shard_rows:
+        inner = shard = shard_rows
+    zarr.create_array(
+        str(path),
+        shape=shape,
+        dtype=dtype,
+        chunks=(inner, *shape[1:]),
+        shards=(shard, *shape[1:]) if shard > inner else None,
+        compressors=[BloscCodec(cname="zstd", clevel=1), Crc32cCodec()],
+        fill_value=0,
+        overwrite=overwrite,
+        config={"write_empty_chunks": True},
+    )
+
+
+def write_rows(path: str | os.PathLike[str], start: int, rows: Array) -> None:
+    """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
+    import zarr
+
+    array = zarr.open_array(str(path), mode="r+", config={"write_empty_chunks": True})
+    array[start : start + len(rows)] = rows
+
+
+def read_array(path: str | os.PathLike[str], start: int = 0, stop: int | None = None) -> Array:
+    """Rows ``start:stop`` of a stored array, checksums verified; :class:`DamagedError` if they fail."""
+    array = _open(str(path))
+    try:
+        return np.asarray(array[start:stop] if array.ndim else array[...])
+    except (ValueError, OSError, RuntimeError) as error:
+        raise DamagedError(f"{path}: rows {start}:{stop} cannot be read: {error}") from error
+
+
+@lru_cache(maxsize=512)
+def _open_cached(path: str, stamp: int) -> Any:
+    import zarr
+
+    return zarr.open_array(path, mode="r")
+
+
+def _open(path: str) -> Any:
+    try:
+        stamp = os.stat(os.path.join(path, "zarr.json")).st_mtime_ns
+    except OSError as error:
+        raise MissingPathError(f"{path}: there is no Zarr array here") from error
+    return _open_cached(path, stamp)
+
+
+def missing_shards(array: Any) -> int:
+    """Stored objects (shards, or chunks where there are none) that are absent or empty; they would read as zeros."""
+    if array.size == 0:
+        return 0
+    unit = array.shards or array.chunks
+    expected = int(np.prod([-(-n // c) for n, c in zip(array.shape, unit, strict=True)]))
+    per_unit = int(np.prod([u // c for u, c in zip(unit, array.chunks, strict=True)]))
+    return expected - int(array.nchunks_initialized) // per_unit
+
+
+def open_array(source: Any) -> da.Array:
+    """Rows as a lazy Dask array (n, d): from a path of a Zarr array or .npy, a zarr, Dask or NumPy array.
+
+    A Zarr array with missing chunks is refused (they would read as fill values).
+
+    >>> import numpy as np
+    >>> open_array(np.zeros((4, 2))).shape
+    (4, 2)
+    """
+    import dask.array as da
+
+    if isinstance(source, da.Array):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if path.suffix == ".npy":
+            return da.from_array(_npy(path))
+        array = open_zarr(path)
+        return da.from_zarr(array, chunks=array.shards or array.chunks)
+    if is_zarr(source):
+        return da.from_zarr(source, chunks=source.shards or source.chunks)
+    return da.from_array(np.asarray(source))
+
+
+def open_zarr(path: str | os.PathLike[str]) -> Any:
+    """A zarr array, opened to read, after a completeness check."""
+    import zarr
+
+    text = os.fspath(path)
+    if "://" not in text and not Path(text).exists():
+        raise MissingPathError(f"{text}: no such path. Give the path of a Zarr array; relative paths of a job "
+                               "file start at the job file")
+    try:
+        array = zarr.open_array(text, mode="r")
+    except Exception as error:
+        raise InputError(f"{text}: not a Zarr array ({error}). A group needs the array's own path in it, for "
+                         "example points.zarr/rows") from error
+    missing = missing_shards(array)
+    if missing:
+        raise DamagedError(f"{text}: {missing} chunks are missing and would read as fill values; the array was not "
+                           "written to its end. Write it again (write_empty_chunks=True), or ingest it again")
+    return array
+
+
+def is_zarr(source: Any) -> bool:
+    """Whether the object is a zarr array (without importing zarr for others)."""
+    return type(source).__module__.split(".")[0] == "zarr" and hasattr(source, "shape")
+
+
+def _npy(path: Path) -> Array:
+    if not path.exists():
+        raise MissingPathError(f"{path}: no such file")
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Rows that a block task can read by range: a path of a Zarr array or .npy, or an array of this process."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    path: str | None = None
+    array: Array | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows ``start:stop`` as stored."""
+        if self.array is not None:
+            return np.asarray(self.array[start:stop])
+        assert self.path is not None  # noqa: S101  (one of the two is always given)
+        if self.path.endswith(".npy"):
+            return np.array(_npy(Path(self.path))[start:stop])
+        return read_array(self.path, start, stop)
+
+    def fingerprint(self) -> str:
+        """What says that the input is the one of the last run: names, sizes and times of its files, or its bytes."""
+        from hashlib import sha256
+
+        digest = sha256(repr((self.shape, str(self.dtype))).encode())
+        if self.array is not None:
+            digest.update(np.ascontiguousarray(self.array).tobytes())
+        else:
+            root = Path(str(self.path))
+            files = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
+            for file in files:
+                stat = file.stat()
+                digest.update(repr((str(file.relative_to(root)), stat.st_size, stat.st_mtime_ns)).encode())
+        return digest.hexdigest()
+
+
+def work_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype that rows are worked on in: float32 for what it holds exactly, else float64.
+
+    >>> work_dtype("uint8"), work_dtype("float16"), work_dtype("int64")
+    (dtype('float32'), dtype('float32'), dtype('float64'))
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "buif":
+        raise InputError(f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "
+                         "Complex data not supported; encode text and objects first")
+    return np.dtype(np.float32) if np.can_cast(dtype, np.float32, "safe") else np.dtype(np.float64)

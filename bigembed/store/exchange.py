@@ -1,0 +1,115 @@
+"""The exchange: block i leaves a piece for block j, and j collects it.
+
+One file a (name, block), holding pieces under small integer or text keys, each with its own
+CRC-32C and readable alone. It serves what moves between blocks: the rows on their way to their
+partition, the reversed edges of a graph, the boundary rows of a vector, and the vectors of a
+solver themselves. Files are written aside and renamed, so a piece is whole or absent. What is
+worth keeping goes to Zarr; the exchange of a finished stage is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import DamagedError, InputError
+
+_FOOTER = struct.Struct("<QI4s")
+_MAGIC = b"bex1"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A directory that every worker reads and writes."""
+
+    root: str
+
+    def put(self, name: str, block: int, pieces: Mapping[str, Array]) -> None:
+        """Write all pieces of (name, block), replacing what was there."""
+        path = self._path(name, block)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        with open(partial, "wb") as file:
+            _write(file, pieces)
+        os.replace(partial, path)
+
+    def get(self, name: str, block: int, key: str) -> Array | None:
+        """The piece under ``key``, or None where this block left none."""
+        path = self._path(name, block)
+        try:
+            with open(path, "rb") as file:
+                entry = _index(file, path).get(key)
+                return None if entry is None else _read(file, entry, path, key)
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+
+    def has(self, name: str, block: int) -> bool:
+        """Whether (name, block) was written."""
+        return self._path(name, block).exists()
+
+    def drop(self, *names: str) -> None:
+        """Delete everything under the names."""
+        for name in names:
+            shutil.rmtree(Path(self.root) / name, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Delete the whole exchange."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _path(self, name: str, block: int) -> Path:
+        if not name or "/" in name or name.startswith("."):
+            raise InputError(f"{name!r} cannot name an exchange")
+        return Path(self.root) / name / str(block)
+
+
+def _write(file: Any, pieces: Mapping[str, Array]) -> None:
+    import google_crc32c
+
+    index, position = {}, 0
+    for key, piece in pieces.items():
+        array = np.ascontiguousarray(piece)
+        data = array.reshape(-1).view(np.uint8)
+        index[key] = (position, array.dtype.str, piece.shape, google_crc32c.value(data))
+        file.write(data)
+        position += array.nbytes
+    text = json.dumps(index).encode()
+    file.write(text)
+    file.write(_FOOTER.pack(len(text), google_crc32c.value(text), _MAGIC))
+
+
+def _index(file: Any, path: Path) -> dict[str, tuple[int, str, list[int], int]]:
+    import google_crc32c
+
+    try:
+        file.seek(-_FOOTER.size, os.SEEK_END)
+        length, crc, magic = _FOOTER.unpack(file.read(_FOOTER.size))
+        file.seek(-_FOOTER.size - length, os.SEEK_END)
+        text = file.read(length)
+        if magic != _MAGIC or google_crc32c.value(text) != crc:
+            raise ValueError("its index is damaged")
+        return json.loads(text)  # type: ignore[no-any-return]
+    except (ValueError, OSError, struct.error) as error:
+        raise DamagedError(f"{path}: not readable as a file of pieces: {error}") from error
+
+
+def _read(file: Any, entry: tuple[int, str, list[int], int], path: Path, key: str) -> Array:
+    import google_crc32c
+
+    position, dtype, shape, crc = entry
+    array = np.empty(shape, dtype)
+    if not array.size:
+        return array
+    file.seek(position)
+    data = array.reshape(-1).view(np.uint8)
+    if file.readinto(data) != array.nbytes or google_crc32c.value(data) != crc:
+        raise DamagedError(f"{path}: piece {key!r} does not have its checksum")
+    return array

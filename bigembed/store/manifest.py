@@ -1,0 +1,170 @@
+"""Publish a stage, find it again, verify it.
+
+A stage writes its arrays under ``stages/NAME``. When all of them are whole, one file,
+``manifest/NAME.json``, is written last (aside, synced, renamed): it lists every stored file
+with its size and SHA-256. What no manifest lists does not exist for a reader, so a run killed
+at any moment leaves either the whole stage or none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from bigembed.blocks.rows import map_blocks
+from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
+
+FORMAT = 1
+_FILES_A_TASK = 64
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was published of one stage."""
+
+    stage: str
+    key: str
+    parameters: dict[str, Any]
+    inputs: dict[str, str]
+    files: dict[str, tuple[int, str]]
+    results: dict[str, Any]
+    measured: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def digest(self) -> str:
+        """Of the content: what later stages are addressed by."""
+        return digest_of({"files": {name: entry[1] for name, entry in self.files.items()}, "results": self.results})
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a JSON-able value with sorted keys."""
+    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write aside, sync, rename: a reader sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, sort_keys=True, default=_plain)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in a file; :class:`DamagedError` if it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise MissingPathError(f"{path}: no such file") from error
+    except ValueError as error:
+        raise DamagedError(f"{path}: not valid JSON ({error})") from error
+
+
+def publish(
+    root: Path, stage: str, key: str, parameters: Mapping[str, Any], inputs: Mapping[str, str],
+    results: Mapping[str, Any], measured: Mapping[str, Any],
+) -> Manifest:
+    """Digest every file of the stage (in parallel, reading back what was written) and list them."""
+    files = digests(root / "stages" / stage)
+    manifest = Manifest(stage, key, dict(parameters), dict(inputs), files, dict(results), dict(measured))
+    write_json(root / "manifest" / f"{stage}.json", asdict(manifest))
+    return find(root, stage)  # type: ignore[return-value]  (it was written just now)
+
+
+def find(root: Path, stage: str) -> Manifest | None:
+    """The manifest of a published stage, or None."""
+    path = root / "manifest" / f"{stage}.json"
+    if not path.exists():
+        return None
+    value = read_json(path)
+    if value.get("format") != FORMAT:
+        raise DamagedError(f"{path}: format {value.get('format')}, this version reads {FORMAT}; run with --fresh")
+    value["files"] = {name: (int(size), digest) for name, (size, digest) in value["files"].items()}
+    return Manifest(**value)
+
+
+def complete(root: Path, manifest: Manifest) -> bool:
+    """Whether every listed file is there with its size (a look at names and sizes only)."""
+    base = root / "stages" / manifest.stage
+    try:
+        return all((base / name).stat().st_size == size for name, (size, _) in manifest.files.items())
+    except OSError:
+        return False
+
+
+def verify(root: Path, manifest: Manifest) -> list[str]:
+    """Every listed file that is absent or whose bytes are not those published, as messages."""
+    base = root / "stages" / manifest.stage
+    there = digests(base) if base.exists() else {}
+    problems = []
+    for name, (size, digest) in manifest.files.items():
+        if name not in there:
+            problems.append(f"{manifest.stage}/{name}: missing")
+        elif there[name] != (size, digest):
+            problems.append(f"{manifest.stage}/{name}: {there[name][0]} bytes that are not the {size} published")
+    problems += [f"{manifest.stage}/{name}: not in the manifest" for name in there if name not in manifest.files]
+    return problems
+
+
+def discard(root: Path, stage: str) -> None:
+    """Unpublish, then delete, a stage."""
+    (root / "manifest" / f"{stage}.json").unlink(missing_ok=True)
+    shutil.rmtree(root / "stages" / stage, ignore_errors=True)
+
+
+def digests(base: Path) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of every file under a folder."""
+    names = sorted(str(path.relative_to(base)) for path in base.rglob("*") if path.is_file())
+    parts = [names[start : start + _FILES_A_TASK] for start in range(0, len(names), _FILES_A_TASK)]
+    found = map_blocks(digest_files, [(str(base), part) for part in parts], label="publish")
+    return {name: entry for part in found for name, entry in part}
+
+
+def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, str]]]:
+    """Size and SHA-256 of some files, read in pieces."""
+    out = []
+    for name in names:
+        digest, size = sha256(), 0
+        with open(os.path.join(base, name), "rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+                size += len(piece)
+        out.append((name, (size, digest.hexdigest())))
+    return out
+
+
+def prepare(root: Path, kind: str) -> None:
+    """Make ``root`` a Zarr group of this kind, or check that it is one already."""
+    import zarr
+
+    if root.exists() and any(root.iterdir()):
+        attributes = _attributes(root)
+        if attributes.get("bigembed") != kind:
+            raise ExistingOutputError(f"{root}: exists and is not a bigembed {kind}. Nothing was changed; choose "
+                                      "another path or move it away")
+        if attributes.get("format") != FORMAT:
+            raise DamagedError(f"{root}: format {attributes.get('format')}, this version reads {FORMAT}")
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    zarr.create_group(str(root), attributes={"bigembed": kind, "format": FORMAT})
+
+
+def _attributes(root: Path) -> dict[str, Any]:
+    path = root / "zarr.json"
+    return dict(read_json(path).get("attributes", {})) if path.exists() else {}
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars and arrays as JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)

@@ -1,0 +1,95 @@
+"""Named block vectors kept in the store: a vector space larger than the memory of all workers.
+
+Each sweep reads the blocks of some vectors and writes the blocks of others. The rows that other
+blocks will need (the halo) are written beside a block as one outbox piece per destination, so a
+product moves halo rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.csr import BlockMatrix
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.errors import DamagedError
+from bigembed.store.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class StoredSpace:
+    """The space of block vectors over the rows of a stored matrix."""
+
+    matrix: BlockMatrix
+    exchange: Exchange
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return tuple(self.matrix.rows)
+
+    def read(self, name: str, block: int) -> Array:
+        """One block of a vector."""
+        return _piece(self.exchange, name, block, "own")
+
+    def write(self, name: str, block: int, array: Array) -> None:
+        """Write one block of a vector, without an outbox."""
+        self.exchange.put(name, block, {"own": array})
+
+    def drop(self, *names: str) -> None:
+        """Forget vectors."""
+        self.exchange.drop(*names)
+
+    def sweep(
+        self,
+        function: Callable[..., tuple[Sequence[Array], Any]],
+        *,
+        reads: Sequence[str] = (),
+        halos: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        posts: Sequence[str] = (),
+        arguments: Sequence[Any] = (),
+    ) -> list[Any]:
+        """One walk over all blocks: see :class:`bigembed.blocks.vectors.VectorSpace`."""
+        return map_blocks(
+            sweep_block,
+            [(block,) for block in range(len(self.rows))],
+            label=function.__name__.strip("_"),
+            function=function, matrix=self.matrix, exchange=self.exchange, reads=tuple(reads), halos=tuple(halos),
+            writes=tuple(writes), posts=tuple(posts), arguments=tuple(arguments),
+        )
+
+
+def sweep_block(
+    block: int, *, function: Callable[..., tuple[Sequence[Array], Any]], matrix: BlockMatrix, exchange: Exchange,
+    reads: Sequence[str], halos: Sequence[str], writes: Sequence[str], posts: Sequence[str], arguments: Sequence[Any],
+) -> Any:
+    """Read, compute, write for one block."""
+    own = [_piece(exchange, name, block, "own") for name in reads]
+    far = [_halo(exchange, matrix, name, block) for name in halos]
+    written, result = function(block, *own, *far, *arguments)
+    outbox = matrix.outbox(block) if posts else []
+    for name, array in zip(writes, written, strict=True):
+        pieces = {"own": array}
+        if name in posts:
+            pieces |= {str(destination): array[rows] for destination, rows in outbox}
+        exchange.put(name, block, pieces)
+    return result
+
+
+def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Array:
+    """Rows of the other blocks that this block needs, in the order of its halo list."""
+    sources = matrix.block(block).halo_sources
+    if not len(sources):
+        return _piece(exchange, name, block, "own")[:0]
+    return np.concatenate([_piece(exchange, name, int(source), str(block)) for source in sources])
+
+
+def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:
+    piece = exchange.get(name, block, key)
+    if piece is None:
+        raise DamagedError(f"vector {name!r}, block {block}: no piece {key!r} was left; run again to make it anew")
+    return piece
