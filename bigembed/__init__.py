@@ -1,0 +1,39 @@
+"""bigembed: low-dimensional coordinates of row-chunked arrays that do not fit in memory.
+
+The public names are imported when they are first used, so ``import bigembed`` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from bigembed.methods.base import load
+    from bigembed.methods.diffusion_map import DiffusionMap
+    from bigembed.neighbors.graph import NeighborGraph, build_neighbor_graph
+    from bigembed.store.arrays import open_array
+
+_HOMES = {
+    "DiffusionMap": "bigembed.methods.diffusion_map",
+    "NeighborGraph": "bigembed.neighbors.graph",
+    "build_neighbor_graph": "bigembed.neighbors.graph",
+    "load": "bigembed.methods.base",
+    "open_array": "bigembed.store.arrays",
+}
+
+__all__ = ["DiffusionMap", "NeighborGraph", "__version__", "build_neighbor_graph", "load", "open_array"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
