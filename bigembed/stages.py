@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -151,8 +152,22 @@ def silent(event: Event) -> None:
     """The observer that says nothing."""
 
 
-def run_stages(stages: Sequence[Stage], run: Run, observer: Observer = silent) -> None:
+_observer: ContextVar[Observer] = ContextVar("observer", default=silent)
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Let ``observer`` hear every event of the runs in this context."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def run_stages(stages: Sequence[Stage], run: Run) -> None:
     """Compute and publish every stage that is not published already with the same key."""
+    observer = _observer.get()
     with locked(run), one_blas_thread():
         for stage in stages:
             _run_stage(stage, run, observer)

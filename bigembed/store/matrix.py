@@ -25,14 +25,16 @@ class StoredMatrix:
     structure: str
     values: str
     rows: tuple[int, ...]
+    version: str
+    """Digest of what is stored: a worker keeps the last block that it opened under it."""
 
     def block(self, b: int) -> CSRBlock:
         """One block of rows."""
-        return _block(self.structure, self.values, b)
+        return _block(self.structure, self.values, b, self.version)
 
     def outbox(self, b: int) -> list[tuple[int, Array]]:
         """For each block that needs rows of this one: its number and those rows."""
-        return _outbox(self.structure, b)
+        return _outbox(self.structure, b, self.version)
 
 
 def write_structure(path: str, b: int, block: CSRBlock) -> None:
@@ -56,13 +58,13 @@ def write_values(path: str, b: int, data: Array) -> None:
 
 
 @lru_cache(maxsize=1)
-def _block(structure: str, values: str, b: int) -> CSRBlock:
+def _block(structure: str, values: str, b: int, version: str) -> CSRBlock:
     parts = {name: read_array(f"{structure}/{name}/{b}") for name in _STRUCTURE}
     return CSRBlock(data=read_array(f"{values}/{b}"), **parts)
 
 
 @lru_cache(maxsize=2)
-def _outbox(structure: str, b: int) -> list[tuple[int, Array]]:
+def _outbox(structure: str, b: int, version: str) -> list[tuple[int, Array]]:
     destinations = read_array(f"{structure}/outbox_destinations/{b}")
     sizes = read_array(f"{structure}/outbox_sizes/{b}")
     rows = read_array(f"{structure}/outbox_rows/{b}")

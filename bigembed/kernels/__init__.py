@@ -1,0 +1,1 @@
+"""Kernels: from squared distances to sparse affinities."""

@@ -1,0 +1,104 @@
+"""The scale ε of the Gaussian kernel exp(−r²/ε): by rule, from the data.
+
+Distances come as a histogram of squared distances of sampled rows to *all* rows (never to the
+graph alone, whose truncated sums make ε far too small), and as nearest-neighbor distances.
+Histogram bins are the upper 16 bits of the float32 bit pattern: logarithmic, 0.4 % half width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+
+BINS = 1 << 16
+GRID = 2.0 ** np.arange(-40, 41, 0.25)
+
+
+@dataclass(frozen=True)
+class KsumCurve:
+    """S(ε) and its logarithmic slope (seed 000, eqs. 58–59) on a grid of ε."""
+
+    epsilon: Array
+    log_sum: Array
+    slope: Array
+
+    @property
+    def best(self) -> float:
+        """ε where the slope is largest."""
+        return float(self.epsilon[int(np.argmax(self.slope))])
+
+    @property
+    def dimension(self) -> float:
+        """Intrinsic dimension that the largest slope implies: 2 · max d log S / d log ε."""
+        return 2 * float(np.max(self.slope))
+
+
+def bin_values() -> Array:
+    """Squared distance at the middle of each histogram bin; (65536,) float64, NaN where no number lies."""
+    bits = (np.arange(BINS, dtype=np.uint32) << 16) | np.uint32(0x8000)
+    values = bits.view(np.float32).astype(np.float64)
+    values[0] = 0.0
+    return np.where(np.isfinite(values) & (values >= 0), values, np.nan)
+
+
+def ksum(counts: Array) -> KsumCurve:
+    """The Ksum test (seed 000 §9.7): S(ε) = mean exp(−r²/ε), slope = Σ (r²/ε) K / Σ K (eq. 59).
+
+    Parameters
+    ----------
+    counts : (65536,) int64, how many squared distances fall into each bin, self pairs included.
+    """
+    values = bin_values()
+    used = np.flatnonzero(counts)
+    squared, weight = values[used], counts[used].astype(np.float64)
+    positive = squared[squared > 0]
+    if not len(positive):
+        return KsumCurve(np.array([1.0]), np.zeros(1), np.zeros(1))
+    middle = 2.0 ** np.round(np.log2(np.median(positive)))
+    epsilon = middle * GRID
+    log_sum, slope = np.empty(len(epsilon)), np.empty(len(epsilon))
+    for number, scale in enumerate(epsilon):
+        ratio = squared / scale
+        kernel = weight * np.exp(-ratio)
+        total = kernel.sum()
+        log_sum[number] = np.log(total / weight.sum())
+        slope[number] = (ratio * kernel).sum() / total
+    return KsumCurve(epsilon, log_sum, slope)
+
+
+def histogram_median(counts: Array) -> float:
+    """Median squared distance over pairs of different rows, to within a bin (0.4 %)."""
+    pairs = counts.astype(np.int64).copy()
+    cumulative = np.cumsum(pairs)
+    return float(bin_values()[int(np.searchsorted(cumulative, cumulative[-1] / 2))])
+
+
+def exact_median(histogram: Callable[[int | None], Array], total: int) -> float:
+    """Exact lower median of nonnegative float32 numbers spread over blocks, from two histograms of 65 536 counts.
+
+    ``histogram(None)`` counts the upper halves of the bit patterns; ``histogram(high)`` the lower halves of
+    those whose upper half is ``high``. For nonnegative floats the order of the patterns is that of the numbers.
+    """
+    rank = (total - 1) // 2
+    upper = np.cumsum(histogram(None))
+    high = int(np.searchsorted(upper, rank, side="right"))
+    before = int(upper[high - 1]) if high else 0
+    low = int(np.searchsorted(np.cumsum(histogram(high)), rank - before, side="right"))
+    return float(np.array([high << 16 | low], np.uint32).view(np.float32)[0])
+
+
+def pattern_counts(values: Array, high: int | None) -> Array:
+    """One block's part of :func:`exact_median`: counts of bit-pattern halves of nonnegative float32 numbers."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    if high is None:
+        return np.bincount(bits >> 16, minlength=BINS)
+    return np.bincount(bits[bits >> 16 == high] & 0xFFFF, minlength=BINS)
+
+
+def total(parts: Sequence[Array]) -> Array:
+    """Sum of integer counts (exact in any order)."""
+    return np.sum(np.stack(parts), axis=0)

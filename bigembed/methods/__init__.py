@@ -1,0 +1,26 @@
+"""One estimator, one file. A method is found by everything else through :data:`REGISTRY`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from bigembed.errors import JobError
+
+REGISTRY = {
+    "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
+}
+"""Module name of each method, and its class."""
+
+
+def method(name: str) -> type[Any]:
+    """The estimator class registered under ``name``; an unknown name is an error with the nearest known one."""
+    if name not in REGISTRY:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, REGISTRY, 1, 0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise JobError(f"unknown method {name!r}{hint} Known: {', '.join(sorted(REGISTRY))}")
+    module, _, attribute = REGISTRY[name].partition(":")
+    found: type[Any] = getattr(import_module(module), attribute)
+    return found

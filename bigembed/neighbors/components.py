@@ -1,0 +1,85 @@
+"""Connected components of a sparse matrix stored by row blocks: one walk over its edges.
+
+Each block finds the components of its own edges; edges between blocks then link these, and only
+the links (pairs of component names) come together in one process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from bigembed.blocks.csr import BlockMatrix
+from bigembed.blocks.rows import Array, offsets
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.vectors import StoredSpace
+
+MAX_LISTED = 1_000
+
+
+def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, weighted: bool) -> dict[str, Any]:
+    """Write ``labels/b`` (int32, 0 is the largest component, ties by smallest row) and return count and sizes.
+
+    ``weighted`` says that an edge of value 0 joins nothing (weights, not distances).
+    """
+    space = StoredSpace(matrix, exchange)
+    starts = offsets(matrix.rows)
+    found = space.sweep(local_components_block, writes=["label"], posts=["label"], arguments=(matrix, starts, weighted))
+    links = space.sweep(links_block, reads=["label"], halos=["label"], arguments=(matrix, weighted))
+    names = np.concatenate([part[0] for part in found])
+    sizes = np.concatenate([part[1] for part in found])
+    pairs = np.unique(np.concatenate(links), axis=0)
+    ends = np.searchsorted(names, pairs)
+    graph = coo_array((np.ones(len(ends), np.int8), (ends[:, 0], ends[:, 1])), shape=(len(names), len(names)))
+    count, member = connected_components(graph, directed=False)
+    totals = np.bincount(member, weights=sizes, minlength=count).astype(np.int64)
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, member, names)
+    rank = np.empty(count, np.int64)
+    rank[np.lexsort((first, -totals))] = np.arange(count)
+    write_array(f"{out}component_names", names)
+    write_array(f"{out}component_ranks", rank[member].astype(np.int32))
+    space.sweep(label_block, reads=["label"], arguments=(out,))
+    sizes_by_rank = np.sort(totals)[::-1]
+    return {"components": int(count), "sizes": sizes_by_rank[:MAX_LISTED].tolist()}
+
+
+def local_components_block(
+    b: int, matrix: BlockMatrix, starts: Array, weighted: bool
+) -> tuple[tuple[Array], tuple[Array, Array]]:
+    """Name each row by the smallest global id of its component within the block; names and their sizes."""
+    block = matrix.block(b)
+    rows = len(block.indptr) - 1
+    joins = block.data != 0 if weighted else np.ones(len(block.data), bool)
+    joins &= block.indices < rows
+    source = np.repeat(np.arange(rows), np.diff(block.indptr))[joins]
+    graph = coo_array((joins[joins], (source, block.indices[joins])), shape=(rows, rows))
+    count, member = connected_components(graph, directed=False)
+    first = np.full(count, rows, np.int64)
+    np.minimum.at(first, member, np.arange(rows))
+    label = first[member] + starts[b]
+    names, sizes = np.unique(label, return_counts=True)
+    return (label[:, None],), (names, sizes)
+
+
+def links_block(b: int, label: Array, halo: Array, matrix: BlockMatrix, weighted: bool) -> tuple[tuple[()], Array]:
+    """Distinct pairs of names joined by an edge that leaves the block."""
+    block = matrix.block(b)
+    rows = len(block.indptr) - 1
+    far = block.indices >= rows
+    if weighted:
+        far &= block.data != 0
+    near = np.repeat(label[:, 0], np.diff(block.indptr))[far]
+    pairs = np.column_stack([near, halo[block.indices[far] - rows, 0]])
+    return (), np.unique(pairs, axis=0)
+
+
+def label_block(b: int, label: Array, out: str) -> tuple[tuple[()], None]:
+    """Translate names into component numbers."""
+    names, ranks = read_array(f"{out}component_names"), read_array(f"{out}component_ranks")
+    write_array(f"{out}labels/{b}", ranks[np.searchsorted(names, label[:, 0])])
+    return (), None

@@ -1,0 +1,141 @@
+"""The second pass over the rows: each to its partition, then into cells. It makes the internal row order.
+
+Internal row id = rank in (partition, cell) order. Near rows get near ids, so the graph, its
+products and its aggregates become block-local. A partition is the canonical block of all that follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
+from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block
+from bigembed.neighbors.survey import Shape, prepare
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.exchange import Exchange
+
+FILL = 0.7
+"""Mean partition over the largest allowed: what uneven clusters need."""
+
+
+def partition_stage(shape: Shape, seed: int) -> Stage:
+    """Centers of the partitions: k-means on the sample, split until the largest estimated share fits."""
+
+    def run(context: Context) -> dict[str, Any]:
+        sample = read_array(context.of("survey", "sample"))
+        wanted = 1 if shape.n <= shape.block else int(np.ceil(shape.n / (FILL * shape.block)))
+        largest = min(1.0, shape.block / shape.n)
+        if wanted == 1:
+            centers = sample.mean(axis=0, keepdims=True, dtype=np.float64).astype(sample.dtype)
+        else:
+            centers = balanced_centers(sample, wanted, largest, seed)
+        write_array(context.path("centers"), centers)
+        return {"partitions": len(centers)}
+
+    partitions = -(-shape.n // shape.block)
+    return Stage("partition", ("survey",), {"seed": seed, "block": shape.block, "fill": FILL}, run,
+                 Cost(coordinator=4 * shape.sample * shape.row_bytes, disk=2 * partitions * shape.row_bytes))
+
+
+def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> Stage:
+    """Rows in (partition, cell) order, their ids, and the cells. One pass over the input."""
+
+    def run(context: Context) -> dict[str, Any]:
+        spans = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
+        map_blocks(scatter_block, spans, source=source, shape=shape, exchange=context.exchange,
+                   centers=context.of("partition", "centers"))
+        partitions = context.results("partition")["partitions"]
+        found = map_blocks(order_block, [(p,) for p in range(partitions)], sources=len(spans), cell_size=cell_size,
+                           seed=seed, exchange=context.exchange, out=context.path(""))
+        context.exchange.clear()
+        kept = [p for p, part in enumerate(found) if part["rows"]]
+        starts = offsets(found[p]["rows"] for p in kept)
+        cells = [read_array(context.path(f"cell_offsets/{p}")) for p in kept]
+        write_array(context.path("blocks"), np.array(kept, np.int64))
+        write_array(context.path("starts"), starts)
+        write_array(context.path("cell_block_starts"), offsets(len(cell) - 1 for cell in cells))
+        write_array(context.path("cell_starts"), np.concatenate(
+            [cell[:-1] + start for cell, start in zip(cells, starts[:-1], strict=True)] + [starts[-1:]]))
+        write_array(context.path("cell_centers"),
+                    np.concatenate([read_array(context.path(f"cell_centers_of/{p}")) for p in kept]))
+        return {"blocks": len(kept), "largest": int(np.diff(starts).max()), "cells": sum(len(c) - 1 for c in cells)}
+
+    block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
+    cost = Cost(passes=1, read=2 * total, write=2 * total, disk=total + 8 * shape.n, scratch=total + 8 * shape.n,
+                memory=6 * block, coordinator=4 * shape.n // cell_size * shape.row_bytes)
+    return Stage("order", ("survey", "partition"), {"cell_size": cell_size, "seed": seed}, run, cost)
+
+
+def scatter_block(
+    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, centers: str, exchange: Exchange
+) -> None:
+    """Assign the rows of one block of the input, and leave each partition its rows and ids."""
+    rows = prepare(source.read(start, stop), shape)
+    ids = np.arange(start, stop, dtype=np.int64)
+    labels = assign_block(rows, ids, read_array(centers))
+    by_label = np.argsort(labels, kind="stable")
+    present, first = np.unique(labels[by_label], return_index=True)
+    pieces: dict[str, Array] = {}
+    for label, members in zip(present, np.split(by_label, first[1:]), strict=True):
+        pieces[f"rows{label}"] = rows[members]
+        pieces[f"ids{label}"] = ids[members]
+    exchange.put("scatter", number, pieces)
+
+
+def order_block(
+    partition: int, *, sources: int, cell_size: int, seed: int, exchange: Exchange, out: str
+) -> dict[str, int]:
+    """Collect one partition, divide it into cells, write it in cell order."""
+    parts = [(exchange.get("scatter", source, f"rows{partition}"), exchange.get("scatter", source, f"ids{partition}"))
+             for source in range(sources)]
+    there = [(rows, ids) for rows, ids in parts if rows is not None and ids is not None]
+    if not there:
+        return {"rows": 0, "cells": 0}
+    rows = np.concatenate([part[0] for part in there])
+    ids = np.concatenate([part[1] for part in there])
+    del parts, there
+    order, cell_offsets, centers = cells_block(rows, cell_size, seed + partition)[:3]
+    write_array(f"{out}rows/{partition}", rows[order])
+    write_array(f"{out}ids/{partition}", ids[order])
+    write_array(f"{out}cell_offsets/{partition}", cell_offsets)
+    write_array(f"{out}cell_centers_of/{partition}", centers)
+    return {"rows": len(rows), "cells": len(cell_offsets) - 1}
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """The ordered rows: a small handle that a block task uses to read them."""
+
+    path: str
+    blocks: tuple[int, ...]
+    """Names of the non-empty partitions; block b of everything else is partition ``blocks[b]``."""
+    starts: tuple[int, ...]
+    """First internal id of each block, and n."""
+
+    @classmethod
+    def open(cls, path: str) -> Ordered:
+        """Read the handle of a published stage."""
+        blocks, starts = read_array(f"{path}/blocks"), read_array(f"{path}/starts")
+        return cls(path.rstrip("/"), tuple(map(int, blocks)), tuple(map(int, starts)))
+
+    @property
+    def rows_of(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return tuple(int(size) for size in np.diff(self.starts))
+
+    def rows(self, block: int, start: int = 0, stop: int | None = None) -> Array:
+        """Rows ``start:stop`` of a block."""
+        return read_array(f"{self.path}/rows/{self.blocks[block]}", start, stop)
+
+    def ids(self, block: int) -> Array:
+        """Original row numbers of a block."""
+        return read_array(f"{self.path}/ids/{self.blocks[block]}")
+
+    def cells(self, block: int) -> tuple[Array, Array]:
+        """Cell offsets inside the block, and cell centers."""
+        name = self.blocks[block]
+        return read_array(f"{self.path}/cell_offsets/{name}"), read_array(f"{self.path}/cell_centers_of/{name}")

@@ -1,0 +1,125 @@
+"""The first pass over the rows: are they usable, what are they, and a sample of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.errors import InputError
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import RowSource, work_dtype, write_array
+from bigembed.store.exchange import Exchange
+
+SAMPLE_BYTES = 32 << 20
+SAMPLE_PER_PARTITION = 256
+MIN_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows, features and canonical blocks of a data set, and how its rows are read."""
+
+    n: int
+    d: int
+    dtype: str
+    metric: str
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block of the input."""
+        return block_rows(self.d, np.dtype(self.dtype).itemsize)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is worked on."""
+        return self.d * np.dtype(self.dtype).itemsize
+
+    @property
+    def sample(self) -> int:
+        """Rows to sample: enough for the k-means of the partitions, bounded in bytes."""
+        wanted = max(MIN_SAMPLE, SAMPLE_PER_PARTITION * -(-self.n // self.block))
+        return int(min(self.n, wanted, max(2_000, SAMPLE_BYTES // self.row_bytes)))
+
+
+def shape_of(source: RowSource, metric: str) -> Shape:
+    """Shape of a source, checked: two dimensions, numbers, at least one row and column."""
+    if len(source.shape) != 2:
+        raise InputError(f"rows must form a 2-dimensional array (n, d); got {len(source.shape)} dimension(s), shape "
+                         f"{source.shape}. Reshape your data: one row a point")
+    n, d = source.shape
+    if n == 0:
+        raise InputError(f"Found array with 0 sample(s) (shape={source.shape}) while a minimum of 1 is required.")
+    if d == 0:
+        raise InputError(f"Found array with 0 feature(s) (shape={source.shape}) while a minimum of 1 is required.")
+    return Shape(int(n), int(d), str(work_dtype(source.dtype)), metric)
+
+
+def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
+    """Check every row for NaN and infinity, digest the content, take a stratified sample. One pass."""
+    parameters = {"source": source.fingerprint(), "shape": [shape.n, shape.d], "metric": shape.metric, "seed": seed}
+
+    def run(context: Context) -> dict[str, Any]:
+        tasks = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
+        found = map_blocks(survey_block, tasks, source=source, shape=shape, seed=seed, exchange=context.exchange)
+        _refuse(found, shape)
+        sample = [context.exchange.get("sample", number, "rows") for number, *_ in tasks]
+        ids = [context.exchange.get("sample", number, "ids") for number, *_ in tasks]
+        write_array(context.path("sample"), np.concatenate([part for part in sample if part is not None]))
+        write_array(context.path("sample_ids"), np.concatenate([part for part in ids if part is not None]))
+        low = np.min([part["low"] for part in found], axis=0)
+        high = np.max([part["high"] for part in found], axis=0)
+        content = sha256("".join(part["digest"] for part in found).encode()).hexdigest()
+        return {"n": shape.n, "d": shape.d, "dtype": shape.dtype, "metric": shape.metric, "content": content,
+                "constant_columns": int(np.sum(low == high)), "low": float(low.min()), "high": float(high.max())}
+
+    block = shape.block * shape.row_bytes
+    cost = Cost(passes=1, read=shape.n * shape.row_bytes, write=shape.sample * shape.row_bytes, memory=4 * block,
+                disk=shape.sample * shape.row_bytes, coordinator=3 * shape.sample * shape.row_bytes)
+    return Stage("survey", (), parameters, run, cost)
+
+
+def survey_block(
+    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, seed: int, exchange: Exchange
+) -> dict[str, Any]:
+    """Check one block and leave its share of the sample in the exchange."""
+    raw = source.read(start, stop)
+    rows = np.ascontiguousarray(raw, dtype=shape.dtype)
+    bad = ~np.isfinite(rows).all(axis=1)
+    zero = ~rows.any(axis=1) if shape.metric == "cosine" else np.zeros(0, bool)
+    generator = np.random.default_rng([seed, 1, number])
+    share = round(stop * shape.sample / shape.n) - round(start * shape.sample / shape.n)
+    chosen = np.sort(generator.choice(stop - start, share, replace=False))
+    exchange.put("sample", number, {"rows": prepare(rows[chosen], shape), "ids": chosen + start})
+    return {
+        "digest": sha256(rows.tobytes()).hexdigest(),
+        "low": rows.min(axis=0), "high": rows.max(axis=0),
+        "bad": int(bad.sum()), "first_bad": (np.flatnonzero(bad)[:5] + start).tolist(),
+        "nan": bool(np.isnan(rows).any()), "zero": (np.flatnonzero(zero)[:5] + start).tolist(), "zeros": int(zero.sum()),
+    }
+
+
+def prepare(rows: Array, shape: Shape) -> Array:
+    """Rows as they are searched: in the work dtype; of length one for the cosine metric."""
+    rows = np.ascontiguousarray(rows, dtype=shape.dtype)
+    if shape.metric != "cosine":
+        return rows
+    length = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    return (rows / np.where(length > 0, length, 1)[:, None]).astype(shape.dtype)
+
+
+def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
+    bad = sum(part["bad"] for part in found)
+    if bad:
+        first = [row for part in found for row in part["first_bad"]][:10]
+        what = "NaN" if any(part["nan"] for part in found) else "infinity or a value too large for the work dtype"
+        raise InputError(f"Input contains NaN or infinity: {bad} of {shape.n} rows hold {what}; the first are rows "
+                         f"{first}. Drop or impute them before the run")
+    zeros = sum(part["zeros"] for part in found)
+    if zeros:
+        first = [row for part in found for row in part["zero"]][:10]
+        raise InputError(f"metric='cosine' is not defined for rows of zeros: {zeros} of {shape.n}, the first are rows "
+                         f"{first}. Drop them, or use metric='euclidean'")
