@@ -1,0 +1,1 @@
+"""From points to the neighbor graph: partitions, cells, probes, exact search inside them."""

@@ -1,0 +1,123 @@
+"""Which cells a row is compared with: the T cells whose centers are nearest to the row itself.
+
+For every cell a **shortlist** of the nearest cells (by center) is made once; the rows of the cell rank
+only those. Ranking by row needs 2 to 7 times fewer candidates than one list for all rows of a cell.
+A row's probes are decided by exact distances, ties by cell number: the same in every batch, and for
+a new row the same as for an equal row of the training set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.neighbors.exact import approximate_squared, empty_lists, paired_squared, update_lists
+
+
+def empty_shortlist(n_cells: int, length: int, dtype: object) -> tuple[Array, Array]:
+    """Shortlists to be filled by :func:`update_shortlist`: cell numbers (C, S), squared distances (C, S)."""
+    return empty_lists(n_cells, length, dtype)
+
+
+def update_shortlist(numbers: Array, squared: Array, centers: Array, others: Array, first: int) -> None:
+    """Take the cells ``first, first + 1, …`` with centers ``others`` (C', d) into the shortlists, in place.
+
+    ``centers`` (C, d) are those of the cells that the lists belong to; each is itself among the others
+    at some time, and comes first (with its identical copies). Any order of pieces gives the same lists.
+    """
+    nobody = np.full(len(centers), -1, dtype=np.int64)
+    update_lists(numbers, squared, centers, nobody, others, np.arange(first, first + len(others), dtype=np.int64))
+
+
+def probe_block(rows: Array, offsets: Array, shortlist: Array, centers: Array, n_probes: int) -> Array:
+    """Numbers of the ``n_probes`` cells nearest to each row: int32 (n, T), ascending.
+
+    ``rows`` (n, d) are in the order of their cells with ``offsets`` (C+1,); ``shortlist`` (C, S) holds
+    positions in ``centers`` (all cells, or those that any shortlist names); −1 is nothing. A cell
+    whose shortlist is shorter than T leaves −1.
+    """
+    probes = np.full((len(rows), n_probes), -1, dtype=np.int32)
+    for cell, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist())):
+        listed = np.sort(shortlist[cell][shortlist[cell] >= 0])
+        if len(listed) <= n_probes:
+            probes[start:stop, : len(listed)] = listed
+        elif stop > start:
+            probes[start:stop] = listed[_nearest_of(rows[start:stop], centers[listed], n_probes)]
+    return probes
+
+
+def probe_ranks(row: Array, shortlist: Array, centers: Array, wanted: Array) -> Array:
+    """Rank (0 is nearest) of the cells ``wanted`` (w,) for one ``row`` (d,) among its shortlist (S,).
+
+    The rank of a cell that is not on the shortlist is the largest int32. ``centers`` are all centers.
+    """
+    listed = shortlist[shortlist >= 0]
+    squared = paired_squared(np.broadcast_to(row, (len(listed), len(row))), centers[listed])
+    rank = np.empty(len(listed), dtype=np.int64)
+    rank[np.lexsort((listed, squared))] = np.arange(len(listed))
+    order = np.argsort(listed)
+    place = np.minimum(np.searchsorted(listed[order], wanted), len(listed) - 1)
+    found = listed[order][place] == wanted
+    return np.where(found, rank[order][place], np.iinfo(np.int32).max)
+
+
+def _nearest_of(rows: Array, centers: Array, wanted: int) -> Array:
+    """Positions (m, wanted), ascending, of the nearest centers (S, d), S > wanted, ties by position."""
+    approximate, slack = approximate_squared(rows, centers)
+    least = np.partition(approximate, wanted - 1, axis=1)[:, wanted - 1]
+    close = ~(approximate > (least + 2 * slack)[:, None])
+    for m in np.flatnonzero(np.count_nonzero(close, axis=1) > wanted):
+        candidates = np.flatnonzero(close[m])
+        repeated = np.broadcast_to(rows[m], (len(candidates), rows.shape[1]))
+        nearest = np.lexsort((candidates, paired_squared(repeated, centers[candidates])))[:wanted]
+        close[m] = False
+        close[m, candidates[nearest]] = True
+    return np.nonzero(close)[1].reshape(len(rows), wanted)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """The probes of a block turned round: for every cell, the rows that probe it."""
+
+    cells: Array
+    """Cells that any row probes, ascending, int64 (m,)."""
+    offsets: Array
+    """int64 (m+1,)."""
+    rows: Array
+    """Rows inside the block, ascending for each cell, int32."""
+
+    def of(self, cell: int) -> Array:
+        """Rows that probe a cell."""
+        place = int(np.searchsorted(self.cells, cell))
+        if place == len(self.cells) or self.cells[place] != cell:
+            return self.rows[:0]
+        return self.rows[self.offsets[place] : self.offsets[place + 1]]
+
+
+def group_probes(probes: Array) -> Probing:
+    """Turn probes (n, T), −1 for none, into the rows that probe each cell."""
+    flat = probes.ravel()
+    rows = np.repeat(np.arange(len(probes), dtype=np.int32), probes.shape[1])
+    real = flat >= 0
+    if not real.all():
+        flat, rows = flat[real], rows[real]
+    low = int(flat.min(initial=np.iinfo(np.int32).max)) if len(flat) else 0
+    order, counts = _by_cell(flat - low)
+    cells = np.flatnonzero(counts)
+    offsets = np.concatenate([[0], np.cumsum(counts[cells])]).astype(np.int64)
+    return Probing(cells + low, offsets, rows[order])
+
+
+def _by_cell(cells: Array) -> tuple[Array, Array]:
+    """A stable order by cell (a counting sort) and the count of every cell."""
+    from scipy.sparse import csr_array
+
+    n = len(cells)
+    if n == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    width = int(cells.max()) + 1
+    one = csr_array((np.arange(n, dtype=np.int64), cells.astype(np.int64), np.arange(n + 1)), shape=(n, width))
+    turned = one.tocsc()
+    return turned.data, np.diff(turned.indptr)
