@@ -1,0 +1,147 @@
+"""Images as rows: scikit-learn's digits, MNIST and COIL-20 from a folder of the user."""
+
+from __future__ import annotations
+
+import gzip
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.datasets.dataset import Dataset, Truth
+from bigembed.errors import InputError, MissingPathError
+
+MNIST_FILES = {"train": "train", "test": "t10k"}
+COIL_OBJECTS = 20
+COIL_VIEWS = 72
+IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def digits_block(start: int, stop: int, rng: Any, n: int) -> tuple[Array, Truth]:
+    """Rows of scikit-learn's digits: 64 pixels from 0 to 16."""
+    rows, labels = _digits()
+    return rows[start:stop], {"label": labels[start:stop]}
+
+
+def digits(n: int | None = None, dtype: str = "float32") -> Dataset:
+    """The 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label."""
+    return Dataset("digits", (_first("digits", n, 1797), 64), digits_block, 0, dtype, granule=None)
+
+
+def mnist_block(start: int, stop: int, rng: Any, n: int, folder: str, part: str) -> tuple[Array, Truth]:
+    """Rows of MNIST: 784 pixels from 0 to 255; ``part="all"`` is train, then test."""
+    images, labels = _mnist(folder, part)
+    return images[start:stop], {"label": labels[start:stop]}
+
+
+def mnist(folder: str | Path, part: str = "train", n: int | None = None, dtype: str = "float32") -> Dataset:
+    """MNIST from a folder with its idx files, compressed or not. Truth: label.
+
+    ``part``: ``"train"`` (60 000 rows), ``"test"`` (10 000) or ``"all"``. Raises
+    :class:`MissingPathError` naming every file that is not there.
+    """
+    if part not in (*MNIST_FILES, "all"):
+        raise InputError(f"data set 'mnist': part = {part!r}; it must be 'train', 'test' or 'all'")
+    where = str(Path(folder).resolve())
+    total = len(_mnist(where, part)[1])
+    shape = (_first("mnist", n, total), 784)
+    return Dataset("mnist", shape, mnist_block, 0, dtype, {"folder": where, "part": part}, granule=None)
+
+
+def coil20_block(start: int, stop: int, rng: Any, n: int, folder: str) -> tuple[Array, Truth]:
+    """Rows of COIL-20: 128 × 128 pixels from 0 to 255; row 72·o + v is view v (5° each) of object o."""
+    from PIL import Image
+
+    number = np.arange(start, stop)
+    rows = np.empty((len(number), 128 * 128), dtype=np.uint8)
+    for position, row in enumerate(number):
+        path = Path(folder) / _coil_name(int(row))
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L"))
+        if pixels.shape != (128, 128):
+            raise InputError(f"{path}: an image of {pixels.shape}; COIL-20 (processed) has 128 × 128")
+        rows[position] = pixels.ravel()
+    return rows, {"label": number // COIL_VIEWS, "angle": number % COIL_VIEWS * 5}
+
+
+def coil20(folder: str | Path, n: int | None = None, dtype: str = "float32") -> Dataset:
+    """COIL-20 (processed) from the folder with its PNG files, or the one above it. Truth: label, angle."""
+    base = Path(folder).resolve()
+    nested = base / "coil-20-proc"
+    base = nested if nested.is_dir() else base
+    total = COIL_OBJECTS * COIL_VIEWS
+    _require([base / _coil_name(row) for row in range(total)], f"COIL-20 in {str(folder)!r}")
+    shape = (_first("coil20", n, total), 128 * 128)
+    return Dataset("coil20", shape, coil20_block, 0, dtype, {"folder": str(base)}, granule=None)
+
+
+def read_idx(path: str | Path) -> Array:
+    """The array of an idx file (the format of MNIST), compressed or not."""
+    path = Path(path)
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
+        raise InputError(f"{path}: not an idx file; it starts with {content[:4]!r}")
+    kind, dimensions = np.dtype(IDX_TYPES[content[2]]), content[3]
+    head = 4 + 4 * dimensions
+    shape = tuple(int(size) for size in np.frombuffer(content[4:head].ljust(head - 4, b"\0"), dtype=">u4"))
+    expected = head + int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if len(content) != expected:
+        raise InputError(f"{path}: {len(content)} bytes; its header promises {expected} for shape {shape}")
+    return np.frombuffer(content, dtype=kind, offset=head).reshape(shape)
+
+
+@lru_cache(maxsize=1)
+def _digits() -> tuple[Array, Array]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return bunch.data, bunch.target
+
+
+@lru_cache(maxsize=2)
+def _mnist(folder: str, part: str) -> tuple[Array, Array]:
+    parts = list(MNIST_FILES) if part == "all" else [part]
+    stems = [
+        f"{MNIST_FILES[name]}-{kind}" for name in parts for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    ]
+    paths = [_either(Path(folder) / stem) for stem in stems]
+    _require(paths, f"MNIST ({part}) in {folder!r}", "compressed (.gz) or not")
+    arrays = [read_idx(path) for path in paths]
+    for path, images, labels in zip(paths[::2], arrays[::2], arrays[1::2], strict=True):
+        if images.shape != (len(labels), 28, 28):
+            raise InputError(
+                f"{path}: shape {images.shape} for {len(labels)} labels; MNIST has (labels, 28, 28)"
+            )
+    images = np.concatenate([array.reshape(-1, 784) for array in arrays[::2]])
+    return images, np.concatenate(arrays[1::2]).astype(np.int64)
+
+
+def _either(path: Path) -> Path:
+    """The file itself, or its compressed form if only that exists."""
+    compressed = path.with_name(path.name + ".gz")
+    return compressed if compressed.exists() and not path.exists() else path
+
+
+def _coil_name(row: int) -> str:
+    return f"obj{row // COIL_VIEWS + 1}__{row % COIL_VIEWS}.png"
+
+
+def _require(paths: list[Path], what: str, form: str = "") -> None:
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        note = f" ({form})" if form else ""
+        raise MissingPathError(
+            f"{what}: {len(missing)} of {len(paths)} files are missing: {names}{note}; "
+            "bigembed downloads nothing, so give the folder that holds them"
+        )
+
+
+def _first(name: str, n: int | None, total: int) -> int:
+    if n is not None and not 1 <= n <= total:
+        raise InputError(f"data set {name!r}: n = {n}; it has {total} rows")
+    return total if n is None else n

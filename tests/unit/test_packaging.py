@@ -1,0 +1,133 @@
+"""What a fresh machine meets: quick imports, the README's commands, floors, versions that fit together."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bigembed
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ["dask", "distributed", "matplotlib", "numba", "pandas", "scipy", "sklearn", "zarr"]
+REPOSITORY = pytest.mark.skipif(
+    not (ROOT / "pyproject.toml").exists(), reason="needs the repository, not only the package"
+)
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def metadata() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_import_is_light() -> None:
+    heavy = run(
+        sys.executable, "-c", f"import bigembed, sys; print([m for m in {HEAVY} if m in sys.modules])"
+    )
+    assert heavy.strip() == "[]"
+
+
+def test_public_names() -> None:
+    assert set(bigembed.__all__) <= set(dir(bigembed))
+    for name in bigembed.__all__:
+        assert getattr(bigembed, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Diffusionmap'"):
+        _ = bigembed.Diffusionmap  # type: ignore[attr-defined]
+
+
+def test_plotting_and_datasets_are_light_until_used() -> None:
+    code = "import bigembed.plotting, bigembed.datasets, sys; print([m for m in %r if m in sys.modules])"
+    assert run(sys.executable, "-c", code % ["matplotlib", "PIL", "sklearn", "dask", "zarr"]).strip() == "[]"
+
+
+@REPOSITORY
+def test_readme_has_the_two_commands_and_ci_finds_the_tests() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    commands = [line for line in lines if line.startswith("python3 -m venv")]
+    assert len(commands) == 2
+    assert commands[0].endswith(".venv/bin/bigembed run workflows/quickstart.toml")
+    assert commands[1].endswith(".venv/bin/pytest")
+    if shutil.which("bash"):
+        assert commands[1] in run("bash", ".ci/run", "--show-test-command").splitlines()
+
+
+@REPOSITORY
+@pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
+def test_floors_hold() -> None:
+    code = "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
+    assert "Contracts:" in run(sys.executable, "-c", code)
+
+
+@REPOSITORY
+@pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("plotting/curves.py", "import zarr"),
+        ("plotting/curves.py", "def f():\n    from distributed import Client"),
+        ("datasets/spectra.py", "import bigembed.methods.base"),
+        ("kernels/__init__.py", "import bigembed.neighbors"),
+        ("errors.py", "import bigembed.blocks.rows"),
+    ],
+)
+def test_a_broken_floor_is_found(module: str, line: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "bigembed", tmp_path / "bigembed", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with (tmp_path / "bigembed" / module).open("a") as file:
+        file.write(f"\n{line}\n")
+    code = "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "BROKEN" in done.stdout
+
+
+@REPOSITORY
+@pytest.mark.parametrize("python", ["3.11", "3.12"])
+def test_tested_versions_cover_what_is_required(python: str) -> None:
+    lines = (ROOT / "constraints" / f"py{python.replace('.', '')}.txt").read_text().splitlines()[1:]
+    pins = [re.fullmatch(rf'([\w.-]+)==(\S+) ; python_version == "{python}"', line) for line in lines]
+    assert all(pins), lines
+    pinned = {normal(pin[1]) for pin in pins if pin}
+    project = metadata()["project"]
+    extras = [item for name in ("parquet", "test", "dev") for item in project["optional-dependencies"][name]]
+    required = {normal(re.split(r"[\[>=]", item)[0]) for item in [*project["dependencies"], *extras]}
+    assert required - {"bigembed"} <= pinned
+
+
+@REPOSITORY
+def test_lowest_versions_are_the_lower_bounds() -> None:
+    project = metadata()["project"]
+    items = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
+    bounds = {normal(name): bound for name, bound in (item.split(">=") for item in items)}
+    lines = (ROOT / "constraints" / "lowest.txt").read_text().splitlines()
+    lowest = dict(line.split("==") for line in lines if not line.startswith("#"))
+    for name, bound in bounds.items():
+        assert lowest[name].startswith(bound), name
+
+
+@REPOSITORY
+def test_job_files_are_toml_with_the_sections_of_the_design() -> None:
+    jobs = sorted((ROOT / "workflows").glob("*.toml"))
+    assert {"quickstart.toml", "larger_than_memory.toml"} <= {path.name for path in jobs}
+    for path in jobs:
+        assert {"input", "method", "output"} <= set(tomllib.loads(path.read_text())), path
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", bigembed.__version__)
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,178 @@
+"""Pictures: what is drawn is what was given, by any cut into blocks, with bounded memory."""
+
+import tracemalloc
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bigembed import plotting
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+from bigembed.plotting.stream import PIXELS, classes_of, rasterize, survey
+
+
+def picture(path: Path) -> Array:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def points(n: int) -> Array:
+    return np.random.default_rng(0).standard_normal((n, 3))
+
+
+@pytest.mark.parametrize("n", [1, 500, 25_000])
+@pytest.mark.parametrize("kind", ["plain", "color", "labels"])
+def test_a_picture_is_left_and_nothing_else(n: int, kind: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {}
+    if kind == "color":
+        given["color"] = np.linspace(0, 1, n)
+    if kind == "labels":
+        given["labels"] = np.arange(n) % 3
+    plotting.scatter(tmp_path / "new" / "map.png", points(n), title="A map", **given)
+    image = picture(tmp_path / "new" / "map.png")
+    assert image.shape[0] > 500
+    assert image.std() > 5
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["map.png"]
+
+
+@pytest.mark.parametrize("n", [3000, 30_000])
+def test_any_cut_into_blocks_draws_the_same_bytes(n: int, tmp_path: Path) -> None:
+    X, color = points(n), np.arange(float(n))
+    cuts = [0, 1, n // 3, n // 2, n]
+    pairs = list(pairwise(cuts))
+
+    def blocks() -> Iterator[Array]:
+        return (X[a:b] for a, b in pairs)
+
+    plotting.scatter(tmp_path / "a.png", X, color=color)
+    plotting.scatter(tmp_path / "b.png", blocks, color=[color[: n // 5], color[n // 5 :]])
+    plotting.scatter(tmp_path / "c.png", [X[a:b] for a, b in pairs], color=lambda: iter([color]))
+    a, b, c = ((tmp_path / f"{name}.png").read_bytes() for name in "abc")
+    assert a == b == c
+
+
+def test_dask_rows(tmp_path: Path) -> None:
+    import dask.array as da
+
+    X = points(1000)
+    plotting.scatter(tmp_path / "a.png", X)
+    plotting.scatter(tmp_path / "b.png", da.from_array(X, chunks=(300, 3)))
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_raster_counts_every_point_once() -> None:
+    X, labels = points(30_000), np.arange(30_000) % 4
+    extent = survey(X, (0, 1))
+    assert (extent.count, extent.outside) == (30_000, 0)
+    counts, _, _ = rasterize(X, None, None, extent, (0, 1), 1)
+    assert counts.sum() == 30_000
+    by_class, _, _ = rasterize(X, labels, classes_of(labels), extent, (0, 1), 5)
+    np.testing.assert_array_equal(by_class.sum(axis=(1, 2)), [7500] * 4 + [0])
+    np.testing.assert_array_equal(by_class.sum(axis=0), counts[0])
+    sums, low, high = rasterize(X, X[:, 0], None, extent, (0, 1), 2)
+    np.testing.assert_allclose(sums[1].sum(), X[:, 0].sum())
+    assert (low, high) == (X[:, 0].min(), X[:, 0].max())
+
+
+def test_a_point_falls_into_its_pixel() -> None:
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    grid = rasterize(X, None, None, survey(X, (0, 1)), (0, 1), 1)[0][0]
+    row, column = np.nonzero(grid)
+    half = PIXELS // 2
+    assert [(bool(r > half), bool(c > half)) for r, c in zip(row, column, strict=True)] == [
+        (False, False), (False, True), (True, False), (True, True),
+    ]  # fmt: skip
+    assert grid[row, column].tolist() == [1, 1, 1, 2]
+
+
+def test_few_far_points_do_not_hide_the_rest() -> None:
+    X = points(20_000)
+    X[7] = 1e6
+    extent = survey(X, (0, 1))
+    assert extent.x[1] < 10
+    assert extent.outside >= 1
+    assert rasterize(X, None, None, extent, (0, 1), 1)[0].sum() == 20_000 - extent.outside
+
+
+@pytest.mark.parametrize("n", [100, 25_000])
+def test_constant_and_one_column_rows(n: int, tmp_path: Path) -> None:
+    plotting.scatter(tmp_path / "constant.png", np.ones((n, 2)))
+    plotting.scatter(tmp_path / "column.png", np.linspace(0, 1, n)[:, None])
+    plotting.scatter(tmp_path / "vector.png", np.linspace(0, 1, n), color=np.ones(n))
+
+
+def test_many_classes_keep_the_frequent_ones(tmp_path: Path) -> None:
+    labels = np.concatenate([np.arange(100), np.repeat(np.arange(5), 50)])
+    kept = classes_of(labels)
+    assert len(kept) == 19
+    assert set(range(5)) <= set(kept.tolist())
+    plotting.scatter(tmp_path / "a.png", points(350), labels=labels)
+    plotting.scatter(tmp_path / "b.png", points(4), labels=np.array(["x", "y", "x", "z"]))
+
+
+@pytest.mark.parametrize("n", [50, 25_000])
+@pytest.mark.parametrize("values", [49, 25_001])
+def test_wrong_number_of_colors(n: int, values: int, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="colors or labels"):
+        plotting.scatter(tmp_path / "a.png", points(n), color=np.arange(values))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"coordinates": np.empty((0, 2))}, "no rows"),
+        ({"coordinates": np.array([[np.nan, 1.0], [0.0, 1.0]])}, "NaN"),
+        ({"coordinates": points(5), "axes": (0, 3)}, "columns 0 to 2"),
+        ({"coordinates": points(5), "color": np.ones(5), "labels": np.ones(5)}, "at most one"),
+    ],
+)
+def test_scatter_errors(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        plotting.scatter(tmp_path / "a.png", **given)
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    def blocks(count: int) -> Any:
+        return lambda: (np.random.default_rng(i).standard_normal((50_000, 2)) for i in range(count))
+
+    plotting.scatter(tmp_path / "warm.png", blocks(1))
+    peaks = []
+    for count in (4, 16):
+        tracemalloc.start()
+        plotting.scatter(tmp_path / "a.png", blocks(count))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+def test_no_global_state_of_matplotlib(tmp_path: Path) -> None:
+    import sys
+
+    loaded = "matplotlib.pyplot" in sys.modules
+    plotting.scatter(tmp_path / "a.png", points(10))
+    assert ("matplotlib.pyplot" in sys.modules) == loaded
+
+
+def test_spectrum(tmp_path: Path) -> None:
+    values = np.array([0.99, 0.9, 0.5, -0.1])
+    plotting.spectrum(tmp_path / "a.png", values)
+    plotting.spectrum(tmp_path / "b.png", values, np.full(4, 1e-8), np.array([0.09, 0.4, 0.6]), title="λ")
+    plotting.spectrum(tmp_path / "c.png", values[:1], residuals=np.zeros(1))
+    assert picture(tmp_path / "b.png").std() > picture(tmp_path / "a.png").std()
+    with pytest.raises(InputError, match="no eigenvalues"):
+        plotting.spectrum(tmp_path / "d.png", np.empty(0))
+
+
+def test_bandwidth(tmp_path: Path) -> None:
+    epsilons = np.logspace(-3, 3, 50)
+    plotting.bandwidth(tmp_path / "a.png", epsilons, epsilons / (1 + epsilons) + 1e-3)
+    plotting.bandwidth(tmp_path / "b.png", epsilons, epsilons / (1 + epsilons), 0.5, 2.0, title="ε")
+    assert picture(tmp_path / "a.png").shape == picture(tmp_path / "b.png").shape
+    with pytest.raises(InputError, match="equally many"):
+        plotting.bandwidth(tmp_path / "c.png", epsilons, epsilons[1:])
