@@ -74,14 +74,17 @@ Observer = Callable[[Event], None]
 class Run:
     """A directory of stages: a Zarr group, their manifests, and the exchange of the stage in work."""
 
-    def __init__(self, root: str | os.PathLike[str] | None, parents: Sequence[Run] = ()) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str] | None, parents: Sequence[Run] = (), kind: str = "run"
+    ) -> None:
         self.temporary = root is None
         self.root = Path(tempfile.mkdtemp(prefix="bigembed-")) if root is None else Path(root).absolute()
         self.parents = tuple(parents)
         self._found: dict[str, Manifest] = {}
+        self._home: Run | None = None  # a temporary run that must outlive this one
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
-        manifests.prepare(self.root, "run")
+        manifests.prepare(self.root, kind)
 
     def manifest(self, stage: str) -> Manifest:
         """The manifest of a stage of this run or of a parent."""

@@ -1,0 +1,174 @@
+"""From eigenvectors to coordinates in the order of the input: λ^t, truncation, rows outside the solved component."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.errors import InputError
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import nearest_kept
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array, write_rows
+from bigembed.store.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Diffusion time and number of coordinates kept."""
+
+    t: float
+    kept: int
+    note: str = ""
+
+
+def diffusion_time(first: float, last: float, delta: float) -> tuple[float, str]:
+    """Smallest t with (|λ_d|/|λ_1|)^t ≤ δ (seed 000 eq. 29); where |λ_d| = |λ_1| it is 0/0: t = 1 and a note.
+
+    >>> diffusion_time(0.9, 0.5, 0.2)
+    (3.0, '')
+    """
+    ratio = abs(first) / abs(last) if last else math.inf
+    if ratio <= 1.0:
+        return 1.0, "t='auto' is undefined where |λ_m| = |λ_1| (eq. 29 is 0/0); t = 1 was taken"
+    return float(math.ceil(math.log(1 / delta) / math.log(ratio) - 1e-12)) or 1.0, ""
+
+
+def kept_by(eigenvalues: Array, t: float, delta: float, rule: str) -> int:
+    """Coordinates with |λ_l|^t > δ|λ_1|^t ("relative", seed 000 eq. 26) or > δ ("absolute", seed 001 eq. 9); at least 1.
+
+    >>> kept_by(np.array([0.9, 0.5, 0.1]), 1, 0.2, "relative"), kept_by(np.array([0.9, 0.5, 0.1]), 2, 0.2, "absolute")
+    (2, 2)
+    """
+    powers = np.abs(eigenvalues) ** t
+    above = powers > delta * (powers[0] if rule == "relative" else 1.0)
+    return max(1, int(np.argmin(above)) if not above.all() else len(above))
+
+
+def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncation: str) -> Scaling:
+    """Resolve t and the truncation from the eigenvalues (those of the largest component)."""
+    first = eigenvalues[0] if eigenvalues.ndim == 2 else eigenvalues
+    if isinstance(t, str):
+        time, note = diffusion_time(float(first[0]), float(first[-1]), 0.2 if delta is None else delta)
+        return Scaling(time, len(first), note)
+    if t != int(t) and (eigenvalues < 0).any():
+        raise InputError(f"t={t} is not an integer, and some eigenvalues are negative: λ^t is not real. Use an integer t")
+    kept = len(first) if delta is None else kept_by(first, float(t), delta, truncation)
+    return Scaling(float(t), kept)
+
+
+def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, d: int) -> Stage:
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
+
+    def run(context: Context) -> dict[str, Any]:
+        eigenvalues = read_array(context.of("solve", "eigenvalues"))
+        chosen = scaling_of(eigenvalues, **scaling)
+        rows = context.results("kernel")["rows"]
+        starts = np.concatenate([[0], np.cumsum(rows)]).tolist()
+        tasks = [(b,) for b in range(len(rows))]
+        total = starts[-1]
+        out_rows = block_rows(chosen.kept, 8)
+        count = context.results("components")["components"]
+        order = context.of("order") if context.home.has("order") else None
+        fill = policy == "largest" and count > 1
+        filled = 0
+        if fill:
+            if order is None:
+                raise InputError("components='largest' needs rows to find the nearest row in the largest component; a "
+                                 "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component")
+            filled = sum(map_blocks(fill_block, tasks, ordered=Ordered.open(order), labels=context.of("components", "labels"),
+                                    exchange=context.exchange))
+        map_blocks(coordinates_block, tasks, right=context.of("solve", "right"), labels=context.of("components", "labels"),
+                   eigenvalues=eigenvalues, scaling=chosen, starts=starts, order=order, fill=fill, out_rows=out_rows,
+                   exchange=context.exchange)
+        create_rows(context.path("embedding"), (total, chosen.kept), np.float64, out_rows)
+        create_rows(context.path("labels"), (total,), np.int32, out_rows)
+        spans = [(number, *span) for number, span in enumerate(bounds(total, out_rows))]
+        map_blocks(restore_block, spans, blocks=len(rows), kept=chosen.kept, exchange=context.exchange,
+                   out=context.path(""))
+        return {"t": chosen.t, "n_components": chosen.kept, "note": chosen.note, "filled_rows": filled}
+
+    vectors = 8 * n * width
+    cost = Cost(read=2 * vectors, write=2 * vectors, disk=vectors + 4 * n, scratch=vectors + 12 * n,
+                memory=6 * 65_536 * (8 * width + 16))
+    return Stage("coordinates", ("kernel", "components", "solve"), {**scaling, "policy": policy}, run, cost)
+
+
+def fill_block(b: int, *, ordered: Ordered, labels: str, exchange: Exchange) -> int:
+    """For the rows of block b outside the largest component: internal ids of their nearest rows in it."""
+    label = read_array(f"{labels}/{b}")
+    outside = np.flatnonzero(label != 0)
+    nearest = np.zeros(0, np.int64)
+    if len(outside):
+        offsets, _ = ordered.cells(b)
+        cell = np.searchsorted(offsets, outside, side="right") - 1
+        nearest = nearest_kept(ordered, labels, b, ordered.rows(b)[outside], cell)
+    exchange.put("nearest", b, {"rows": outside, "ids": nearest})
+    return len(outside)
+
+
+def coordinates_block(
+    b: int, *, right: str, labels: str, eigenvalues: Array, scaling: Scaling, starts: list[int], order: str | None,
+    fill: bool, out_rows: int, exchange: Exchange,
+) -> None:
+    """Scale the eigenvectors of block b, fill the rows outside, and leave each output block its rows."""
+    label = read_array(f"{labels}/{b}")
+    coordinates = scaled(read_array(f"{right}/{b}"), label, eigenvalues, scaling)
+    if fill:
+        outside, nearest = _piece(exchange, "nearest", b, "rows"), _piece(exchange, "nearest", b, "ids")
+        coordinates[outside] = rows_by_id(right, nearest, starts, eigenvalues, scaling)
+    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    target = ids // out_rows
+    pieces: dict[str, Array] = {}
+    for number in np.unique(target):
+        mine = target == number
+        pieces |= {f"at{number}": ids[mine] - number * out_rows, f"xy{number}": coordinates[mine],
+                   f"label{number}": label[mine]}
+    exchange.put("coordinates", b, pieces)
+
+
+def scaled(right: Array, label: Array, eigenvalues: Array, scaling: Scaling) -> Array:
+    """λ_l^t r_l (seed 000 eq. 24), with the eigenvalues of each row's component where they differ."""
+    power = signed_power(eigenvalues, scaling.t)
+    factor = power[label] if power.ndim == 2 else power[None]
+    return (right * factor)[:, : scaling.kept]
+
+
+def signed_power(eigenvalues: Array, t: float) -> Array:
+    """λ^t; t = 0 gives ones, and a non-integer t is taken only where all λ ≥ 0."""
+    return np.ones_like(eigenvalues) if t == 0 else eigenvalues**t
+
+
+def rows_by_id(right: str, ids: Array, starts: list[int], eigenvalues: Array, scaling: Scaling) -> Array:
+    """Scaled coordinates of rows given by internal id, from the blocks that hold them."""
+    out = np.zeros((len(ids), scaling.kept))
+    owner = np.searchsorted(starts, ids, side="right") - 1
+    for block in np.unique(owner):
+        mine = owner == block
+        rows = read_array(f"{right}/{block}")[ids[mine] - starts[block]]
+        out[mine] = scaled(rows, np.zeros(len(rows), int), eigenvalues, scaling)
+    return out
+
+
+def restore_block(number: int, start: int, stop: int, *, blocks: int, kept: int, exchange: Exchange, out: str) -> None:
+    """Collect one block of the output in the order of the input."""
+    coordinates, labels = np.full((stop - start, kept), np.nan), np.zeros(stop - start, np.int32)
+    for source in range(blocks):
+        at = exchange.get("coordinates", source, f"at{number}")
+        if at is not None:
+            coordinates[at] = _piece(exchange, "coordinates", source, f"xy{number}")
+            labels[at] = _piece(exchange, "coordinates", source, f"label{number}")
+    write_rows(f"{out}embedding", start, coordinates)
+    write_rows(f"{out}labels", start, labels)
+
+
+def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:
+    piece = exchange.get(name, block, key)
+    assert piece is not None  # noqa: S101  (written by an earlier step of this stage)
+    return piece
+
+

@@ -1,0 +1,140 @@
+"""The fitted model on disk: Zarr arrays, a manifest a stage, and model.json. Nothing that needs unpickling.
+
+Kept is what the extension to new rows reads, the coordinates and the certificate; not the graph
+and its weights.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
+from bigembed.methods import method
+from bigembed.stages import Run
+from bigembed.store import manifest as manifests
+from bigembed.store.manifest import read_json, write_json
+
+FORMAT = 1
+KEPT: dict[str, tuple[str, ...]] = {
+    "survey": (), "partition": ("centers",), "shortlist": ("shortlist",), "bandwidth": ("",), "recall": ("",),
+    "order": ("rows", "ids", "blocks", "starts", "cell_offsets", "cell_centers_of", "cell_centers", "cell_starts",
+              "cell_block_starts"),
+    "search": ("rho_squared", "kappa", "asked", "asked_indptr"), "kernel": ("q",), "components": ("labels",),
+    "solve": ("right", "eigenvalues", "residuals"), "coordinates": ("embedding", "labels"), "weights": ("starts",),
+}
+"""Stages of a model and the arrays kept of each (all where the name is empty)."""
+LARGEST_PICKLE = 1 << 30
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a model aside, then rename it into place; an existing path is refused."""
+    target = Path(path).absolute()
+    if target.exists():
+        raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    manifests.prepare(partial, "model")
+    run: Run = estimator._run
+    for stage, names in KEPT.items():
+        if run.has(stage):
+            _copy(run, stage, names, partial)
+    write_json(partial / "model.json", _description(estimator))
+    os.replace(partial, target)
+
+
+def _copy(run: Run, stage: str, names: tuple[str, ...], target: Path) -> None:
+    """Copy some arrays of a stage, and its manifest with these files only."""
+    manifest = run.manifest(stage)
+    files = {name: entry for name, entry in manifest.files.items()
+             if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)}
+    source = Path(run.path(stage))
+    for name in files:
+        place = target / "stages" / stage / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, place)
+    value = asdict(manifest) | {"files": files}
+    write_json(target / "manifest" / f"{stage}.json", value)
+
+
+def _description(estimator: Any) -> dict[str, Any]:
+    parameters = {name: value for name, value in estimator.get_params().items() if name not in ("workdir", "random_state")}
+    parameters["random_state"] = estimator._run.manifest("solve").parameters["seed"]
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        "format": FORMAT, "method": type(estimator).registered, "parameters": parameters,
+        "n_features_in": estimator.n_features_in_, "in_memory": estimator._in_memory,
+        "feature_names_in": None if names is None else list(names), "certificate": estimator.certificate_,
+    }
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The fitted estimator of a saved model; every kind of input extends as before.
+
+    Raises MissingPathError, InputError (not a model) or DamagedError (incomplete, or another format).
+    """
+    root = Path(path).absolute()
+    if not root.exists():
+        raise MissingPathError(f"{root}: no such model")
+    if not (root / "model.json").exists():
+        raise InputError(f"{root}: not a saved model (it has no model.json). Give the path that save() wrote")
+    description = read_json(root / "model.json")
+    if description.get("format") != FORMAT:
+        raise DamagedError(f"{root}: model format {description.get('format')}, this version reads {FORMAT}. Fit again, or "
+                           "use the version that wrote it")
+    run = Run(root, kind="model")
+    for stage in run.published():
+        if not manifests.complete(root, run.manifest(stage)):
+            raise DamagedError(f"{root}: stage {stage!r} of the model is incomplete; copy the model again")
+    return _restore(description, run)
+
+
+def _restore(description: dict[str, Any], run: Run) -> Any:
+    from bigembed.methods.fitting import set_results
+
+    estimator = method(description["method"])(**description["parameters"])
+    estimator.n_features_in_ = description["n_features_in"]
+    if description["feature_names_in"] is not None:
+        import numpy as np
+
+        estimator.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
+    set_results(estimator, run, description["in_memory"])
+    estimator.certificate_ = description["certificate"]
+    return estimator
+
+
+def to_state(estimator: Any) -> dict[str, Any]:
+    """State for pickling: parameters, and, where fitted, the saved model as bytes."""
+    state: dict[str, Any] = {"parameters": estimator.get_params()}
+    if not estimator.__sklearn_is_fitted__():
+        return state
+    scratch = Run(None)
+    place = scratch.root / "model"
+    save(estimator, place)
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    if size > LARGEST_PICKLE:
+        raise InputError(f"the model holds {size >> 20} MiB, too much to pickle; use save(path) and bigembed.load(path)")
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.add(place, arcname="model")
+    state["model"] = buffer.getvalue()
+    return state
+
+
+def from_state(estimator: Any, state: dict[str, Any]) -> None:
+    """Set up an estimator from :func:`to_state`."""
+    for name, value in state["parameters"].items():
+        setattr(estimator, name, value)
+    if "model" not in state:
+        return
+    home = Run(None)
+    with tarfile.open(fileobj=io.BytesIO(state["model"])) as archive:
+        archive.extractall(home.root, filter="data")
+    loaded = load(home.root / "model")
+    loaded._run._home = home
+    estimator.__dict__.update(loaded.__dict__ | state["parameters"])

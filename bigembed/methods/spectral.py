@@ -1,0 +1,332 @@
+"""Eigenvectors of the random walk on a stored kernel, component by component.
+
+P = D^{-1} W is similar to S = D^{-1/2} W D^{-1/2} (seed 000 eq. 31, seed 001 eq. 2). The spectrum
+of a graph of several components is the union of their spectra, so each component is solved by
+itself, with its exact trivial vector √d deflated: small ones densely, large ones by the
+two-level LOBPCG on block vectors in the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, map_blocks, offsets
+from bigembed.eigen import lobpcg
+from bigembed.eigen.base import EigenResult
+from bigembed.eigen.dense import solve_dense_matrix
+from bigembed.errors import DisconnectedGraphError, InputError
+from bigembed.neighbors.components import find_components
+from bigembed.operators.sparse import SparseOperator
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.manifest import read_json, write_json
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.vectors import StoredSpace
+
+POLICIES = ("error", "largest", "per-component", "bridge", "joint")
+DENSE_ROWS = 2_000
+MAX_SOLVED = 200
+"""Components solved one by one; more are refused with advice."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What is asked of the solver."""
+
+    n_components: int
+    components: str
+    tol: float
+    max_passes: int
+    seed: int
+
+
+def weights_of(context: Context) -> StoredMatrix:
+    """The normalized kernel."""
+    rows = tuple(context.results("kernel")["rows"])
+    manifest = context.home.manifest("kernel")
+    graph = next(name for name in manifest.inputs if name in ("graph", "bridge", "weights"))
+    return StoredMatrix(context.of(graph), context.of("kernel", "weights"), rows, manifest.digest)
+
+
+def components_stage() -> Stage:
+    """Connected components of the kernel (an edge of weight 0 joins nothing)."""
+
+    def run(context: Context) -> dict[str, Any]:
+        return find_components(weights_of(context), context.exchange, context.path(""), weighted=True)
+
+    return Stage("components", ("kernel",), {}, run, Cost(passes=2))
+
+
+def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
+    """Right eigenvectors R of P with RᵀΠR = I (seed 000 eq. 22), trivial one left out, in internal order."""
+
+    def run(context: Context) -> dict[str, Any]:
+        found = context.results("components")
+        targets = _targets(asked, found)
+        weights = weights_of(context)
+        small = [c for c, size, _ in targets if size <= DENSE_ROWS]
+        labels = context.of("components", "labels")
+        degree = context.of("kernel", "degree")
+        if small:
+            map_blocks(gather_block, [(b,) for b in range(len(weights.rows))], weights=weights, wanted=small,
+                       labels=labels, starts=offsets(weights.rows), exchange=context.exchange)
+        solved: dict[int, dict[str, Any]] = {}
+        for c, size, wanted in targets:
+            if size <= DENSE_ROWS:
+                [solved[c]] = map_blocks(dense_component, [(c,)], blocks=len(weights.rows), wanted=wanted,
+                                         exchange=context.exchange)
+            else:
+                solved[c] = _large_component(context, weights, c, wanted, asked)
+        return _assemble(context, weights, asked, found, solved, labels, degree)
+
+    width = 2 * asked.n_components + 4
+    vectors = 8 * n * width
+    edges = 2 * n * n_neighbors
+    passes = 40
+    cost = Cost(passes=passes, read=passes * (7 * vectors + 8 * edges), write=passes * 6 * vectors,
+                disk=8 * n * asked.n_components, scratch=14 * vectors, memory=8 * 16 * block * width + 24 * 2 * block * n_neighbors,
+                coordinator=60 * n)
+    return Stage("solve", ("kernel", "components"), asdict(asked), run, cost, resumes=True)
+
+
+def _targets(asked: Spectrum, found: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """Which components are solved: (number, rows, eigenpairs wanted)."""
+    sizes, count = found["sizes"], found["components"]
+    shown = ", ".join(map(str, sizes[:10])) + (", …" if count > 10 else "")
+    if count > 1 and asked.components in ("error", "bridge"):
+        raise DisconnectedGraphError(
+            f"the graph has {count} connected components, of {shown} rows. Choose components='largest' (the other rows "
+            "take the coordinates of their nearest row in it), 'per-component', 'joint' or 'bridge'; or raise "
+            "n_neighbors or epsilon"
+        )
+    if count == 1 or asked.components == "largest":
+        if sizes[0] <= asked.n_components:
+            raise InputError(f"n_components={asked.n_components} needs a component of at least "
+                             f"{asked.n_components + 1} rows; the largest has {sizes[0]}. Ask for fewer components")
+        return [(0, sizes[0], asked.n_components)]
+    wanted = asked.n_components - (count - 1 if asked.components == "joint" else 0)
+    if wanted <= 0:
+        return []
+    if count > MAX_SOLVED:
+        raise DisconnectedGraphError(f"components={asked.components!r} would solve {count} components one by one (of "
+                                     f"{shown} rows); at most {MAX_SOLVED}. Use components='largest', or raise n_neighbors")
+    return [(c, size, min(wanted, size - 1)) for c, size in enumerate(sizes) if size > 1]
+
+
+def gather_block(
+    b: int, *, weights: StoredMatrix, wanted: list[int], labels: str, starts: Array, exchange: Exchange
+) -> None:
+    """Leave the entries of this block that belong to small components: rows, columns (internal ids), weights."""
+    block, label = weights.block(b), read_array(f"{labels}/{b}")
+    own = np.arange(starts[b], starts[b + 1])
+    far = np.repeat(starts[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
+    column = np.concatenate([own, far])[block.indices]
+    row = np.repeat(own, np.diff(block.indptr))
+    of_row = np.repeat(label, np.diff(block.indptr))
+    pieces: dict[str, Array] = {}
+    for c in np.intersect1d(np.unique(label), wanted):
+        mine = of_row == c
+        pieces |= {f"row{c}": row[mine], f"column{c}": column[mine], f"weight{c}": block.data[mine]}
+    exchange.put("small", b, pieces)
+
+
+def dense_component(c: int, *, blocks: int, wanted: int, exchange: Exchange) -> dict[str, Any]:
+    """Solve one small component densely; its vectors stay in the exchange."""
+    parts = [[exchange.get("small", b, f"{name}{c}") for name in ("row", "column", "weight")] for b in range(blocks)]
+    row, column, weight = (np.concatenate([p for p in part if p is not None]) for part in zip(*parts, strict=True))
+    ids = np.unique(row)
+    dense = np.zeros((len(ids), len(ids)))
+    dense[np.searchsorted(ids, row), np.searchsorted(ids, column)] = weight
+    root = np.sqrt(dense.sum(axis=1))
+    result, vectors = solve_dense_matrix(dense / np.outer(root, root), wanted, deflate=root / np.linalg.norm(root))
+    exchange.put("solved", c, {"ids": ids, "vectors": vectors})
+    return _summary(result)
+
+
+def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Spectrum) -> dict[str, Any]:
+    """Two-level LOBPCG on the rows of one component; the state is on disk after every step."""
+    exchange = Exchange(f"{context.exchange.root}/component{c}")
+    space = StoredSpace(weights, exchange)
+    state_file, done_file = Path(exchange.root) / "state.json", Path(exchange.root) / "done.json"
+    if done_file.exists():
+        done: dict[str, Any] = read_json(done_file)
+        return done
+    operator = SparseOperator(weights, space, "scale")
+    if state_file.exists():
+        state = lobpcg.State.from_json(read_json(state_file))
+        context.note(f"component {c}: going on from step {state.iteration}")
+    else:
+        exchange.clear()
+        labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
+        totals = space.sweep(total_degree_block, arguments=(labels, degree, c))
+        space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"],
+                    arguments=(labels, degree, c, float(np.sum(totals))))
+        state = lobpcg.init(operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes,
+                            deflate="trivial")
+
+    def publish(state: lobpcg.State) -> None:
+        write_json(state_file, state.to_json())
+        context.note(f"component {c}: {state.describe()}")
+
+    result = lobpcg.solve(operator, state, on_step=publish)
+    summary = _summary(result) | {"vectors": result.vectors}
+    write_json(done_file, summary)
+    return summary
+
+
+def total_degree_block(b: int, labels: str, degree: str, c: int) -> tuple[tuple[()], float]:
+    """Sum of the degrees of the rows of component c."""
+    return (), float(read_array(f"{degree}/{b}")[read_array(f"{labels}/{b}") == c].sum())
+
+
+def scale_block(b: int, labels: str, degree: str, c: int, total: float) -> tuple[tuple[Array, Array], None]:
+    """s = 1/√d and the trivial vector √(d/Σd) on the rows of component c, zero elsewhere."""
+    d, member = read_array(f"{degree}/{b}"), read_array(f"{labels}/{b}") == c
+    inside = member & (d > 0)
+    scale = np.where(inside, 1 / np.sqrt(np.where(inside, d, 1)), 0.0)
+    trivial = np.where(inside, np.sqrt(d / total), 0.0)
+    return (scale[:, None], trivial[:, None]), None
+
+
+def _summary(result: EigenResult) -> dict[str, Any]:
+    return {
+        "eigenvalues": np.asarray(result.eigenvalues).tolist(), "residuals": np.asarray(result.residuals).tolist(),
+        "gap": float(result.gap), "gaps": np.asarray(result.gaps).tolist(), "orthogonality": float(result.orthogonality),
+        "passes": int(result.passes), "bytes_moved": int(result.bytes_moved), "iterations": int(result.iterations),
+        "converged": bool(result.converged), "reason": str(result.reason), "advice": str(result.advice),
+    }
+
+
+@dataclass(frozen=True)
+class Column:
+    """A coordinate: eigenvector ``index`` of component ``component``; or, for index −1, a contrast of components."""
+
+    eigenvalue: float
+    component: int
+    index: int
+
+
+def _assemble(
+    context: Context, weights: StoredMatrix, asked: Spectrum, found: dict[str, Any],
+    solved: dict[int, dict[str, Any]], labels: str, degree: str,
+) -> dict[str, Any]:
+    """Put the components' vectors together as the policy says, fix signs, write ``right/b``."""
+    tasks = [(b,) for b in range(len(weights.rows))]
+    count = found["components"]
+    sums = np.sum(map_blocks(degree_sums_block, tasks, labels=labels, degree=degree, count=count), axis=0)
+    alone = count == 1 or asked.components == "largest"
+    together = asked.components == "joint" and not alone
+    columns: list[Column] = []
+    if alone:
+        columns = [Column(value, 0, k) for k, value in enumerate(solved[0]["eigenvalues"])]
+    elif together:
+        columns = [Column(1.0, c, -1) for c in range(1, count)]
+        rest = [Column(v, c, k) for c, s in solved.items() for k, v in enumerate(s["eigenvalues"])]
+        columns = (columns + sorted(rest, key=lambda column: -column.eigenvalue))[: asked.n_components]
+    files = {c: s.get("vectors", "") for c, s in solved.items()}
+    root = context.exchange.root
+    shape = {"labels": labels, "degree": degree, "starts": offsets(weights.rows), "columns": columns, "files": files,
+             "width": asked.n_components, "sums": sums, "together": together, "root": root}
+    extremes = map_blocks(right_block, tasks, exchange=context.exchange, **shape)
+    signs = _signs(np.stack([part[0] for part in extremes]), np.stack([part[1] for part in extremes]))
+    map_blocks(signed_block, tasks, exchange=context.exchange, signs=signs, labels=labels, out=context.path(""))
+    if columns:
+        eigenvalues: Any = [column.eigenvalue for column in columns]
+        residuals: Any = [0.0 if column.index < 0 else solved[column.component]["residuals"][column.index]
+                          for column in columns]
+    else:
+        eigenvalues = [_padded(solved.get(c, {}).get("eigenvalues", []), asked.n_components) for c in range(count)]
+        residuals = [_padded(solved.get(c, {}).get("residuals", []), asked.n_components) for c in range(count)]
+    write_array(context.path("eigenvalues"), np.asarray(eigenvalues, np.float64))
+    write_array(context.path("residuals"), np.asarray(residuals, np.float64))
+    return {"solved": {str(c): {k: v for k, v in s.items() if k != "vectors"} for c, s in solved.items()},
+            "converged": all(s["converged"] for s in solved.values()),
+            "passes": sum(s["passes"] for s in solved.values()),
+            "bytes_moved": sum(s["bytes_moved"] for s in solved.values()), "degree_sums": sums[:1000].tolist()}
+
+
+def degree_sums_block(b: int, *, labels: str, degree: str, count: int) -> Array:
+    """Σd of each component within the block."""
+    return np.bincount(read_array(f"{labels}/{b}"), weights=read_array(f"{degree}/{b}"), minlength=count)
+
+
+def right_block(
+    b: int, *, labels: str, degree: str, starts: Array, columns: list[Column], files: dict[int, str], width: int,
+    sums: Array, together: bool, root: str, exchange: Exchange,
+) -> tuple[Array, Array]:
+    """R = Π^{-1/2} V of one block, unsigned; the largest |entry| of each column (and component) and its sign."""
+    label, d = read_array(f"{labels}/{b}"), read_array(f"{degree}/{b}")
+    ids = np.arange(starts[b], starts[b + 1])
+    total = sums.sum() if together else None
+    right = np.zeros((len(label), width))
+    per_component = not columns
+    for c in np.unique(label):
+        rows = np.flatnonzero(label == c)
+        if int(c) in files:
+            vectors = _vectors(int(c), files[int(c)], b, ids[rows], rows, root, exchange)
+            scale = np.sqrt((sums[c] if total is None else total) / d[rows])[:, None]
+            chosen = range(vectors.shape[1]) if per_component else [x.index for x in columns
+                                                                    if x.component == c and x.index >= 0]
+            place = list(chosen) if per_component else [k for k, x in enumerate(columns)
+                                                        if x.component == c and x.index >= 0]
+            right[np.ix_(rows, place)] = (vectors * scale)[:, list(chosen)]
+        for k, column in enumerate(columns):
+            if column.index < 0:
+                right[rows, k] = contrast(int(c), column.component, sums)
+    exchange.put("right", b, {"right": right})
+    groups = len(sums) if per_component else 1
+    largest, sign = np.zeros((groups, width)), np.ones((groups, width))
+    for group in range(groups):
+        part = right[label == group] if per_component else right
+        if len(part):
+            where = np.argmax(np.abs(part), axis=0)
+            entry = part[where, np.arange(width)]
+            largest[group], sign[group] = np.abs(entry), np.where(entry < 0, -1.0, 1.0)
+    return largest, sign
+
+
+def contrast(c: int, level: int, sums: Array) -> float:
+    """Value on component c of the ``level``-th indicator coordinate at λ = 1 (seed 001, two disjoint rings).
+
+    Components 0 … level−1 against component ``level``, Π-orthogonal to 1 and to each other, RᵀΠR = I. For two
+    components of masses π₁, π₂ it is (√(π₂/π₁), −√(π₁/π₂)), proportional to the (n₂, −n₁) of the source.
+    """
+    share = sums / sums.sum()
+    before, mass = share[:level].sum(), share[level]
+    if c < level:
+        return float(np.sqrt(mass / (before * (before + mass))))
+    return -float(np.sqrt(before / (mass * (before + mass)))) if c == level else 0.0
+
+
+def _vectors(c: int, name: str, b: int, ids: Array, rows: Array, root: str, exchange: Exchange) -> Array:
+    """Orthonormal eigenvectors of component c on the given rows of block b."""
+    if name:
+        found = Exchange(f"{root}/component{c}").get(name, b, "own")
+        assert found is not None  # noqa: S101  (the solver wrote it)
+        return found[rows]
+    known, vectors = exchange.get("solved", c, "ids"), exchange.get("solved", c, "vectors")
+    assert known is not None and vectors is not None  # noqa: S101  (written by dense_component)
+    return vectors[np.searchsorted(known, ids)]
+
+
+def _signs(largest: Array, sign: Array) -> Array:
+    """Sign of the largest |entry| over all blocks (the first of equal ones), per group and column."""
+    winner = np.argmax(largest, axis=0)
+    return np.take_along_axis(sign, winner[None], axis=0)[0]
+
+
+def signed_block(b: int, *, exchange: Exchange, signs: Array, labels: str, out: str) -> None:
+    """Write R with the largest |entry| of each column positive."""
+    right = exchange.get("right", b, "right")
+    assert right is not None  # noqa: S101  (written by right_block)
+    group = read_array(f"{labels}/{b}") if len(signs) > 1 else np.zeros(len(right), int)
+    write_array(f"{out}right/{b}", right * signs[group])
+
+
+def _padded(values: list[float], width: int) -> list[float]:
+    return values + [0.0] * (width - len(values))

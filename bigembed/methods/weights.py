@@ -1,0 +1,107 @@
+"""A user's own weighted graph (seed 001): a symmetric sparse matrix, stored by row blocks."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, bounds, map_blocks
+from bigembed.errors import InputError
+from bigembed.kernels.normalize import normalize_block, row_sums
+from bigembed.neighbors.symmetrize import csr_block, outbox_block
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.matrix import StoredMatrix, write_structure, write_values
+from bigembed.store.vectors import StoredSpace
+
+
+def is_weights(X: Any) -> bool:
+    """Whether X is a square scipy sparse matrix, which is read as weights."""
+    return type(X).__module__.startswith("scipy.sparse") and X.ndim == 2 and X.shape[0] == X.shape[1]
+
+
+def weights_stage(X: Any) -> Stage:
+    """Check a sparse matrix (square, symmetric, nonnegative, finite) and store it by row blocks."""
+    matrix = _checked(X)
+    digest = sha256()
+    for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
+        digest.update(np.ascontiguousarray(part).tobytes())
+
+    def run(context: Context) -> dict[str, Any]:
+        spans = bounds(matrix.shape[0], MAX_BLOCK_ROWS)
+        starts = [start for start, _ in spans] + [matrix.shape[0]]
+        out = context.path("")
+        for b, (start, stop) in enumerate(spans):
+            part = matrix[start:stop].tocoo()
+            block = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
+            write_structure(out, b, block)
+            write_values(f"{out}given", b, block.data)
+            segments = zip(block.halo_sources, np.split(block.halo_rows, block.halo_offsets[1:-1]), strict=True)
+            context.exchange.put("wanted", b, {str(source): rows for source, rows in segments})
+        map_blocks(outbox_block, [(b,) for b in range(len(spans))], blocks=len(spans), exchange=context.exchange, out=out)
+        write_array(context.path("starts"), np.array(starts, np.int64))
+        return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
+
+    return Stage("weights", (), {"matrix": digest.hexdigest()}, run, Cost(disk=16 * matrix.nnz))
+
+
+def _checked(X: Any) -> Any:
+    from scipy.sparse import csr_array
+
+    matrix = csr_array(X).astype(np.float64)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if matrix.shape[0] == 0:
+        raise InputError("Found array with 0 sample(s): the weight matrix is empty")
+    if not np.isfinite(matrix.data).all():
+        raise InputError("Input contains NaN or infinity: some weights are not finite. Remove those edges")
+    if (matrix.data < 0).any():
+        raise InputError(f"{int((matrix.data < 0).sum())} weights are negative; a random walk needs weights ≥ 0. If these "
+                         "are distances, build weights from them first, for example exp(-d**2 / epsilon)")
+    difference = abs(matrix - matrix.T)
+    if difference.nnz and difference.max() > 1e-12 * abs(matrix).max():
+        raise InputError(f"the weight matrix is not symmetric (largest difference {difference.max():.3g}). Give "
+                         "(W + W.T) / 2, or W.maximum(W.T) for a directed graph of neighbors")
+    isolated = np.flatnonzero(matrix.sum(axis=1) == 0)
+    if len(isolated):
+        raise InputError(f"{len(isolated)} nodes have no edge; the first are {isolated[:10].tolist()}. A random walk "
+                         "cannot leave them: remove them, or give them a weight to themselves")
+    return matrix
+
+
+def weighted_kernel_stage(alpha: float, n: int) -> Stage:
+    """W/(q_i q_j)^α of a user's graph (nothing is added to it), and the degrees."""
+
+    def run(context: Context) -> dict[str, Any]:
+        rows = tuple(np.diff(read_array(context.of("weights", "starts"))).tolist())
+        given = StoredMatrix(context.of("weights"), context.of("weights", "given"), rows,
+                             context.home.manifest("weights").digest)
+        space = StoredSpace(given, context.exchange)
+        out = context.path("")
+        space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))
+        parts = space.sweep(given_weights_block, reads=["q"], halos=["q"], arguments=(given, alpha, out))
+        return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(rows)}
+
+    return Stage("kernel", ("weights",), {"alpha": alpha}, run, Cost(passes=2, disk=24 * n))
+
+
+def given_density_block(b: int, given: StoredMatrix, out: str) -> tuple[tuple[Array], None]:
+    """q = W1 of one block."""
+    block = given.block(b)
+    q = row_sums(block.indptr, block.data)
+    write_array(f"{out}q/{b}", q)
+    return (q[:, None],), None
+
+
+def given_weights_block(
+    b: int, q: Array, halo_q: Array, given: StoredMatrix, alpha: float, out: str
+) -> tuple[tuple[()], int]:
+    """Normalized weights in the precision of the given ones, and degrees."""
+    block: CSRBlock = given.block(b)
+    weights = normalize_block(block, block.data, q[:, 0], halo_q[:, 0], alpha)
+    write_values(f"{out}weights", b, weights)
+    write_array(f"{out}degree/{b}", row_sums(block.indptr, weights))
+    return (), len(weights)

@@ -1,0 +1,145 @@
+"""Shortlists of cells, and the search of every block in the cells that its rows probe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.exact import empty_lists, exact_block
+from bigembed.neighbors.local import Cells, search_cells, search_own
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.probes import empty_shortlist, group_probes, probe_block, update_shortlist
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+
+EXACT_ROWS = 8_192
+"""Up to here every pair is compared: exact, and without compilation."""
+SHORTLIST = 256
+_GAP_ROWS = 1_024
+_CENTERS_A_PIECE = 16_384
+
+
+def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
+    """For each cell the nearest cells by center, :data:`SHORTLIST` of them: what its rows may probe."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered = Ordered.open(context.of("order"))
+        map_blocks(shortlist_block, [(b,) for b in range(len(ordered.blocks))], ordered=ordered, out=context.path(""))
+        return {"length": SHORTLIST}
+
+    cells = -(-n // cell_size)
+    cost = Cost(read=cells * row_bytes, write=8 * SHORTLIST * cells, disk=4 * SHORTLIST * cells,
+                memory=2 * cells * row_bytes + 64 * SHORTLIST * 512)
+    return Stage("shortlist", ("order",), {"length": SHORTLIST}, run, cost)
+
+
+def shortlist_block(b: int, *, ordered: Ordered, out: str) -> None:
+    """Shortlists of the cells of one block, (C_b, S) int32."""
+    _, centers = ordered.cells(b)
+    total = len(read_array(f"{ordered.path}/cell_starts")) - 1
+    numbers, squared = empty_shortlist(len(centers), min(SHORTLIST, total), centers.dtype)
+    for start in range(0, total, _CENTERS_A_PIECE):
+        others = read_array(f"{ordered.path}/cell_centers", start, min(total, start + _CENTERS_A_PIECE))
+        update_shortlist(numbers, squared, centers, others, start)
+    write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
+
+
+def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
+    """The k nearest rows of every row among the cells that it probes."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered = Ordered.open(context.of("order"))
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        probes = context.results("witness")["n_probes"]
+        if n <= EXACT_ROWS and len(blocks) == 1:
+            compute, shared = all_pairs_block, {}
+        else:
+            compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
+        pairs = map_blocks(compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange,
+                           out=context.path(""), **shared)
+        map_blocks(asked_block, blocks, blocks=len(blocks), ordered=ordered, exchange=context.exchange, out=context.path(""))
+        return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": sum(pairs) / n}
+
+    lists = n * n_neighbors * 12
+    cost = Cost(passes=2, read=3 * n * row_bytes, write=lists, disk=lists + 12 * n,
+                memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20))
+    return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors}, run, cost)
+
+
+def all_pairs_block(b: int, *, ordered: Ordered, k: int, exchange: Exchange, out: str) -> int:
+    """Every pair of the only block."""
+    rows = ordered.rows(b)
+    ids, squared = exact_block(rows, k)
+    cells = len(ordered.cells(b)[0]) - 1
+    everywhere = np.stack(np.meshgrid(np.arange(cells), np.arange(cells), indexing="ij"), axis=-1).reshape(-1, 2)
+    _finish(b, ids, squared, everywhere, ordered, exchange, out)
+    return len(rows) ** 2
+
+
+def search_block(
+    b: int, *, ordered: Ordered, k: int, shortlist: str, n_probes: int, exchange: Exchange, out: str
+) -> int:
+    """Search one block: its own cells first, then cells of other blocks, a bounded piece at a time."""
+    rows = ordered.rows(b)
+    offsets, centers = ordered.cells(b)
+    first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
+    every_center = read_array(f"{ordered.path}/cell_centers")
+    probes = probe_block(rows, offsets, read_array(f"{shortlist}/shortlist/{b}"), every_center, n_probes)
+    probing = group_probes(probes)
+    ids, squared = empty_lists(len(rows), k, rows.dtype)
+    row_ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
+    own = Cells(np.arange(first, first + len(centers)), offsets, rows, row_ids, centers)
+    pairs = search_own(ids, squared, rows, row_ids, probing, own)
+    for piece in foreign_pieces(b, probing.cells, ordered, every_center):
+        pairs += search_cells(ids, squared, rows, row_ids, probing, piece)
+    home = np.repeat(np.arange(len(centers)), np.diff(offsets))
+    asking = np.unique(np.column_stack([np.repeat(home, probes.shape[1]), probes.ravel()])[probes.ravel() >= 0], axis=0)
+    _finish(b, ids, squared, asking + [first, 0], ordered, exchange, out)
+    return pairs
+
+
+def foreign_pieces(b: int, cells: Array, ordered: Ordered, centers: Array) -> Iterator[Cells]:
+    """The probed cells that lie in other blocks, read in runs of near cells."""
+    block_starts = read_array(f"{ordered.path}/cell_block_starts")
+    cell_starts = read_array(f"{ordered.path}/cell_starts")
+    owner = np.searchsorted(block_starts, cells, side="right") - 1
+    for block in np.unique(owner):
+        if block == b:
+            continue
+        wanted = cells[owner == block]
+        gaps = cell_starts[wanted[1:]] - cell_starts[wanted[:-1] + 1]
+        for run in np.split(wanted, np.flatnonzero(gaps > _GAP_ROWS) + 1):
+            numbers = np.arange(run[0], run[-1] + 1)
+            begin, end = int(cell_starts[numbers[0]]), int(cell_starts[numbers[-1] + 1])
+            base = ordered.starts[block]
+            rows = ordered.rows(int(block), begin - base, end - base)
+            yield Cells(numbers, cell_starts[numbers[0] : numbers[-1] + 2] - begin, rows,
+                        np.arange(begin, end, dtype=np.int64), centers[numbers])
+
+
+def _finish(
+    b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str
+) -> None:
+    """Write the lists; leave with each block which home cells (column 0) probe its cells (column 1)."""
+    write_array(f"{out}neighbors/{b}", ids)
+    write_array(f"{out}squared/{b}", squared)
+    write_array(f"{out}rho_squared/{b}", squared[:, -1])
+    write_array(f"{out}kappa/{b}", ids[:, -1])
+    block_starts = read_array(f"{ordered.path}/cell_block_starts")
+    owner = np.searchsorted(block_starts, asking[:, 1], side="right") - 1
+    exchange.put("asking", b, {str(block): asking[owner == block] for block in np.unique(owner)})
+
+
+def asked_block(b: int, *, blocks: int, ordered: Ordered, exchange: Exchange, out: str) -> None:
+    """For each cell of the block, the cells with a row that probes it: CSR of cell numbers."""
+    first, stop = read_array(f"{ordered.path}/cell_block_starts", b, b + 2)
+    found = [exchange.get("asking", other, str(b)) for other in range(blocks)]
+    asking = np.concatenate([part for part in found if part is not None])
+    asking = asking[np.lexsort((asking[:, 0], asking[:, 1]))]
+    counts = np.bincount(asking[:, 1] - first, minlength=stop - first)
+    write_array(f"{out}asked_indptr/{b}", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    write_array(f"{out}asked/{b}", asking[:, 0].astype(np.int32))
