@@ -135,8 +135,8 @@ class Context:
     observer: Observer
 
     def path(self, array: str) -> str:
-        """Where this stage writes an array."""
-        return str(self.home.root / "stages" / self.stage.name / array)
+        """Where this stage writes an array; with no name, its folder, ending in a slash."""
+        return os.path.join(self.home.root, "stages", self.stage.name, array)
 
     def of(self, stage: str, array: str = "") -> str:
         """Where an array of an earlier stage lies."""

@@ -39,8 +39,7 @@ def weights_stage(X: Any) -> Stage:
             block = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
             write_structure(out, b, block)
             write_values(f"{out}given", b, block.data)
-            segments = zip(block.halo_sources, np.split(block.halo_rows, block.halo_offsets[1:-1]), strict=True)
-            context.exchange.put("wanted", b, {str(source): rows for source, rows in segments})
+            context.exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
         map_blocks(outbox_block, [(b,) for b in range(len(spans))], blocks=len(spans), exchange=context.exchange, out=out)
         write_array(context.path("starts"), np.array(starts, np.int64))
         return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}

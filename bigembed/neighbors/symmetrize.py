@@ -69,8 +69,7 @@ def join_block(b: int, *, lists: str, starts: list[int], exchange: Exchange, out
     block = csr_block(b, np.concatenate(rows), np.concatenate(columns), np.concatenate(values), starts)
     write_structure(out, b, block)
     write_values(f"{out}squared", b, block.data)
-    segments = zip(block.halo_sources, np.split(block.halo_rows, block.halo_offsets[1:-1]), strict=True)
-    exchange.put("wanted", b, {str(source): part for source, part in segments})
+    exchange.put("wanted", b, {str(source): part for source, part in block.segments()})
     off_diagonal = len(block.data) - len(ids)
     return {"edges": off_diagonal // 1, "halo": len(block.halo_rows), "zeros": int(np.sum(block.data == 0)) - len(ids)}
 

@@ -1,0 +1,164 @@
+"""Witness rows: about a thousand sampled rows compared with *all* rows, once.
+
+Their exact neighbors tell, before the search, what recall any number of probed cells would have, so
+the target is met by choice; after the search they measure it. Their distances give the histogram
+from which global scales (Ksum, median) and the intrinsic dimension come.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.probes import probe_ranks
+from bigembed.neighbors.survey import Shape
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+
+WITNESSES = 1_000
+SPREAD = 200
+"""Witnesses whose distances to all rows go into the histogram."""
+BINS = 1 << 16
+_TILE_ROWS = 4_096
+
+
+def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
+    """Exact neighbors of the witnesses, the distance histogram, and the number of cells to probe."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered = Ordered.open(context.of("order"))
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        map_blocks(choose_block, blocks, ordered=ordered, seed=seed, exchange=context.exchange)
+        rows, ids = (np.concatenate([_piece(context.exchange, "chosen", b, name) for (b,) in blocks])
+                     for name in ("rows", "ids"))
+        write_array(context.path("rows"), rows)
+        write_array(context.path("ids"), ids)
+        map_blocks(witness_block, blocks, ordered=ordered, k=k, witness=context.path(""), seed=seed,
+                   exchange=context.exchange)
+        near, squared = _merge(len(ids), k, rows.dtype, context.exchange, len(blocks))
+        counts = sum(_piece(context.exchange, "witness", b, "counts") for (b,) in blocks)
+        write_array(context.path("neighbors"), near)
+        write_array(context.path("squared"), squared)
+        write_array(context.path("histogram"), np.asarray(counts))
+        curve = recall_curve(rows, ids, near, ordered, context.of("shortlist"))
+        write_array(context.path("recall_by_probes"), curve)
+        probes = choose_probes(curve, target, near.size)
+        return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(ids)}
+
+    size = min(WITNESSES, shape.n)
+    cost = Cost(passes=1, read=shape.n * shape.row_bytes, disk=size * shape.row_bytes + 8 * BINS,
+                memory=shape.block * shape.row_bytes + 8 * size * _TILE_ROWS * 6, coordinator=4 * size * (k * 16 + 1000))
+    return Stage("witness", ("order", "shortlist"), {"n_neighbors": k, "target": target, "seed": seed}, run, cost)
+
+
+def choose_block(b: int, *, ordered: Ordered, seed: int, exchange: Exchange) -> None:
+    """The block's share of the witnesses."""
+    start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
+    wanted = min(WITNESSES, n)
+    share = round(stop * wanted / n) - round(start * wanted / n)
+    chosen = np.sort(np.random.default_rng([seed, 2, b]).choice(stop - start, share, replace=False))
+    rows = ordered.rows(b)[chosen] if share else ordered.rows(b, 0, 1)[:0]
+    exchange.put("chosen", b, {"rows": rows, "ids": chosen + start})
+
+
+def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, exchange: Exchange) -> None:
+    """All witnesses against one block: its part of their neighbors, and of the histogram."""
+    queries, query_ids = read_array(f"{witness}rows"), read_array(f"{witness}ids")
+    spread = _spread(len(queries), seed)
+    rows, start = ordered.rows(b), ordered.starts[b]
+    ids, squared = empty_lists(len(queries), k, rows.dtype)
+    counts = np.zeros(BINS, np.int64)
+    for first in range(0, len(rows), _TILE_ROWS):
+        part = rows[first : first + _TILE_ROWS]
+        numbers = np.arange(start + first, start + first + len(part), dtype=np.int64)
+        update_lists(ids, squared, queries, query_ids, part, numbers)
+        counts += distance_counts(queries[spread], query_ids[spread], part, numbers)
+    exchange.put("witness", b, {"ids": ids, "squared": squared, "counts": counts})
+
+
+def distance_counts(queries: Array, query_ids: Array, rows: Array, row_ids: Array) -> Array:
+    """How many squared distances have each upper half of their float32 bit pattern; (65536,). A row is at 0 of itself."""
+    approximate, _ = approximate_squared(queries, rows)
+    squared = np.maximum(approximate, 0).astype(np.float32)
+    squared[query_ids[:, None] == row_ids[None, :]] = 0.0
+    return np.bincount(squared.ravel().view(np.uint32) >> 16, minlength=BINS)
+
+
+def _spread(count: int, seed: int) -> Array:
+    return np.sort(np.random.default_rng([seed, 3]).choice(count, min(SPREAD, count), replace=False))
+
+
+def _merge(count: int, k: int, dtype: Any, exchange: Exchange, blocks: int) -> tuple[Array, Array]:
+    """The k nearest of all blocks, by (squared distance, id)."""
+    ids, squared = empty_lists(count, k, dtype)
+    for b in range(blocks):
+        every = np.concatenate([ids, _piece(exchange, "witness", b, "ids")], axis=1)
+        both = np.concatenate([squared, _piece(exchange, "witness", b, "squared")], axis=1)
+        order = np.lexsort((np.where(every < 0, np.iinfo(np.int64).max, every), both), axis=1)[:, :k]
+        ids, squared = np.take_along_axis(every, order, 1), np.take_along_axis(both, order, 1)
+    return ids, squared
+
+
+def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortlist: str) -> Array:
+    """Share of the true neighbors that lie in the T cells nearest to a row, for T = 1, 2, …, (S,)."""
+    cell_starts = read_array(f"{ordered.path}/cell_starts")
+    block_starts = read_array(f"{ordered.path}/cell_block_starts")
+    centers = read_array(f"{ordered.path}/cell_centers")
+    own = np.searchsorted(cell_starts, ids, side="right") - 1
+    block = np.searchsorted(block_starts, own, side="right") - 1
+    counts: Array | None = None
+    for b in np.unique(block):
+        lists = read_array(f"{shortlist}/shortlist/{b}")
+        if counts is None:
+            counts = np.zeros(lists.shape[1] + 1)
+        for row in np.flatnonzero(block == b):
+            wanted = np.searchsorted(cell_starts, near[row], side="right") - 1
+            ranks = probe_ranks(rows[row], lists[own[row] - block_starts[b]], centers, wanted)
+            counts += np.bincount(np.minimum(ranks, lists.shape[1]), minlength=len(counts))
+    assert counts is not None  # noqa: S101  (there is at least one witness)
+    return np.asarray(np.cumsum(counts)[:-1] / counts.sum())
+
+
+def choose_probes(curve: Array, target: float, pairs: int) -> int:
+    """The fewest cells whose recall is above the target by two standard errors, or all of the shortlist."""
+    error = np.sqrt(np.maximum(curve * (1 - curve), 0) / max(1, pairs))
+    enough = np.flatnonzero(curve >= np.minimum(target + 2 * error, 1.0))
+    return int(enough[0]) + 1 if len(enough) else len(curve)
+
+
+def recall_stage(target: float) -> Stage:
+    """Measured share of the true neighbors of the witnesses that the lists hold."""
+
+    def run(context: Context) -> dict[str, Any]:
+        starts = np.array(Ordered.open(context.of("order")).starts)
+        ids, near = read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors"))
+        tasks = [(b, int(start), int(stop)) for b, (start, stop) in enumerate(zip(starts, starts[1:], strict=False))]
+        found = np.concatenate(map_blocks(found_block, tasks, search=context.of("search"), ids=ids, near=near))
+        recall = float(found.sum() / near.size)
+        error = float(np.std(found / near.shape[1]) / np.sqrt(len(found)))
+        advice = "" if recall >= target else (
+            "Every cell on the shortlists was searched already. Such data have no near neighbors to speak of (high intrinsic "
+            "dimension): reduce the dimension first (PCA), or accept the recall by lowering the target")
+        return {"recall": recall, "standard_error": error, "target": target, "rows": len(found), "advice": advice}
+
+    return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
+
+
+def found_block(b: int, start: int, stop: int, *, search: str, ids: Array, near: Array) -> Array:
+    """For the witnesses of one block, how many of their true neighbors are in the lists."""
+    mine = np.flatnonzero((ids >= start) & (ids < stop))
+    if not len(mine):
+        return np.zeros(0, np.int64)
+    lists = read_array(f"{search}/neighbors/{b}")[ids[mine] - start]
+    return np.array([len(np.intersect1d(a, t)) for a, t in zip(lists, near[mine], strict=True)])
+
+
+def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:
+    piece = exchange.get(name, block, key)
+    assert piece is not None  # noqa: S101  (written by an earlier step of this stage)
+    return piece
