@@ -10,6 +10,7 @@ neither on tiles nor on the order in which candidates arrive.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -26,30 +27,32 @@ def paired_squared(a: Array, b: Array) -> Array:
     Direct differences summed in eight lanes: feature j goes to lane j mod 8 in increasing j, and
     the lanes are added as a fixed tree. The same bits in every batch, symmetric in a and b.
     """
-    lanes = np.zeros((len(a), LANES))
-    for start in range(0, a.shape[1], LANES):
-        difference = a[:, start : start + LANES].astype(np.float64) - b[:, start : start + LANES]
-        lanes[:, : difference.shape[1]] += difference * difference
+    m, d = a.shape
+    steps = -(-d // LANES)
+    squares = np.zeros((m, steps * LANES))
+    np.subtract(a, b, out=squares[:, :d], dtype=np.float64)
+    squares *= squares
+    lanes = squares.reshape(m, steps, LANES).sum(axis=1)
     half = lanes[:, :4] + lanes[:, 4:]
     quarter = half[:, :2] + half[:, 2:]
     return np.asarray(quarter[:, 0] + quarter[:, 1])
 
 
-def rounding(n_features: int, dtype: object) -> float:
+def rounding(n_features: int, dtype: np.dtype[Any]) -> float:
     """Factor g of a bound |approximate − exact| ≤ g (‖x‖ + ‖y‖)² on ‖x‖² + ‖y‖² − 2 x·y.
 
     It holds for any order of summation, for x and y rounded after a common shift, and for distances
     that are stored rounded to ``dtype`` (Higham, Accuracy and Stability, §3.1: γ_d = d u / (1 − d u)).
     """
-    unit = float(np.finfo(np.dtype(dtype)).eps) / 2  # type: ignore[call-overload]
+    unit = float(np.finfo(dtype).eps) / 2
     terms = (n_features + 16) * unit
     return 1.1 * terms / (1 - terms) if terms < 0.5 else np.inf
 
 
-def empty_lists(n_rows: int, k: int, dtype: object) -> tuple[Array, Array]:
+def empty_lists(n_rows: int, k: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """Neighbor lists without neighbors: ids (n, k) int64 of −1, squared distances (n, k) of inf."""
     ids = np.full((n_rows, k), -1, dtype=np.int64)
-    return ids, np.full((n_rows, k), np.inf, dtype=np.dtype(dtype))  # type: ignore[call-overload]
+    return ids, np.full((n_rows, k), np.inf, dtype=dtype)
 
 
 def update_lists(
@@ -76,12 +79,12 @@ def _tiles(n_rows: int, width: int, first: int) -> Iterator[tuple[int, int]]:
 
 def approximate_squared(queries: Array, rows: Array) -> tuple[Array, Array]:
     """Approximate squared distances (m, N) by one matrix product, and a bound (m,) on their error."""
-    center = rows[:1].astype(np.float64) if len(rows) < 2 else rows.mean(axis=0, dtype=np.float64)[None]
-    shift = center.astype(rows.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
+        shift = rows.mean(axis=0)
         x, y = queries - shift, rows - shift
         x_squared, y_squared = np.einsum("ij,ij->i", x, x), np.einsum("ij,ij->i", y, y)
-        approximate = x @ (-2 * y).T
+        y *= -2
+        approximate = x @ y.T
         approximate += y_squared
         approximate += x_squared[:, None]
         reach = np.sqrt(x_squared.astype(np.float64)) + np.sqrt(float(y_squared.max(initial=0)))

@@ -92,6 +92,9 @@ class _Work:
         self.norms = np.empty(_CHUNK_ROWS, dtype)
         self.kept = np.empty(_CHUNK_ROWS, np.int32)
         self.products = np.empty(_CHUNK_ROWS * _CHUNK_CANDIDATES, dtype)
+        self.near = np.empty((_CHUNK_CANDIDATES, d), dtype)
+        self.near_norms = np.empty(_CHUNK_CANDIDATES, dtype)
+        self.lows = np.empty(topk.WIDTH * -(-2 * (ids.shape[1] + 1) // topk.WIDTH), dtype)
         self.best = np.empty(ids.shape[1] + 1, dtype)
 
     def compare(self, asking: Array, center: Array, candidates: Array, candidate_ids: Array) -> int:
@@ -104,11 +107,8 @@ class _Work:
 
     def _compare(self, asking: Array, center: Array, candidates: Array, candidate_ids: Array) -> int:
         ids, squared = self.lists
-        with np.errstate(over="ignore", invalid="ignore"):
-            near = candidates - center
-            near_norms = np.einsum("ij,ij->i", near, near)
-            near *= -2
-        radius = float(np.sqrt(np.float64(near_norms.max())))
+        near, near_norms = self._shift(candidates, center)
+        radius = float(np.sqrt(np.float64(near_norms[: len(candidates)].max())))
         pairs = 0
         for start in range(0, len(asking), _CHUNK_ROWS):
             count = self.kernels.gather(
@@ -117,12 +117,24 @@ class _Work:
             )
             if count == 0:
                 continue
-            products = self.products[: count * len(candidates)].reshape(count, len(candidates))
+            products = self.products[: count * len(near)].reshape(count, len(near))
             with np.errstate(over="ignore", invalid="ignore"):
                 np.matmul(self.shifted[:count], near.T, out=products)
             self.kernels.update(
                 products, near_norms, candidates, candidate_ids, self.rows, self.row_ids, self.kept,
-                self.norms, radius, self.rounding, self.best, ids, squared,
+                self.norms, radius, self.rounding, self.lows, self.best, ids, squared,
             )
             pairs += count * len(candidates)
         return pairs
+
+    def _shift(self, candidates: Array, center: Array) -> tuple[Array, Array]:
+        """−2 ỹ for ỹ = candidates − center, and ‖ỹ‖²; padded with zero rows of infinite norm."""
+        n, width = len(candidates), self.kernels.WIDTH
+        padded = -(-n // width) * width
+        near, norms = self.near[:padded], self.near_norms[:padded]
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(candidates, center, out=near[:n])
+            np.einsum("ij,ij->i", near[:n], near[:n], out=norms[:n])
+            near[:n] *= -2
+        near[n:], norms[n:] = 0, np.inf
+        return near, norms

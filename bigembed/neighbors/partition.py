@@ -154,7 +154,7 @@ def line_order(centers: Array) -> Array:
 
 def _cell_centers(rows: Array, n_centers: int, seed: list[int]) -> Array:
     """Centers by k-means in two levels: a few groups, then cells inside each of them."""
-    n_groups = int(round(np.sqrt(n_centers)))
+    n_groups = round(n_centers**0.5)
     generator = np.random.default_rng(seed)
     wanted = min(len(rows), _CENTER_ROWS * n_centers)
     sample = rows[np.sort(generator.permutation(len(rows))[:wanted])]

@@ -9,6 +9,7 @@ a new row the same as for an equal row of the training set.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bigembed.blocks.rows import Array
 from bigembed.neighbors.exact import approximate_squared, empty_lists, paired_squared, update_lists
 
 
-def empty_shortlist(n_cells: int, length: int, dtype: object) -> tuple[Array, Array]:
+def empty_shortlist(n_cells: int, length: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """Shortlists to be filled by :func:`update_shortlist`: cell numbers (C, S), squared distances (C, S)."""
     return empty_lists(n_cells, length, dtype)
 
@@ -28,7 +29,8 @@ def update_shortlist(numbers: Array, squared: Array, centers: Array, others: Arr
     at some time, and comes first (with its identical copies). Any order of pieces gives the same lists.
     """
     nobody = np.full(len(centers), -1, dtype=np.int64)
-    update_lists(numbers, squared, centers, nobody, others, np.arange(first, first + len(others), dtype=np.int64))
+    cells = np.arange(first, first + len(others), dtype=np.int64)
+    update_lists(numbers, squared, centers, nobody, others, cells)
 
 
 def probe_block(rows: Array, offsets: Array, shortlist: Array, centers: Array, n_probes: int) -> Array:
@@ -68,12 +70,16 @@ def _nearest_of(rows: Array, centers: Array, wanted: int) -> Array:
     approximate, slack = approximate_squared(rows, centers)
     least = np.partition(approximate, wanted - 1, axis=1)[:, wanted - 1]
     close = ~(approximate > (least + 2 * slack)[:, None])
-    for m in np.flatnonzero(np.count_nonzero(close, axis=1) > wanted):
-        candidates = np.flatnonzero(close[m])
-        repeated = np.broadcast_to(rows[m], (len(candidates), rows.shape[1]))
-        nearest = np.lexsort((candidates, paired_squared(repeated, centers[candidates])))[:wanted]
-        close[m] = False
-        close[m, candidates[nearest]] = True
+    unclear = np.flatnonzero(np.count_nonzero(close, axis=1) > wanted)
+    for start in range(0, len(unclear), 64):
+        which = unclear[start : start + 64]
+        row, center = np.nonzero(close[which])
+        squared = paired_squared(rows[which[row]], centers[center])
+        order = np.lexsort((center, squared, row))
+        rank = np.arange(len(row)) - np.searchsorted(row, row)  # np.nonzero and the order go row by row
+        chosen = order[rank < wanted]
+        close[which] = False
+        close[which[row[chosen]], center[chosen]] = True
     return np.nonzero(close)[1].reshape(len(rows), wanted)
 
 
@@ -97,27 +103,13 @@ class Probing:
 
 
 def group_probes(probes: Array) -> Probing:
-    """Turn probes (n, T), −1 for none, into the rows that probe each cell."""
-    flat = probes.ravel()
-    rows = np.repeat(np.arange(len(probes), dtype=np.int32), probes.shape[1])
-    real = flat >= 0
-    if not real.all():
-        flat, rows = flat[real], rows[real]
-    low = int(flat.min(initial=np.iinfo(np.int32).max)) if len(flat) else 0
-    order, counts = _by_cell(flat - low)
-    cells = np.flatnonzero(counts)
-    offsets = np.concatenate([[0], np.cumsum(counts[cells])]).astype(np.int64)
-    return Probing(cells + low, offsets, rows[order])
+    """Turn probes int32 (n, T), −1 for none, into the rows that probe each cell."""
+    from bigembed.neighbors.topk import group  # imports numba: only here
 
-
-def _by_cell(cells: Array) -> tuple[Array, Array]:
-    """A stable order by cell (a counting sort) and the count of every cell."""
-    from scipy.sparse import csr_array
-
-    n = len(cells)
-    if n == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    width = int(cells.max()) + 1
-    one = csr_array((np.arange(n, dtype=np.int64), cells.astype(np.int64), np.arange(n + 1)), shape=(n, width))
-    turned = one.tocsc()
-    return turned.data, np.diff(turned.indptr)
+    real = probes[probes >= 0] if probes.min(initial=0) < 0 else probes
+    low, high = int(real.min(initial=np.iinfo(np.int32).max)), int(real.max(initial=-1))
+    if high < 0:
+        return Probing(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32))
+    offsets, rows = group(probes, low, high)
+    cells = np.flatnonzero(np.diff(offsets))
+    return Probing(cells + low, np.append(offsets[cells], offsets[-1]), rows)

@@ -1,6 +1,6 @@
 """Compiled kernels of the cell search. Importing this module imports numba: only large problems do.
 
-Their arithmetic is that of :mod:`bigembed.neighbors.exact`, bit for bit: no fused or reordered sums.
+Their arithmetic is that of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are contiguous.
 """
 
 from __future__ import annotations
@@ -11,52 +11,13 @@ import numpy as np
 from numba import njit
 
 from bigembed.blocks.rows import Array
+from bigembed.neighbors.lanes import lowest_bit, near_bits, squared_distance
+
+WIDTH = 16
+"""Candidates come padded to a multiple of this; padding has infinite norm."""
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[misc]
-def _exact(a: Array, i: int, b: Array, j: int) -> Any:
-    """‖a_i − b_j‖² as :func:`bigembed.neighbors.exact.paired_squared` sums it."""
-    d = a.shape[1]
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    whole = d - d % 8
-    for f in range(0, whole, 8):
-        t0 = np.float64(a[i, f]) - np.float64(b[j, f])
-        t1 = np.float64(a[i, f + 1]) - np.float64(b[j, f + 1])
-        t2 = np.float64(a[i, f + 2]) - np.float64(b[j, f + 2])
-        t3 = np.float64(a[i, f + 3]) - np.float64(b[j, f + 3])
-        t4 = np.float64(a[i, f + 4]) - np.float64(b[j, f + 4])
-        t5 = np.float64(a[i, f + 5]) - np.float64(b[j, f + 5])
-        t6 = np.float64(a[i, f + 6]) - np.float64(b[j, f + 6])
-        t7 = np.float64(a[i, f + 7]) - np.float64(b[j, f + 7])
-        s0 += t0 * t0
-        s1 += t1 * t1
-        s2 += t2 * t2
-        s3 += t3 * t3
-        s4 += t4 * t4
-        s5 += t5 * t5
-        s6 += t6 * t6
-        s7 += t7 * t7
-    for f in range(whole, d):
-        t = np.float64(a[i, f]) - np.float64(b[j, f])
-        lane = f - whole
-        if lane == 0:
-            s0 += t * t
-        elif lane == 1:
-            s1 += t * t
-        elif lane == 2:
-            s2 += t * t
-        elif lane == 3:
-            s3 += t * t
-        elif lane == 4:
-            s4 += t * t
-        elif lane == 5:
-            s5 += t * t
-        else:
-            s6 += t * t
-    return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[misc]
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def gather(
     rows: Array,
     index: Array,
@@ -72,37 +33,49 @@ def gather(
 
     A row is out of reach when even the nearest point of the ball of ``radius`` around the center is
     farther than the last of its list. Fills ``norms`` (squared) and ``kept`` (row numbers), returns
-    how many there are.
+    how many there are. Sums may be reordered: the rounding bound covers every order.
     """
-    d = rows.shape[1]
     last = squared.shape[1] - 1
     count = 0
     for m in range(index.shape[0]):
-        i = index[m]
-        total = norms[0] * 0
-        for f in range(d):
-            t = rows[i, f] - center[f]
-            shifted[count, f] = t
-        for f in range(d):
-            total += shifted[count, f] * shifted[count, f]
+        row, target = rows[index[m]], shifted[count]
+        total = norms.dtype.type(0)
+        for f in range(rows.shape[1]):
+            t = row[f] - center[f]
+            target[f] = t
+            total += t * t
         length = np.sqrt(np.float64(total))
         gap = length - radius
         reach = length + radius
-        if gap > 0 and gap * gap - 4 * rounding * reach * reach > squared[i, last]:
+        if gap > 0 and gap * gap - 4 * rounding * reach * reach > squared[index[m], last]:
             continue
         norms[count] = total
-        kept[count] = i
+        kept[count] = index[m]
         count += 1
     return count
 
 
-@njit(cache=True, nogil=True)  # type: ignore[misc]
-def _select(products: Array, m: int, norms: Array, best: Array) -> Any:
-    """The len(best)-th smallest of products[m] + norms."""
+@njit(cache=True, nogil=True)
+def _reachable(products: Array, norms: Array, n: int, lows: Array, best: Array) -> Any:
+    """An upper bound of the len(best)-th smallest of products + norms (n entries), n ≥ len(best).
+
+    The len(best)-th smallest of the minima of groups, where groups are enough; otherwise exactly.
+    """
     size = best.shape[0]
+    groups = lows.shape[0]
     best[:] = np.inf
-    for j in range(norms.shape[0]):
-        v = products[m, j] + norms[j]
+    if n >= 2 * groups:
+        lows[:] = np.inf
+        for start in range(0, n - groups + 1, groups):
+            p, q = products[start : start + groups], norms[start : start + groups]
+            for t in range(groups):
+                v = p[t] + q[t]
+                lows[t] = v if v < lows[t] else lows[t]
+        n = groups
+    else:
+        lows = products[:n] + norms[:n]
+    for j in range(n):
+        v = lows[j]
         if v < best[size - 1]:
             p = size - 1
             while p > 0 and best[p - 1] > v:
@@ -112,28 +85,28 @@ def _select(products: Array, m: int, norms: Array, best: Array) -> Any:
     return best[size - 1]
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[misc]
-def _insert(ids: Array, squared: Array, i: int, number: int, value: Any) -> None:
-    """Put (value, number) in its place of list i, if it belongs there and is not there already."""
-    p = squared.shape[1] - 1
-    if value > squared[i, p] or (value == squared[i, p] and ids[i, p] >= 0 and number >= ids[i, p]):
+@njit(cache=True, nogil=True)
+def _insert(ids: Array, squared: Array, number: int, value: Any) -> None:
+    """Put (value, number) in its place of one list, if it belongs there and is not there already."""
+    p = squared.shape[0] - 1
+    if value > squared[p] or (value == squared[p] and ids[p] >= 0 and number >= ids[p]):
         return
     q = p
-    while q > 0 and (squared[i, q - 1] > value or ids[i, q - 1] < 0):
+    while q > 0 and (squared[q - 1] > value or ids[q - 1] < 0):
         q -= 1
-    while q > 0 and squared[i, q - 1] == value and ids[i, q - 1] > number:
+    while q > 0 and squared[q - 1] == value and ids[q - 1] > number:
         q -= 1
-    if q > 0 and squared[i, q - 1] == value and ids[i, q - 1] == number:
+    if q > 0 and squared[q - 1] == value and ids[q - 1] == number:
         return
     while p > q:
-        squared[i, p] = squared[i, p - 1]
-        ids[i, p] = ids[i, p - 1]
+        squared[p] = squared[p - 1]
+        ids[p] = ids[p - 1]
         p -= 1
-    squared[i, q] = value
-    ids[i, q] = number
+    squared[q] = value
+    ids[q] = number
 
 
-@njit(cache=True, nogil=True)  # type: ignore[misc]
+@njit(cache=True, nogil=True)
 def update(
     products: Array,
     candidate_norms: Array,
@@ -145,67 +118,61 @@ def update(
     norms: Array,
     radius: float,
     rounding: float,
+    lows: Array,
     best: Array,
     ids: Array,
     squared: Array,
 ) -> None:
     """Take candidates into the lists of the rows ``kept``; products[m, j] = −2 x̃_m·ỹ_j.
 
-    What exceeds the last distance of a list by more than the rounding bound is rejected; the rest
-    is computed exactly. ``best`` is scratch of k + 1 entries.
+    What exceeds the last distance of a list by more than the rounding bound is rejected; the rest is
+    computed exactly. ``lows`` and ``best`` (k + 1 entries) are scratch.
     """
-    n = candidate_norms.shape[0]
+    n, width, d = candidate_ids.shape[0], products.shape[1], rows.shape[1]
     last = squared.shape[1] - 1
     one = candidate_norms.dtype.type
     for m in range(products.shape[0]):
         i = kept[m]
+        distances, numbers = squared[i], ids[i]
         own = np.float64(norms[m])
         reach = np.sqrt(own) + radius
         slack = rounding * reach * reach
-        bound = np.float64(squared[i, last]) + slack - own
+        bound = np.float64(distances[last]) + slack - own
         if bound == np.inf and n > last + 1:
-            bound = np.float64(_select(products, m, candidate_norms, best)) + 2 * slack
+            bound = np.float64(_reachable(products[m], candidate_norms, n, lows, best)) + 2 * slack
         limit = one(bound)
-        for start in range(0, n, 16):
-            stop = min(start + 16, n)
-            near = 0
-            if stop == start + 16:
-                for j in range(start, start + 16):
-                    near += not (products[m, j] + candidate_norms[j] > limit)
-            else:
-                near = 1
-            if near == 0:
-                continue
-            for j in range(start, stop):
-                if products[m, j] + candidate_norms[j] > limit:
+        for start in range(0, width, WIDTH):
+            bits = near_bits(products, m * width + start, candidate_norms, start, limit)
+            while bits != 0:
+                j = start + lowest_bit(bits)
+                bits &= bits - np.uint32(1)
+                if j >= n or products[m, j] + candidate_norms[j] > limit:
                     continue
                 number = candidate_ids[j]
-                if number == row_ids[i]:
+                if number == row_ids[i] or (distances[last] == 0 and number > numbers[last]):
                     continue
-                if squared[i, last] == 0 and number > ids[i, last]:
-                    continue
-                value = one(_exact(rows, i, candidates, j))
-                _insert(ids, squared, i, number, value)
-                bound = min(bound, np.float64(squared[i, last]) + slack - own)
+                value = one(squared_distance(rows, i * d, candidates, j * d, d))
+                _insert(numbers, distances, number, value)
+                bound = min(bound, np.float64(distances[last]) + slack - own)
                 limit = one(bound)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[misc]
-def group_by_cell(cells: Array, n_cells: int) -> tuple[Array, Array]:
-    """Rows (T per row, cells (n, T) in [0, n_cells) or −1) grouped by cell: offsets, rows ascending."""
-    offsets = np.zeros(n_cells + 1, dtype=np.int64)
-    for i in range(cells.shape[0]):
-        for t in range(cells.shape[1]):
-            if cells[i, t] >= 0:
-                offsets[cells[i, t] + 1] += 1
-    for c in range(n_cells):
+@njit(cache=True, nogil=True)
+def group(probes: Array, low: int, high: int) -> tuple[Array, Array]:
+    """Rows that probe each of the cells low…high: offsets, and the rows, ascending, of each cell."""
+    offsets = np.zeros(high - low + 2, dtype=np.int64)
+    for i in range(probes.shape[0]):
+        for t in range(probes.shape[1]):
+            if probes[i, t] >= 0:
+                offsets[probes[i, t] - low + 1] += 1
+    for c in range(high - low + 1):
         offsets[c + 1] += offsets[c]
     place = offsets[:-1].copy()
-    grouped = np.empty(offsets[n_cells], dtype=np.int32)
-    for i in range(cells.shape[0]):
-        for t in range(cells.shape[1]):
-            c = cells[i, t]
-            if c >= 0:
-                grouped[place[c]] = i
+    rows = np.empty(offsets[-1], dtype=np.int32)
+    for i in range(probes.shape[0]):
+        for t in range(probes.shape[1]):
+            if probes[i, t] >= 0:
+                c = probes[i, t] - low
+                rows[place[c]] = i
                 place[c] += 1
-    return offsets, grouped
+    return offsets, rows
