@@ -40,7 +40,8 @@ class KsumCurve:
 def bin_values() -> Array:
     """Squared distance at the middle of each histogram bin; (65536,) float64, NaN where no number lies."""
     bits = (np.arange(BINS, dtype=np.uint32) << 16) | np.uint32(0x8000)
-    values = bits.view(np.float32).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # patterns that are no number
+        values = bits.view(np.float32).astype(np.float64)
     values[0] = 0.0
     return np.where(np.isfinite(values) & (values >= 0), values, np.nan)
 

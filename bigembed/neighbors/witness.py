@@ -21,6 +21,7 @@ from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
 WITNESSES = 1_000
+FEW = 200
 SPREAD = 200
 """Witnesses whose distances to all rows go into the histogram."""
 BINS = 1 << 16
@@ -50,16 +51,21 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         probes = choose_probes(curve, target, near.size)
         return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(ids)}
 
-    size = min(WITNESSES, shape.n)
+    size = witnesses(shape.n)
     cost = Cost(passes=1, read=shape.n * shape.row_bytes, disk=size * shape.row_bytes + 8 * BINS,
                 memory=shape.block * shape.row_bytes + 8 * size * _TILE_ROWS * 6, coordinator=4 * size * (k * 16 + 1000))
     return Stage("witness", ("order", "shortlist"), {"n_neighbors": k, "target": target, "seed": seed}, run, cost)
 
 
+def witnesses(n: int) -> int:
+    """How many rows are witnesses: a tenth, at least 200 and at most 1000."""
+    return min(n, max(FEW, min(WITNESSES, n // 10)))
+
+
 def choose_block(b: int, *, ordered: Ordered, seed: int, exchange: Exchange) -> None:
     """The block's share of the witnesses."""
     start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
-    wanted = min(WITNESSES, n)
+    wanted = witnesses(n)
     share = round(stop * wanted / n) - round(start * wanted / n)
     chosen = np.sort(np.random.default_rng([seed, 2, b]).choice(stop - start, share, replace=False))
     rows = ordered.rows(b)[chosen] if share else ordered.rows(b, 0, 1)[:0]

@@ -82,7 +82,8 @@ def write_rows(path: str | os.PathLike[str], start: int, rows: Array) -> None:
     """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
     import zarr
 
-    array = zarr.open_array(str(path), mode="r+", config={"write_empty_chunks": True})
+    with zarr.config.set({"array.write_empty_chunks": True}):  # not kept in the metadata: given at every open
+        array = zarr.open_array(str(path), mode="r+")
     array[start : start + len(rows)] = rows
 
 

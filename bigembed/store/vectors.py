@@ -58,19 +58,19 @@ class StoredSpace:
             sweep_block,
             [(block,) for block in range(len(self.rows))],
             label=function.__name__.strip("_"),
-            function=function, matrix=self.matrix, exchange=self.exchange, reads=tuple(reads), halos=tuple(halos),
+            compute=function, matrix=self.matrix, exchange=self.exchange, reads=tuple(reads), halos=tuple(halos),
             writes=tuple(writes), posts=tuple(posts), arguments=tuple(arguments),
         )
 
 
 def sweep_block(
-    block: int, *, function: Callable[..., tuple[Sequence[Array], Any]], matrix: BlockMatrix, exchange: Exchange,
+    block: int, *, compute: Callable[..., tuple[Sequence[Array], Any]], matrix: BlockMatrix, exchange: Exchange,
     reads: Sequence[str], halos: Sequence[str], writes: Sequence[str], posts: Sequence[str], arguments: Sequence[Any],
 ) -> Any:
     """Read, compute, write for one block."""
     own = [_piece(exchange, name, block, "own") for name in reads]
     far = [_halo(exchange, matrix, name, block) for name in halos]
-    written, result = function(block, *own, *far, *arguments)
+    written, result = compute(block, *own, *far, *arguments)
     outbox = matrix.outbox(block) if posts else []
     for name, array in zip(writes, written, strict=True):
         pieces = {"own": array}

@@ -1,0 +1,92 @@
+"""What Zarr would lose silently is kept, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.store.arrays import (
+    create_rows, missing_shards, open_array, open_zarr, read_array, work_dtype, write_array, write_rows,
+)
+
+
+@pytest.mark.parametrize("shape", [(7,), (5000, 64), (0, 3), (1, 1), (3, 0)])
+def test_an_array_comes_back_with_shape_dtype_and_values(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    write_array(tmp_path / "a", array)
+    got = read_array(tmp_path / "a")
+    assert got.dtype == array.dtype
+    np.testing.assert_array_equal(got, array)
+    if len(array) > 10:
+        np.testing.assert_array_equal(read_array(tmp_path / "a", 5, 9), array[5:9])
+
+
+def test_an_array_of_zeros_is_written_not_left_to_the_fill_value(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", np.zeros((3000, 64)))
+    assert missing_shards(zarr.open_array(str(tmp_path / "a"))) == 0
+    create_rows(tmp_path / "b", (100, 4), np.float64, 32)
+    for start in range(0, 100, 32):
+        write_rows(tmp_path / "b", start, np.zeros((min(32, 100 - start), 4)))
+    assert missing_shards(open_zarr(tmp_path / "b")) == 0
+
+
+def test_rewriting_an_array_is_seen_at_once(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", np.zeros(4))
+    read_array(tmp_path / "a")
+    write_array(tmp_path / "a", np.ones(6))
+    np.testing.assert_array_equal(read_array(tmp_path / "a"), np.ones(6))
+
+
+@pytest.mark.parametrize("shard_rows", [4096, 10])
+def test_a_missing_shard_is_counted_and_refused(tmp_path: Path, shard_rows: int) -> None:
+    create_rows(tmp_path / "a", (3 * shard_rows - 1, 16), np.float32, shard_rows)
+    write_rows(tmp_path / "a", 0, np.ones((shard_rows, 16), np.float32))
+    write_rows(tmp_path / "a", 2 * shard_rows, np.ones((shard_rows - 1, 16), np.float32))
+    assert missing_shards(zarr.open_array(str(tmp_path / "a"))) == 1
+    with pytest.raises(DamagedError, match="1 chunks are missing"):
+        open_array(tmp_path / "a")
+
+
+def test_every_flipped_byte_of_a_chunk_raises(tmp_path: Path) -> None:
+    write_array(tmp_path / "a", np.arange(4096.0).reshape(64, 64))
+    [chunk] = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "zarr.json"]
+    whole = chunk.read_bytes()
+    for position in range(0, len(whole), 997):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        chunk.write_bytes(bytes(damaged))
+        with pytest.raises(DamagedError):
+            read_array(tmp_path / "a")
+
+
+def test_wrong_paths_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(MissingPathError, match="no such path"):
+        open_array(tmp_path / "nothing.zarr")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="not a Zarr array"):
+        open_array(tmp_path / "folder")
+    with pytest.raises(MissingPathError):
+        open_array(tmp_path / "nothing.npy")
+
+
+def test_open_array_takes_every_kind(tmp_path: Path) -> None:
+    import dask.array as da
+
+    rows = np.arange(20.0).reshape(10, 2)
+    np.save(tmp_path / "rows.npy", rows)
+    write_array(tmp_path / "rows.zarr", rows)
+    for source in (rows, da.from_array(rows), tmp_path / "rows.npy", str(tmp_path / "rows.zarr"),
+                   zarr.open_array(str(tmp_path / "rows.zarr"))):
+        opened = open_array(source)
+        assert isinstance(opened, da.Array)
+        np.testing.assert_array_equal(opened.compute(), rows)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "U5", "datetime64[s]", object])
+def test_rows_that_are_not_numbers_are_refused(dtype: object) -> None:
+    with pytest.raises(InputError, match="dtype"):
+        work_dtype(dtype)

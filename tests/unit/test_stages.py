@@ -1,0 +1,138 @@
+"""A stage is computed once, found again, and computed anew when anything it depends on changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigembed.errors import DamagedError, ExistingOutputError, LockedError
+from bigembed.stages import Context, Event, Run, Stage, locked, observing, run_stages
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.manifest import verify
+
+
+class Counter:
+    """Two stages, the second reading the first, that count how often they run."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+
+    def stages(self, value: float = 2.0, factor: float = 3.0) -> list[Stage]:
+        def first(context: Context) -> dict[str, Any]:
+            self.runs.append("first")
+            write_array(context.path("x"), np.full(4, value))
+            return {"value": value}
+
+        def second(context: Context) -> dict[str, Any]:
+            self.runs.append("second")
+            write_array(context.path("y"), factor * read_array(context.of("first", "x")))
+            return {"sum": float(factor * context.results("first")["value"] * 4)}
+
+        return [Stage("first", (), {"value": value}, first), Stage("second", ("first",), {"factor": factor}, second)]
+
+
+def test_a_second_run_computes_nothing(tmp_path: Path) -> None:
+    counter = Counter()
+    run_stages(counter.stages(), Run(tmp_path / "run"))
+    run = Run(tmp_path / "run")
+    heard: list[Event] = []
+    with observing(heard.append):
+        run_stages(counter.stages(), run)
+    assert counter.runs == ["first", "second"]
+    assert [(event.kind, event.stage) for event in heard] == [("reused", "first"), ("reused", "second")]
+    assert run.results("second") == {"sum": 24.0}
+
+
+def test_a_changed_parameter_runs_its_stage_and_what_follows_only(tmp_path: Path) -> None:
+    counter, run = Counter(), Run(tmp_path / "run")
+    run_stages(counter.stages(), run)
+    run_stages(counter.stages(factor=5.0), run)
+    assert counter.runs == ["first", "second", "second"]
+    run_stages(counter.stages(value=1.0, factor=5.0), run)
+    assert counter.runs == ["first", "second", "second", "first", "second"]
+    np.testing.assert_array_equal(read_array(run.path("second", "y")), np.full(4, 5.0))
+
+
+def test_a_stage_that_was_not_published_does_not_exist(tmp_path: Path) -> None:
+    counter, run = Counter(), Run(tmp_path / "run")
+    run_stages(counter.stages(), run)
+    (tmp_path / "run" / "manifest" / "second.json").unlink()
+    again = Run(tmp_path / "run")
+    with pytest.raises(DamagedError, match="second"):
+        again.path("second", "y")
+    run_stages(counter.stages(), again)
+    assert counter.runs == ["first", "second", "second"]
+
+
+def test_a_stage_that_lost_a_file_is_made_again(tmp_path: Path) -> None:
+    counter, run = Counter(), Run(tmp_path / "run")
+    run_stages(counter.stages(), run)
+    next(path for path in (tmp_path / "run" / "stages" / "first").rglob("*") if path.name != "zarr.json" and path.is_file()).unlink()
+    run_stages(counter.stages(), Run(tmp_path / "run"))
+    assert counter.runs == ["first", "second", "first"]  # the same bytes again, so the second is still good
+
+
+def test_verify_lists_every_damaged_missing_and_foreign_file(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run_stages(Counter().stages(), run)
+    manifest = run.manifest("first")
+    assert verify(run.root, manifest) == []
+    data = next(path for path in Path(run.path("first")).rglob("*") if path.name != "zarr.json" and path.is_file())
+    data.write_bytes(data.read_bytes()[::-1])
+    (Path(run.path("first")) / "stranger").write_text("?")
+    problems = verify(run.root, manifest)
+    assert len(problems) == 2
+    assert any("not in the manifest" in problem for problem in problems)
+
+
+def test_two_swapped_files_are_noticed(tmp_path: Path) -> None:
+    def swap(context: Context) -> dict[str, Any]:
+        write_array(context.path("a"), np.zeros(4))
+        write_array(context.path("b"), np.ones(4))
+        return {}
+
+    run = Run(tmp_path / "run")
+    run_stages([Stage("pair", (), {}, swap)], run)
+    a, b = (Path(run.path("pair", name)) / "c" / "0" for name in "ab")
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second)
+    b.write_bytes(first)
+    assert len(verify(run.root, run.manifest("pair"))) == 2
+
+
+def test_a_run_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    with locked(run), pytest.raises(LockedError, match="process"):
+        run_stages(Counter().stages(), Run(tmp_path / "run"))
+    run_stages(Counter().stages(), run)
+
+
+def test_a_path_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").write_text("data")
+    with pytest.raises(ExistingOutputError, match="Nothing was changed"):
+        Run(tmp_path / "run")
+    assert (tmp_path / "run" / "precious").read_text() == "data"
+
+
+def test_a_temporary_run_is_removed_with_its_owner() -> None:
+    run = Run(None)
+    root = run.root
+    run_stages(Counter().stages(), run)
+    assert root.exists()
+    del run
+    assert not root.exists()
+
+
+def test_stages_of_a_parent_are_found(tmp_path: Path) -> None:
+    counter = Counter()
+    first, second = counter.stages()
+    parent = Run(tmp_path / "parent")
+    run_stages([first], parent)
+    child = Run(tmp_path / "child", parents=[parent])
+    run_stages([second], child)
+    assert counter.runs == ["first", "second"]
+    assert child.published() == ["second"]
