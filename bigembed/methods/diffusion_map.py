@@ -13,6 +13,7 @@ from bigembed.kernels.affinity import RULES, Bandwidth, bandwidth_stage, kernel_
 from bigembed.methods.base import Estimator
 from bigembed.methods.coordinates import coordinates_stage
 from bigembed.methods.spectral import POLICIES, Spectrum, components_stage, solve_stage
+from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import neighbor_stages
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import RowSource
@@ -130,7 +131,9 @@ class DiffusionMap(Estimator):
         policy = default if self.components == "auto" else self.components
         choice = Bandwidth(self._epsilon(), self.bandwidth == "self-tuned", self.truncated, k == n - 1)
         spectrum = Spectrum(self.n_components, policy, self.tol, self.max_passes, seed)
-        kernel = [bandwidth_stage(choice), kernel_stage(choice, self.alpha, n, k, block)]
+        bridged = policy == "bridge" and not weighted
+        kernel = [*([bridge_stage(n, k)] if bridged else []), bandwidth_stage(choice),
+                  kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph")]
         if weighted:
             from bigembed.methods.weights import weighted_kernel_stage
 

@@ -102,7 +102,7 @@ def _targets(asked: Spectrum, found: dict[str, Any]) -> list[tuple[int, int, int
         raise DisconnectedGraphError(
             f"the graph has {count} connected components, of {shown} rows. Choose components='largest' (the other rows "
             "take the coordinates of their nearest row in it), 'per-component', 'joint' or 'bridge'; or raise "
-            "n_neighbors or epsilon"
+            "n_neighbors or epsilon, or take bandwidth='self-tuned' where rows far from all others are cut off"
         )
     if count == 1 or asked.components == "largest":
         if sizes[0] <= asked.n_components:

@@ -1,0 +1,180 @@
+"""Bridges between the components of a neighbor graph: the shortest edges found, until it is connected.
+
+Borůvka's scheme: in each round every component but the largest is joined to another by the shortest
+edge found from its rows, so the number of components at least halves, and the bridges form a forest
+over the components. Rows look for their nearest row outside in the 16 nearest cells that hold one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.components import find_components
+from bigembed.neighbors.exact import approximate_squared, paired_squared
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.symmetrize import csr_block, outbox_block
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix, write_structure, write_values
+
+MAX_ROUNDS = 40
+ROWS_A_COMPONENT = 2_000
+"""Rows of a component (spread over it) that look for a bridge."""
+LONGEST = 9.0
+"""A longer bridge counts as this many times the median squared distance to the k-th neighbor, so that it still
+carries weight (e⁻⁹ at the default ε); ``bridges`` keeps the true length."""
+_CELLS = 16
+
+
+def bridge_stage(n: int, n_neighbors: int) -> Stage:
+    """The graph with bridges between its components; ``bridges`` lists them (row, row, squared distance, internal ids)."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered = Ordered.open(context.of("order"))
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        graph, out = context.of("graph"), context.path("")
+        given = StoredMatrix(graph, f"{graph}/squared", ordered.rows_of, context.home.manifest("graph").digest)
+        found = find_components(given, context.exchange, out, weighted=False)
+        bridges = _bridges(found["components"], ordered, f"{out}labels", context.exchange)
+        write_array(f"{out}bridges", bridges)
+        longest = LONGEST * float(np.median(read_array(context.of("witness", "squared"))[:, -1]))
+        shortened = np.column_stack([bridges[:, :2], np.minimum(bridges[:, 2], longest)])
+        map_blocks(bridged_block, blocks, given=given, starts=list(ordered.starts), bridges=shortened,
+                   exchange=context.exchange, out=out)
+        map_blocks(outbox_block, blocks, blocks=len(blocks), exchange=context.exchange, out=out)
+        write_array(f"{out}starts", np.array(ordered.starts, np.int64))
+        return {"components": found["components"], "sizes": found["sizes"][:20], "bridges": len(bridges),
+                "longest": float(np.sqrt(bridges[:, 2].max())) if len(bridges) else 0.0}
+
+    edges = 2 * n * n_neighbors
+    return Stage("bridge", ("order", "witness", "graph"), {"rows": ROWS_A_COMPONENT, "longest": LONGEST}, run,
+                 Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges))
+
+
+def _bridges(count: int, ordered: Ordered, labels: str, exchange: Exchange) -> Array:
+    """Edges that join all components: (row, row, squared distance)."""
+    group = np.arange(count)
+    chosen: list[tuple[float, float, float]] = []
+    sizes = np.sum(map_blocks(sizes_block, [(b,) for b in range(len(ordered.blocks))], labels=labels, count=count), axis=0)
+    for _ in range(MAX_ROUNDS):
+        groups = int(group.max()) + 1
+        if groups == 1:
+            break
+        largest = int(np.argmax(np.bincount(group, weights=sizes)))
+        parts = map_blocks(nearest_other_block, [(b,) for b in range(len(ordered.blocks))], ordered=ordered,
+                           labels=labels, group=group, largest=largest, sizes=sizes)
+        best: dict[int, tuple[float, int, int]] = {}
+        for source, squared, row, other in (edge for part in parts for edge in part):
+            if source not in best or (squared, row, other) < best[source]:
+                best[source] = (squared, row, other)
+        owner = _labels_of(np.array([(row, other) for _, row, other in best.values()]), ordered, labels)
+        chosen += [(row, other, squared) for squared, row, other in best.values()]
+        links = coo_array((np.ones(len(owner)), (group[owner[:, 0]], group[owner[:, 1]])), shape=(groups, groups))
+        _, joined = connected_components(links, directed=False)
+        group = joined[group]
+    edges = np.array(sorted({(min(a, b), max(a, b), squared) for a, b, squared in chosen}), np.float64)
+    return edges.reshape(-1, 3)
+
+
+def sizes_block(b: int, *, labels: str, count: int) -> Array:
+    """Rows of each component in a block."""
+    return np.bincount(read_array(f"{labels}/{b}"), minlength=count)
+
+
+def _labels_of(ids: Array, ordered: Ordered, labels: str) -> Array:
+    starts = np.array(ordered.starts)
+    out = np.empty(ids.shape, np.int64)
+    owner = np.searchsorted(starts, ids, side="right") - 1
+    for b in np.unique(owner):
+        mine = owner == b
+        out[mine] = read_array(f"{labels}/{b}")[ids[mine] - starts[b]]
+    return out
+
+
+def nearest_other_block(
+    b: int, *, ordered: Ordered, labels: str, group: Array, largest: int, sizes: Array
+) -> list[tuple[int, float, int, int]]:
+    """For each small group with rows here, the shortest edge found to another: (group, squared, row, other row)."""
+    label = read_array(f"{labels}/{b}")
+    mine = group[label]
+    if (mine == largest).all():
+        return []
+    step = np.maximum(1, sizes // ROWS_A_COMPONENT)
+    rows, offsets = ordered.rows(b), ordered.cells(b)[0]
+    cell = np.searchsorted(offsets, np.arange(len(rows)), side="right") - 1
+    reach = _Outside(ordered, labels, group)
+    first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
+    out = []
+    for g in np.unique(mine[mine != largest]):
+        inside = np.flatnonzero(mine == g)
+        inside = inside[:: int(step[label[inside]].max())]
+        best = (np.inf, 0, 0)
+        for c in np.unique(cell[inside]):
+            members = inside[cell[inside] == c]
+            best = min(best, reach.nearest(rows[members], members + ordered.starts[b], first + int(c), int(g)))
+        out.append((int(g), float(best[0]), int(best[1]), int(best[2])))
+    return out
+
+
+class _Outside:
+    """Rows of other groups in the cells nearest to a cell."""
+
+    def __init__(self, ordered: Ordered, labels: str, group: Array) -> None:
+        self.ordered, self.labels, self.group = ordered, labels, group
+        self.starts = read_array(f"{ordered.path}/cell_starts")
+        self.block_starts = read_array(f"{ordered.path}/cell_block_starts")
+        self.centers = read_array(f"{ordered.path}/cell_centers")
+        parts = []
+        for b in range(len(ordered.blocks)):
+            of_row = group[read_array(f"{labels}/{b}")]
+            offsets = self.starts[self.block_starts[b] : self.block_starts[b + 1] + 1] - ordered.starts[b]
+            low, high = np.minimum.reduceat(of_row, offsets[:-1]), np.maximum.reduceat(of_row, offsets[:-1])
+            parts.append(np.column_stack([low, high]))
+        self.groups = np.concatenate(parts)
+
+    def nearest(self, rows: Array, ids: Array, cell: int, g: int) -> tuple[float, int, int]:
+        """The shortest edge from these rows of group g to a row of another group."""
+        candidates = np.flatnonzero(~((self.groups == g).all(axis=1)))
+        center = np.broadcast_to(self.centers[cell], (len(candidates), rows.shape[1]))
+        near = candidates[np.argsort(paired_squared(center, self.centers[candidates]), kind="stable")[:_CELLS]]
+        best = (np.inf, 0, 0)
+        for c in near:
+            b = int(np.searchsorted(self.block_starts, c, side="right") - 1)
+            start, stop = self.starts[c] - self.ordered.starts[b], self.starts[c + 1] - self.ordered.starts[b]
+            other = self.group[read_array(f"{self.labels}/{b}", start, stop)] != g
+            there = self.ordered.rows(b, start, stop)[other]
+            numbers = np.flatnonzero(other) + self.starts[c]
+            approximate, slack = approximate_squared(rows, there)
+            row, column = np.nonzero(approximate <= approximate.min() + 2 * slack.max())
+            exact = paired_squared(rows[row], there[column]).astype(rows.dtype)
+            winner = np.lexsort((numbers[column], ids[row], exact))[0]
+            best = min(best, (float(exact[winner]), int(ids[row[winner]]), int(numbers[column[winner]])))
+        return best
+
+
+def bridged_block(
+    b: int, *, given: StoredMatrix, starts: list[int], bridges: Array, exchange: Exchange, out: str
+) -> None:
+    """One block of the graph with the bridges that touch its rows."""
+    block = given.block(b)
+    own = np.arange(starts[b], starts[b + 1])
+    far = np.repeat(np.array(starts)[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
+    row = np.repeat(np.arange(len(own), dtype=np.int32), np.diff(block.indptr))
+    column = np.concatenate([own, far])[block.indices]
+    both = np.concatenate([bridges, bridges[:, [1, 0, 2]]])
+    mine = both[(both[:, 0] >= starts[b]) & (both[:, 0] < starts[b + 1])]
+    new: CSRBlock = csr_block(
+        b, np.concatenate([row, (mine[:, 0] - starts[b]).astype(np.int32)]),
+        np.concatenate([column, mine[:, 1].astype(np.int64)]),
+        np.concatenate([block.data, mine[:, 2].astype(block.data.dtype)]), starts,
+    )
+    write_structure(out, b, new)
+    write_values(f"{out}squared", b, new.data)
+    exchange.put("wanted", b, {str(source): rows for source, rows in new.segments()})
