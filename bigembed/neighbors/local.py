@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.exact import rounding
-from bigembed.neighbors.probes import Probing
+
+if TYPE_CHECKING:
+    from bigembed.neighbors.probes import Probing
 
 _CHUNK_ROWS = 1024
 _CHUNK_CANDIDATES = 512
@@ -74,6 +78,17 @@ def search_own(ids: Array, squared: Array, rows: Array, row_ids: Array, probing:
             if len(chosen):
                 pairs += work.compare(chosen, own.centers[c], own.rows[start:stop], own.ids[start:stop])
     return pairs
+
+
+def search_rows(
+    ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array
+) -> None:
+    """:func:`bigembed.neighbors.exact.update_lists`, compiled: the same lists, several times faster."""
+    work = _Work(ids, squared, queries, query_ids)
+    everyone = np.arange(len(queries), dtype=np.int32)
+    for start in range(0, len(rows), _CHUNK_CANDIDATES):
+        part = slice(start, start + _CHUNK_CANDIDATES)
+        work.compare(everyone, rows[part].mean(axis=0), rows[part], row_ids[part])
 
 
 class _Work:

@@ -16,6 +16,9 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.exact import approximate_squared, empty_lists, paired_squared, update_lists
 
+_FEW_PAIRS = 1 << 14
+"""Fewer pairs of centers than this are compared without compiled code."""
+
 
 def empty_shortlist(n_cells: int, length: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """Shortlists to be filled by :func:`update_shortlist`: cell numbers (C, S), squared distances (C, S)."""
@@ -30,7 +33,12 @@ def update_shortlist(numbers: Array, squared: Array, centers: Array, others: Arr
     """
     nobody = np.full(len(centers), -1, dtype=np.int64)
     cells = np.arange(first, first + len(others), dtype=np.int64)
-    update_lists(numbers, squared, centers, nobody, others, cells)
+    if len(centers) * len(others) < _FEW_PAIRS:
+        update_lists(numbers, squared, centers, nobody, others, cells)
+    else:
+        from bigembed.neighbors.local import search_rows  # imports numba
+
+        search_rows(numbers, squared, centers, nobody, others, cells)
 
 
 def probe_block(rows: Array, offsets: Array, shortlist: Array, centers: Array, n_probes: int) -> Array:
