@@ -138,7 +138,7 @@ def asked_block(b: int, *, blocks: int, ordered: Ordered, exchange: Exchange, ou
     """For each cell of the block, the cells with a row that probes it: CSR of cell numbers."""
     first, stop = read_array(f"{ordered.path}/cell_block_starts", b, b + 2)
     found = [exchange.get("asking", other, str(b)) for other in range(blocks)]
-    asking = np.concatenate([part for part in found if part is not None])
+    asking = np.concatenate([np.zeros((0, 2), np.int64), *(part for part in found if part is not None)])
     asking = asking[np.lexsort((asking[:, 0], asking[:, 1]))]
     counts = np.bincount(asking[:, 1] - first, minlength=stop - first)
     write_array(f"{out}asked_indptr/{b}", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))

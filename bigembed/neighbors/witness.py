@@ -131,9 +131,12 @@ def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortli
 
 
 def choose_probes(curve: Array, target: float, pairs: int) -> int:
-    """The fewest cells whose recall is above the target by two standard errors, or all of the shortlist."""
+    """The fewest cells whose recall is above the target by two standard errors; for a target of 1, or where none
+    reaches it, the whole shortlist."""
+    if target >= 1:
+        return len(curve)
     error = np.sqrt(np.maximum(curve * (1 - curve), 0) / max(1, pairs))
-    enough = np.flatnonzero(curve >= np.minimum(target + 2 * error, 1.0))
+    enough = np.flatnonzero(curve >= np.minimum(target + 2 * error, 1))
     return int(enough[0]) + 1 if len(enough) else len(curve)
 
 
