@@ -10,7 +10,6 @@ product gives approximate distances, and what may belong into a list is computed
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -56,8 +56,8 @@ def test_paired_squared_sums_eight_lanes_and_a_tree(d, dtype):
     for i in range(20):
         s = [0.0] * 8
         for j in range(d):
-                t = float(a[i, j]) - float(b[i, j])
-                s[j % 8] += t * t
+            t = float(a[i, j]) - float(b[i, j])
+            s[j % 8] += t * t
         expected = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
         assert paired_squared(a[i : i + 1], b[i : i + 1])[0] == expected
         assert paired_squared(b, a)[i] == expected
