@@ -1,0 +1,238 @@
+"""The command line: parses, calls the jobs, prints. Heavy modules are imported where they are needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bigembed import __version__
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Low-dimensional coordinates of row-chunked arrays that do not fit in memory.",
+    epilog="Exit status: 0 done, 2 bad input or job file, 3 refused by the plan, 4 another run holds "
+    "the output, "
+    "5 interrupted and resumable, 6 damaged, 1 anything else.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line instead of text.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file; paths in it are relative to it.")]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tcp://host:8786.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")]
+Memory = Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')]
+TlsCa = Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")]
+TlsCert = Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")]
+TlsKey = Annotated[Path | None, typer.Option(help="Key of this client (PEM).")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
+        typer.echo(f"bigembed {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def ingest(
+    source: Annotated[
+        Path, typer.Argument(help="A Zarr array, .npy, Parquet (file or folder) or idx (MNIST, also .gz).")
+    ],
+    dest: Annotated[Path, typer.Argument(help="The new Zarr array.")],
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of Parquet, separated by commas; by default all.")
+    ] = None,
+    fill_absent: Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Copy rows of a known format into a chunked, checksummed Zarr array."""
+    from bigembed.jobs.console import Console
+
+    with Console(as_json, debug) as console:
+        from bigembed.blocks.rows import executor
+        from bigembed.jobs.cluster import cluster
+        from bigembed.jobs.run import stoppable
+        from bigembed.jobs.spec import ClusterTable
+        from bigembed.store.formats import ingest as copy
+
+        names = [name.strip() for name in columns.split(",")] if columns else None
+        with (
+            stoppable(dest),
+            cluster(ClusterTable(), "process", console.progress) as place,
+            executor(place.executor),
+        ):
+            n, d = copy(source, dest, columns=names, fill_absent=fill_absent)
+        console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
+
+
+@app.command()
+def plan(
+    job: Job,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what a job would read, hold and write; refuse what cannot fit (exit 3). Writes nothing."""
+    from bigembed.jobs.console import Console, plan_lines
+
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.plan import plan_job
+
+        found = plan_job(_job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key))
+        console.result(found.as_dict(), plan_lines(found))
+        found.refuse()
+
+
+@app.command()
+def run(
+    job: Job,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")
+    ] = False,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Run a job; run it again to resume one that was stopped."""
+    from bigembed.jobs.console import Console, run_lines
+
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.run import run_job
+
+        found = run_job(
+            _job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key),
+            fresh=fresh,
+            observer=console.event,
+            progress=console.progress,
+        )
+        console.result(found, run_lines(found))
+
+
+@app.command()
+def extend(
+    model: Annotated[Path, typer.Argument(help="A saved model.")],
+    new: Annotated[Path, typer.Argument(help="New rows: a Zarr array or .npy.")],
+    out: Annotated[Path, typer.Argument(help="The new Zarr array of their coordinates.")],
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Coordinates of new rows by a saved model."""
+    from bigembed.jobs.console import Console
+
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.extend import extend as extend_rows
+
+        table = _table({}, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
+        found = extend_rows(model, new, out, table, console.progress)
+        console.result(
+            found,
+            [f"{out}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s"],
+        )
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run or a saved model.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare every stored byte with what was published (exit 6 if damaged); show the certificate."""
+    from bigembed.jobs.console import Console, verify_lines
+
+    with Console(as_json, debug) as console:
+        from bigembed.errors import DamagedError, InterruptedRun
+        from bigembed.jobs.verify import verify as check
+
+        found = check(path)
+        console.result(found, verify_lines(found))
+        if found["problems"]:
+            raise DamagedError(
+                f"{path}: damaged:"
+                + "".join(f"\n  {problem}" for problem in found["problems"])
+                + "\nRun the job again to make what is damaged anew"
+            )
+        if not found["finished"]:
+            raise InterruptedRun(
+                f"{path}: what is there is whole, but the run did not end. Run the job again"
+            )
+
+
+@app.command()
+def methods(as_json: Json = False, debug: Debug = False) -> None:
+    """The methods there are, with their parameters."""
+    from bigembed.jobs.console import Console, describe_methods, method_lines
+
+    with Console(as_json, debug) as console:
+        found = describe_methods()
+        console.result({"methods": found}, method_lines(found))
+
+
+def _job(path: Path, *changes: Any) -> Any:
+    """The job of a file, with what the command line says of the cluster."""
+    from bigembed.jobs.spec import read_job
+
+    job = read_job(path)
+    given = job.cluster.model_dump(exclude_unset=True)
+    return job.model_copy(update={"cluster": _table(given, *changes)}) if any(changes) else job
+
+
+def _table(
+    given: dict[str, Any],
+    scheduler: str | None,
+    workers: int | None,
+    memory: str | None,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> Any:
+    from pydantic import ValidationError
+
+    from bigembed.errors import JobError
+    from bigembed.jobs.spec import ClusterTable
+
+    changes = {
+        "address": scheduler,
+        "workers": workers,
+        "memory": memory,
+        "tls_ca": tls_ca and str(tls_ca),
+        "tls_cert": tls_cert and str(tls_cert),
+        "tls_key": tls_key and str(tls_key),
+    }
+    try:
+        return ClusterTable(**given | {key: value for key, value in changes.items() if value is not None})
+    except ValidationError as error:
+        raise JobError(
+            "; ".join(f"--{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors())
+        ) from error
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""What a command prints, on a terminal, as plain lines or as JSON lines: progress, results, errors."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+import sys
+import time
+import traceback
+import warnings
+from typing import Any, Self
+
+import typer
+
+from bigembed.errors import (
+    BigembedError,
+    BigembedWarning,
+    DamagedError,
+    ExistingOutputError,
+    InputError,
+    InputTypeError,
+    InterruptedRun,
+    JobError,
+    LockedError,
+    MissingPathError,
+    PlanError,
+    WorkerAccessError,
+)
+from bigembed.stages import Event
+
+STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
+    ((InterruptedRun, KeyboardInterrupt), 5),
+    ((LockedError,), 4),
+    ((PlanError,), 3),
+    ((DamagedError,), 6),
+    ((InputError, InputTypeError, MissingPathError, ExistingOutputError, JobError, WorkerAccessError), 2),
+)
+PLAIN_SECONDS = 10.0
+"""Between two plain lines on the tasks of one map."""
+JSON_SECONDS = 1.0
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status of an error."""
+    return next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
+
+
+class Console:
+    """Around a command: prints what it tells, and turns an error into one message and an exit status."""
+
+    def __init__(self, as_json: bool = False, debug: bool = False) -> None:
+        self.as_json, self.debug = as_json, debug
+        self.stage, self._last = "", 0.0
+        self._bar: Any = None
+        self._task: Any = None
+        self._caught: Any = None
+
+    def __enter__(self) -> Self:
+        self._caught = warnings.catch_warnings()
+        self._caught.__enter__()
+        warnings.simplefilter("always", BigembedWarning)
+        warnings.showwarning = self._warn
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._close_bar()
+        self._caught.__exit__(None, None, None)
+        if error is None or isinstance(error, (typer.Exit, SystemExit)):
+            return
+        status = status_of(error)
+        if self.debug:
+            traceback.print_exception(error)
+        known = isinstance(error, BigembedError)
+        message = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
+        if isinstance(error, KeyboardInterrupt):
+            message = "stopped by the keyboard"
+        if self.as_json:
+            self._json({"event": "error", "status": status, "kind": type(error).__name__, "message": message})
+        typer.echo(f"error: {message}", err=True)
+        raise typer.Exit(status) from None
+
+    def event(self, event: Event) -> None:
+        """A stage starts, is done or reused, or says something."""
+        self.stage, self._last = event.stage, time.monotonic()
+        if self.as_json:
+            self._json(
+                {
+                    "event": event.kind,
+                    "stage": event.stage,
+                    "seconds": round(event.seconds, 3),
+                    "results": dict(event.results),
+                    "message": event.message,
+                }
+            )
+        elif event.kind == "start":
+            if not self._show(f"{event.stage} …", None):
+                self._line(f"{event.stage}: started")
+        elif event.kind == "note":
+            self._line(f"{event.stage}: {event.message}")
+        else:
+            self._line(
+                f"{event.stage}: " + (f"done in {event.seconds:.1f} s" if event.kind == "done" else "reused")
+            )
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """Tasks of a map."""
+        name = f"{self.stage}: {label}" if self.stage and label != self.stage else label
+        if self.as_json:
+            if self._due(JSON_SECONDS):
+                self._json(
+                    {"event": "progress", "stage": self.stage, "label": label, "done": done, "total": total}
+                )
+        elif not self._show(name, (done, total)) and self._due(PLAIN_SECONDS):
+            self._line(f"{name}: {done} of {total}")
+
+    def result(self, value: dict[str, Any], lines: list[str]) -> None:
+        """What the command found or did."""
+        self._close_bar()
+        if self.as_json:
+            self._json({"event": "result", **value})
+        else:
+            typer.echo("\n".join(lines))
+
+    def _due(self, seconds: float) -> bool:
+        now = time.monotonic()
+        if now - self._last < seconds:
+            return False
+        self._last = now
+        return True
+
+    def _show(self, name: str, count: tuple[int, int] | None) -> bool:
+        """On a terminal, in the bar."""
+        if not sys.stdout.isatty():
+            return False
+        if self._bar is None:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                transient=True,
+            )
+            self._task = self._bar.add_task(name, total=None)
+            self._bar.start()
+        done, total = count or (0, None)
+        self._bar.update(self._task, description=name, completed=done, total=total)
+        return True
+
+    def _line(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            typer.echo(text)
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _json(self, value: dict[str, Any]) -> None:
+        typer.echo(json.dumps(_plain(value)))
+
+    def _warn(self, message: Any, category: Any, *_: Any, **__: Any) -> None:
+        typer.echo(f"warning: {message}", err=True)
+
+
+def _plain(value: Any) -> Any:
+    """As strict JSON: NumPy values as Python's, no NaN or infinity (null)."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+# --------------------------------------------------------------------------------------- text
+
+
+def plan_lines(plan: Any) -> list[str]:
+    """A plan for people."""
+    from bigembed.jobs.plan import size
+
+    n, d = plan.shape
+    lines = [f"{plan.input} ({n:,} × {d} {plan.dtype}) → {plan.output}", ""]
+    head = ("stage", "passes", "read", "write", "kept", "scratch", "a task", "coordinator")
+    table = [head] + [
+        (
+            f"{name}{' *' if name in plan.published else ''}",
+            f"{cost.passes:g}",
+            *(
+                size(value)
+                for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory, cost.coordinator)
+            ),
+        )
+        for name, cost in plan.stages
+    ]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    lines += [
+        "  ".join(
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
+    if plan.published:
+        lines.append("* published before; reused if nothing it depends on has changed")
+    place = plan.place
+    where = {
+        "process": "in this process",
+        "embedded": f"{place.workers} workers on this machine",
+        "remote": f"{place.workers} workers of a running cluster",
+    }[place.kind]
+    limit = f" of {size(place.memory_limit)}" if place.memory_limit else ""
+    lines += [
+        "",
+        f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, "
+        f"written {size(plan.total('write'))}",
+        f"runs {where}{limit}",
+        f"memory at the most: {size(plan.worker_peak)} a worker, "
+        f"{size(plan.coordinator_peak)} the coordinator, {size(plan.total_peak)} all processes",
+        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept; "
+        f"{size(plan.free_disk)} free",
+    ]
+    return lines
+
+
+def run_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of a run for people."""
+    from bigembed.jobs.plan import size
+
+    output = found["plan"]["output"]
+    made = [output, *found["outputs"]]
+    if found["unchanged"]:
+        return [
+            f"{output}: done already, and nothing it depends on has changed; nothing to do",
+            *certificate_lines(found),
+        ]
+    reused = sum(stage["reused"] for stage in found["stages"])
+    measured, predicted = found["measured"], found["predicted"]
+    return [
+        f"{found['n']:,} × {found['d']} in {found['seconds']:.1f} s; "
+        f"{len(found['stages'])} stages, {reused} of them reused",
+        f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
+        *certificate_lines(found),
+        "written: " + ", ".join(made),
+    ]
+
+
+def verify_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of a verification for people."""
+    from bigembed.jobs.plan import size
+
+    files, count = (
+        sum(stage["files"] for stage in found["stages"]),
+        sum(stage["bytes"] for stage in found["stages"]),
+    )
+    state = (
+        "damaged"
+        if found["problems"]
+        else "as published"
+        if found["finished"]
+        else "as published, unfinished"
+    )
+    return [
+        f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
+        *certificate_lines(found),
+    ]
+
+
+def certificate_lines(found: dict[str, Any]) -> list[str]:
+    """The certificate, one entry a line."""
+    return [f"  {key}: {_short(value)}" for key, value in found.get("certificate", {}).items()]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 100 else text[:97] + "…"
+
+
+def describe_methods() -> list[dict[str, Any]]:
+    """Every method: name, class, one line, parameters with defaults and meaning."""
+    from bigembed.methods import REGISTRY, method
+
+    return [_describe(name, method(name)) for name in sorted(REGISTRY)]
+
+
+def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
+    meaning = documented(inspect.getdoc(cls) or "")
+    parameters = [
+        {
+            "name": key,
+            "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
+            "meaning": meaning.get(key, ""),
+        }
+        for key, parameter in inspect.signature(cls).parameters.items()
+        if key != "workdir"
+    ]
+    return {
+        "name": name,
+        "class": cls.__name__,
+        "summary": (inspect.getdoc(cls) or "").split("\n")[0],
+        "parameters": parameters,
+    }
+
+
+def documented(text: str) -> dict[str, str]:
+    """What a numpydoc docstring says of each parameter.
+
+    >>> documented("Does.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb : rest\\n\\nNotes\\n-----\\n")
+    {'a': 'int Number.', 'b': 'rest'}
+    """
+    match = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", text, re.S | re.M)
+    entries: dict[str, list[str]] = {}
+    for line in (match[1] if match else "").splitlines():
+        head = re.match(r"(\w+) : (.*)", line)
+        if head:
+            entries[head[1]] = [head[2]]
+        elif line.startswith(" ") and entries:
+            entries[next(reversed(entries))].append(line.strip())
+    return {key: " ".join(parts) for key, parts in entries.items()}
+
+
+def method_lines(methods: list[dict[str, Any]]) -> list[str]:
+    """The methods for people."""
+    lines = []
+    for entry in methods:
+        lines += [f"{entry['name']}: {entry['summary']}"]
+        lines += [f"  {p['name']} = {p['default']!r}  {p['meaning']}" for p in entry["parameters"]]
+    return lines

@@ -1,0 +1,148 @@
+"""Tasks in flight on a distributed client: a bounded number, repeated when their worker dies."""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bigembed.errors import BigembedError, InterruptedRun
+from bigembed.jobs.cluster import ClusterError, Progress
+
+A_WORKER = 4
+"""Tasks in flight for each worker: enough to hide the way to it and back."""
+ATTEMPTS = 3
+"""Times that a task is tried when it fails for a reason that may pass (a slow or full disk)."""
+TICK = 1.0
+
+
+class Flight:
+    """One map: submits, collects, tries again, watches that there are workers.
+
+    A task that raises one of our own errors, or a plain programming error, would raise again: it is not repeated.
+    """
+
+    def __init__(
+        self, client: Any, calls: Sequence[Callable[[], Any]], label: str, timeout: float, progress: Progress
+    ) -> None:
+        self.client, self.calls, self.label = client, calls, label
+        self.timeout, self.progress = timeout, progress
+        self.results: list[Any] = [None] * len(calls)
+        self.attempts = [0] * len(calls)
+        self.waiting = iter(range(len(calls)))
+        self.flying: dict[Any, int] = {}
+        self.landed: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.done = 0
+        self.seen_worker = time.monotonic()
+
+    def land(self) -> list[Any]:
+        """All results, in the order of the calls."""
+        try:
+            self._fill()
+            while self.done < len(self.calls):
+                self._collect(self._arrivals())
+            self.progress(self.label, self.done, len(self.calls))
+            return self.results
+        finally:
+            if self.flying and self.client.status == "running":
+                self.client.cancel(list(self.flying), force=True)
+
+    def _fill(self) -> None:
+        room = A_WORKER * max(1, len(self.client.nthreads()))
+        while len(self.flying) < room and (number := next(self.waiting, None)) is not None:
+            self._submit(number)
+
+    def _submit(self, number: int) -> None:
+        self.attempts[number] += 1
+        key = f"{self.label}-{number}-{uuid.uuid4().hex[:12]}"
+        future = self.client.submit(self.calls[number], key=key, pure=False)
+        self.flying[future] = number
+        future.add_done_callback(self.landed.put)
+
+    def _arrivals(self) -> list[Any]:
+        """Futures that came in; waits for one at least, and watches the cluster meanwhile."""
+        while True:
+            try:
+                arrived = [self.landed.get(timeout=TICK)]
+            except queue.Empty:
+                self._watch()
+                continue
+            while not self.landed.empty():
+                arrived.append(self.landed.get())
+            return arrived
+
+    def _collect(self, arrived: list[Any]) -> None:
+        numbers = [self.flying.pop(future) for future in arrived]
+        for number in (
+            number for number in (next(self.waiting, None) for _ in arrived) if number is not None
+        ):
+            self._submit(number)
+        good = [
+            (n, future) for n, future in zip(numbers, arrived, strict=True) if future.status == "finished"
+        ]
+        for (number, _), result in zip(good, self._gather([future for _, future in good]), strict=True):
+            self.results[number] = result
+        self.done += len(good)
+        for number, future in zip(numbers, arrived, strict=True):
+            if future.status != "finished":
+                self._failed(number, future)
+        self.seen_worker = time.monotonic()
+        self.progress(self.label, self.done, len(self.calls))
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        return list(self.client.gather(futures)) if futures else []
+
+    def _failed(self, number: int, future: Any) -> None:
+        """Try again what may go better the next time; raise the rest."""
+        if self.client.status != "running":
+            raise InterruptedRun(
+                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when "
+                "it is back"
+            )
+        error = future.exception() if future.status == "error" else OSError("cancelled by the scheduler")
+        name = f"task {number} of {self.label!r}"
+        if _deadly(error):
+            message = (
+                f"{name} was given up: the workers that ran it died ({error}). "
+                "Mostly they were out of memory: give each more ([cluster] memory) and run again; finished stages are kept"
+            )
+            raise ClusterError(message) from error
+        if _workerless(error):
+            raise self._no_workers() from error
+        passing = isinstance(error, (OSError, MemoryError)) and not isinstance(error, BigembedError)
+        if not passing or self.attempts[number] >= ATTEMPTS:
+            error.add_note(f"in {name}, attempt {self.attempts[number]}")
+            raise error
+        self._submit(number)
+
+    def _watch(self) -> None:
+        """Nothing came in for a while: is there anybody?"""
+        now = time.monotonic()
+        if self.client.status in ("closed", "closing"):
+            raise InterruptedRun(
+                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when "
+                "it is back"
+            )
+        if self.client.status == "running" and len(self.client.nthreads()):
+            self.seen_worker = now
+        elif now - self.seen_worker > self.timeout:
+            raise self._no_workers()
+
+    def _no_workers(self) -> ClusterError:
+        return ClusterError(
+            f"no worker for {self.timeout:g} s during {self.label!r}: the cluster at {self._address()} has "
+            "none. Start workers and run again; finished stages are kept"
+        )
+
+    def _address(self) -> str:
+        return str(getattr(self.client.scheduler, "address", "?")) if self.client.scheduler else "?"
+
+
+def _deadly(error: BaseException) -> bool:
+    return type(error).__name__ == "KilledWorker"
+
+
+def _workerless(error: BaseException) -> bool:
+    return type(error).__name__ in ("NoValidWorkerError", "NoWorkerError")

@@ -1,0 +1,137 @@
+"""The rows of a job: where they lie, or how they come to lie there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.datasets import Dataset, dataset
+from bigembed.errors import ExistingOutputError
+from bigembed.jobs.spec import JobSpec
+from bigembed.store.arrays import RowSource
+from bigembed.store.formats import NpyReader, Reader, ZarrReader, copy_rows, open_reader, source_of
+
+LOADING = {"digits": 192 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
+"""Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
+
+
+@dataclass(frozen=True)
+class DatasetReader:
+    """A data set, read as a format."""
+
+    dataset: Dataset
+    grain: int = 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.dataset.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.dataset.dtype)
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        yield self.dataset.rows(start, stop)
+
+
+@dataclass(frozen=True)
+class Unwritten(RowSource):
+    """Rows that will lie at the path: enough for a plan."""
+
+    def fingerprint(self) -> str:
+        return "not written yet"
+
+
+@dataclass(frozen=True)
+class Input:
+    """The rows of a job, and the reader that still has to copy them to their path, if one has."""
+
+    path: Path
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    reader: Reader | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    dataset: Dataset | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """n · d · itemsize."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
+    def loading(self) -> int:
+        """Bytes that a process needs to read the data set, beside the rows."""
+        return LOADING.get(self.dataset.name, 0) if self.dataset else 0
+
+    def source(self) -> RowSource:
+        """What stages read."""
+        kind = RowSource if self.reader is None else Unwritten
+        return kind(self.shape, self.dtype, path=str(self.path))
+
+    def ready(self) -> Input:
+        """The same, written if it was not. Two jobs that share it wait for each other."""
+        if self.reader is None:
+            return self
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _turn(self.path.parent):
+            if not self.path.exists():
+                copy_rows(self.reader, self.path, self.about, label="input")
+        return _existing(self.path, self.reader, self.about, self.dataset)
+
+
+def find_input(job: JobSpec) -> Input:
+    """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
+    if job.input.dataset is not None:
+        made = dataset(job.input.dataset, **job.input.parameters)
+        about = {
+            "dataset": made.name,
+            "shape": made.shape,
+            "dtype": made.dtype,
+            "seed": made.seed,
+            "parameters": dict(made.parameters),
+        }
+        return _existing(job.input_path, DatasetReader(made), about, made)
+    reader = open_reader(job.input_path)
+    if isinstance(reader, NpyReader) or (
+        isinstance(reader, ZarrReader) and (job.input_path / "zarr.json").exists()
+    ):
+        return Input(job.input_path, reader.shape, reader.dtype)
+    stat = job.input_path.stat()
+    about = {"copied": str(job.input_path), "bytes": stat.st_size, "time": stat.st_mtime_ns}
+    return _existing(Path(f"{job.output_path.with_suffix('')}-input.zarr"), reader, about, None)
+
+
+def _existing(path: Path, reader: Reader, about: Mapping[str, Any], made: Dataset | None) -> Input:
+    """The input if these rows are there already, else with the reader that makes them."""
+    about = json.loads(json.dumps(about, default=str))
+    todo = Input(path, reader.shape, reader.dtype.newbyteorder("="), reader, about, made)
+    if not path.exists():
+        return todo
+    found = source_of(path)
+    if found != about:
+        raise ExistingOutputError(
+            f"{path}: exists and holds {found or 'something else'}; the job would write {about} there. "
+            "Nothing was changed; choose another [input] path or move it away"
+        )
+    return Input(path, todo.shape, todo.dtype, None, about, made)
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Wait until no other job writes an input in the folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems cannot lock a folder; then the rename decides
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

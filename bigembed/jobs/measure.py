@@ -1,0 +1,193 @@
+"""Resident memory: the footprint of an idle process, and the peak of all processes of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Resident bytes of the processes of a job before they hold any data."""
+
+    worker: int
+    """With NumPy, SciPy, Zarr, Dask, a running distributed worker and one compiled numba function."""
+    coordinator: int
+    """Client and scheduler in one process."""
+    picture: int
+    """What Matplotlib adds to the coordinator."""
+    helper: int
+    """The process that Python starts beside workers (its resource tracker)."""
+
+
+@cache
+def footprint() -> Footprint:
+    """Measured once in a process of its own, which imports and starts what a worker does."""
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bigembed.jobs.measure"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the footprint of a worker could not be measured: {done.stderr[-2000:]}")
+    return Footprint(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def resident(pid: int | None = None) -> int:
+    """Resident bytes of a process, now."""
+    import psutil
+
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def imported_here(picture: bool) -> int:
+    """Resident bytes of this process once it has loaded what a small job needs."""
+    _store_and_algebra()
+    if picture:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    return resident()
+
+
+def _store_and_algebra() -> None:
+    """Load what every process of a job uses, by using it."""
+    import numpy as np
+    import scipy.linalg
+    import scipy.sparse.csgraph
+    import scipy.sparse.linalg  # noqa: F401
+
+    from bigembed.store.arrays import read_array, write_array
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_array(f"{folder}/rows", np.ones((4, 4)))
+        read_array(f"{folder}/rows")
+
+
+def _measure() -> dict[str, int]:
+    import asyncio
+
+    bare = resident()
+    _store_and_algebra()
+    asyncio.run(_start())
+    coordinator = resident()
+    import numpy as np
+    from numba import njit
+
+    np.sort(np.asarray(njit(_compiled)(np.ones((4, 4)), np.zeros(4, np.int64))))
+    worker = resident()
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure
+
+    matplotlib.backends.backend_agg.FigureCanvasAgg(matplotlib.figure.Figure()).print_raw(os.devnull)
+    return {"worker": worker, "coordinator": coordinator, "picture": resident() - worker, "helper": bare}
+
+
+async def _start() -> None:
+    """A scheduler, a worker and a client, and one task."""
+    import dask
+    from distributed import Client, Scheduler, Worker
+
+    with dask.config.set(
+        {"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}
+    ):
+        async with (
+            Scheduler(
+                host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0"
+            ) as scheduler,
+            Worker(scheduler.address, nthreads=1, dashboard=False, dashboard_address="127.0.0.1:0"),
+            Client(scheduler.address, asynchronous=True) as client,
+        ):
+            await client.submit(int)
+
+
+def _compiled(rows: Any, order: Any) -> Any:
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            total += rows[i, j] * order[i]
+    return rows * total
+
+
+class MemoryPeak:
+    """Samples the resident memory of this process, of those it started, and of ``others``, five times a second.
+
+    ``total`` is the peak of their sum: client, scheduler, workers and all else.
+    """
+
+    interval = 0.2
+
+    def __init__(self, others: dict[str, int] | None = None) -> None:
+        self.others = others or {}
+        self.total = self.coordinator = self.worker = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        import psutil  # noqa: F401  (not first in the thread)
+
+        self._sample([])
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+        self._sample(self._processes())
+
+    def as_dict(self) -> dict[str, int]:
+        """Peaks in bytes."""
+        return {"total": self.total, "coordinator": self.coordinator, "worker": self.worker}
+
+    def _watch(self) -> None:
+        looked, processes = 0.0, []
+        while not self._stop.wait(self.interval):
+            if time.monotonic() - looked > 1.0:
+                processes, looked = self._processes(), time.monotonic()
+            self._sample(processes)
+
+    def _processes(self) -> list[Any]:
+        import psutil
+
+        found = psutil.Process().children(recursive=True)
+        for pid in self.others.values():
+            try:
+                other = psutil.Process(pid)
+                found += [other, *other.children(recursive=True)]
+            except psutil.Error:
+                continue
+        return list({process.pid: process for process in found}.values())
+
+    def _sample(self, processes: list[Any]) -> None:
+        import psutil
+
+        sizes = [0]
+        for process in processes:
+            try:
+                sizes.append(int(process.memory_info().rss))
+            except psutil.Error:
+                continue
+        own = resident()
+        self.coordinator = max(self.coordinator, own)
+        self.worker = max(self.worker, *sizes)
+        self.total = max(self.total, own + sum(sizes))
+
+
+if __name__ == "__main__":
+    import logging
+
+    logging.disable(logging.WARNING)
+    print(json.dumps(_measure()))

@@ -1,0 +1,281 @@
+"""What a job will read, hold and write, by its stages' own arithmetic; the refusal of what cannot fit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import PlanError
+from bigembed.jobs.cluster import (
+    TERMINATE,
+    Place,
+    choose,
+    cluster,
+    embedded_memory,
+    machine_memory,
+    worker_count,
+)
+from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.measure import footprint, imported_here
+from bigembed.jobs.spec import JobSpec
+from bigembed.stages import Cost, Run, Stage
+from bigembed.store import manifest as manifests
+
+UNCOMPILED_ROWS = 4096
+"""Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
+PICTURE_BYTES = 96 << 20
+"""Blocks of coordinates and the canvas that a picture holds at a time."""
+MARGIN = 0.1
+"""Share added to what processes are planned to hold: fragments that the allocator does not give back."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the plan knows of where the job runs; bytes, by process."""
+
+    kind: str
+    workers: int
+    memory_limit: int | None
+    worker: int
+    """Footprint of a worker."""
+    coordinator: int
+    """Footprint of the coordinating process (for an embedded cluster with its scheduler)."""
+    others: int
+    """Scheduler and helper processes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Stages and their costs, and the sums of them."""
+
+    input: str
+    output: str
+    shape: tuple[int, int]
+    dtype: str
+    place: Where
+    stages: tuple[tuple[str, Cost], ...]
+    published: tuple[str, ...]
+    """Stages of this output that are there already; if their parameters are the same, they will be reused."""
+    free_disk: int
+
+    @property
+    def worker_peak(self) -> int:
+        """Peak of one worker process (in this process: of the one process)."""
+        held = [
+            cost.memory + (cost.coordinator if self.place.kind == "process" else 0) for _, cost in self.stages
+        ]
+        return self.place.worker + int((1 + MARGIN) * max(held, default=0))
+
+    @property
+    def coordinator_peak(self) -> int:
+        """Peak of the coordinating process."""
+        if self.place.kind == "process":
+            return self.worker_peak
+        return self.place.coordinator + int(
+            (1 + MARGIN) * max((cost.coordinator for _, cost in self.stages), default=0)
+        )
+
+    @property
+    def total_peak(self) -> int:
+        """Of all processes together: workers, coordinator, scheduler."""
+        if self.place.kind == "process":
+            return self.worker_peak
+        return self.place.workers * self.worker_peak + self.coordinator_peak + self.place.others
+
+    @property
+    def disk_peak(self) -> int:
+        """Most that the stages not yet published will add to the disk at any moment."""
+        kept = peak = 0
+        for name, cost in self.stages:
+            if name not in self.published:
+                peak = max(peak, kept + cost.disk + cost.scratch)
+                kept += cost.disk
+        return peak
+
+    def total(self, what: str) -> float:
+        """Sum of a cost over the stages."""
+        return float(sum(getattr(cost, what) for _, cost in self.stages))
+
+    def problems(self) -> list[str]:
+        """What does not fit, each with a proposal."""
+        return [*self._memory_problems(), *self._disk_problems()]
+
+    def refuse(self) -> None:
+        """:class:`PlanError` if something does not fit."""
+        if found := self.problems():
+            raise PlanError(f"{self.output}: refused; nothing was started.\n  " + "\n  ".join(found))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json`` and for the record of a run."""
+        return {
+            "input": self.input,
+            "output": self.output,
+            "shape": self.shape,
+            "dtype": self.dtype,
+            "place": asdict(self.place),
+            "stages": [{"name": name, **asdict(cost)} for name, cost in self.stages],
+            "published": self.published,
+            "passes": self.total("passes"),
+            "read": int(self.total("read")),
+            "write": int(self.total("write")),
+            "disk": int(self.total("disk")),
+            "disk_peak": self.disk_peak,
+            "free_disk": self.free_disk,
+            "memory": {
+                "worker": self.worker_peak,
+                "coordinator": self.coordinator_peak,
+                "total": self.total_peak,
+            },
+            "problems": self.problems(),
+        }
+
+    def _memory_problems(self) -> list[str]:
+        place, out = self.place, []
+        heaviest = max(self.stages, key=lambda item: item[1].memory, default=("", Cost()))
+        if place.memory_limit is not None and self.worker_peak > TERMINATE * place.memory_limit:
+            need = int(self.worker_peak / TERMINATE) + (1 << 20)
+            out.append(
+                f"a worker would hold {size(self.worker_peak)} (stage {heaviest[0]!r}; "
+                f"{size(place.worker)} of it the bare process) and may hold {size(TERMINATE * place.memory_limit)} of its limit "
+                f"{size(place.memory_limit)}. {self._proposal(need)}"
+            )
+        if place.kind == "embedded":
+            there = machine_memory()
+            if self.total_peak > there:
+                fitting = (there - self.coordinator_peak - place.others) // self.worker_peak
+                advice = (
+                    f"[cluster] workers = {fitting} fit"
+                    if fitting > 0
+                    else "a larger machine, or a cluster, is needed"
+                )
+                out.append(
+                    f"all processes would hold {size(self.total_peak)} of the {size(there)} of this machine; "
+                    f"{advice}"
+                )
+        return out
+
+    def _proposal(self, need: int) -> str:
+        if self.place.kind == "remote":
+            return f"Start workers with --memory-limit {_ceil_mib(need)}MiB or more"
+        if self.place.kind == "process":
+            return "A larger machine is needed"
+        fitting = (machine_memory() - self.coordinator_peak - self.place.others) // need
+        if fitting < 1:
+            return f"It needs {size(need)}, which this machine does not have: use a larger one"
+        fewer = f", with workers = {fitting}" if fitting < self.place.workers else ""
+        return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more{fewer}'
+
+    def _disk_problems(self) -> list[str]:
+        if self.disk_peak <= self.free_disk:
+            return []
+        return [
+            f"{self.output}: {size(self.disk_peak)} would be written at the most, "
+            f"{size(self.free_disk)} are free; free {size(self.disk_peak - self.free_disk)}, or put [output] path on a larger disk"
+        ]
+
+
+def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = None) -> Plan:
+    """The plan of a job. Nothing is written. ``place``: the cluster, where it is running already."""
+    rows = rows or find_input(job)
+    with_picture = job.output.picture is not None
+    where = place_of(job, rows, place)
+    run = Run(job.output_path if _is_run(job.output_path) else None)
+    stages = job_stages(job, rows, run)
+    costs = [(stage.name, stage.cost) for stage in stages]
+    if rows.reader is not None:
+        block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
+        costs.insert(0, ("input", Cost(write=rows.nbytes, disk=rows.nbytes, memory=block)))
+    if job.output.model is not None:
+        kept = sum(cost.disk for _, cost in costs)
+        costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
+    if with_picture:
+        costs.append(
+            ("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (16 << 20) + 64 * rows.shape[0])))
+        )
+    return Plan(
+        str(rows.path),
+        str(job.output_path),
+        rows.shape,
+        str(rows.dtype),
+        where,
+        tuple(costs),
+        tuple(run.published()),
+        shutil.disk_usage(nearest_folder(job.output_path)).free,
+    )
+
+
+def plan_job(job: JobSpec) -> Plan:
+    """The plan of a job; a running cluster is asked for its workers unless the job says them."""
+    if job.cluster.address and not (job.cluster.workers and job.cluster.memory):
+        with cluster(job.cluster, "remote") as place:
+            return make_plan(job, place)
+    return make_plan(job)
+
+
+def job_stages(job: JobSpec, rows: Input, run: Run) -> list[Stage]:
+    """The stages of the method on the rows."""
+    found: Sequence[Stage] = estimator(job).stages(rows.source(), run)
+    return list(found)
+
+
+def estimator(job: JobSpec) -> Any:
+    """The estimator that the job describes, its stages kept in the output."""
+    from bigembed.methods import method
+
+    return method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+
+
+def place_of(job: JobSpec, rows: Input, place: Place | None = None) -> Where:
+    """Where the job will run, and the measured footprints of the processes there."""
+    kind = place.kind if place else choose(job.cluster, rows.shape, rows.nbytes)
+    picture = job.output.picture is not None
+    if kind == "process":
+        if rows.shape[0] <= UNCOMPILED_ROWS:
+            here = imported_here(picture)
+            return Where(kind, 1, machine_memory(), here, here, 0)
+        feet = footprint()
+        one = feet.worker + (feet.picture if picture else 0)
+        return Where(kind, 1, machine_memory(), one, one, 0)
+    feet = footprint()
+    coordinator = feet.coordinator + (feet.picture if picture else 0)
+    if kind == "embedded":
+        workers, limit = worker_count(job.cluster), embedded_memory(job.cluster)
+        return Where(kind, workers, limit, feet.worker, coordinator, feet.helper)
+    workers = place.workers if place else job.cluster.workers or 1
+    remote_limit = place.memory_limit if place else job.cluster.memory
+    return Where(kind, workers, remote_limit, feet.worker, coordinator, feet.coordinator)
+
+
+def size(count: float) -> str:
+    """Bytes for people.
+
+    >>> size(512), size(1536 * 1024), size(3.2 * 2**30)
+    ('512 B', '1.5 MiB', '3.2 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def nearest_folder(path: Path) -> Path:
+    """The path if it is a folder that exists, else the nearest one above it."""
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def _is_run(path: Path) -> bool:
+    """Whether there is something at the path; that it is a run is checked where it is opened."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return False
+    manifests.prepare(path, "run")
+    return True
+
+
+def _ceil_mib(count: int) -> int:
+    return -(-count // (1 << 20))

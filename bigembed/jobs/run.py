@@ -1,0 +1,287 @@
+"""Run a job: plan, prove access, fit, save, draw; resumed by running it again.
+
+The output holds, beside the stages, ``job.json``: what was asked, what it planned and what was measured.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bigembed import __version__
+from bigembed.blocks.rows import executor
+from bigembed.errors import BigembedWarning, ExistingOutputError, InterruptedRun, LockedError
+from bigembed.jobs.cluster import Progress, choose, cluster, no_progress
+from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.measure import MemoryPeak
+from bigembed.jobs.plan import estimator, make_plan
+from bigembed.jobs.spec import JobSpec
+from bigembed.stages import Event, Observer, Run, locked, observing, silent
+from bigembed.store import manifest as manifests
+from bigembed.store.manifest import digest_of
+
+RECORD = "job.json"
+COLOURED = 100_000
+"""Rows up to which a picture is coloured by what is known of a data set."""
+
+
+@dataclass
+class Progressing:
+    """Where a job tells what it does: stages to ``observer``, tasks to ``progress``."""
+
+    observer: Observer = silent
+    progress: Progress = no_progress
+    stages: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        if event.kind in ("done", "reused"):
+            self.stages.append(
+                {"name": event.stage, "reused": event.kind == "reused", "seconds": round(event.seconds, 3)}
+            )
+        self.observer(event)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """A step of the job itself, told like a stage of the method."""
+        self(Event("start", name))
+        began = time.perf_counter()
+        yield
+        self(Event("done", name, time.perf_counter() - began))
+
+
+def run_job(
+    job: JobSpec, *, fresh: bool = False, observer: Observer = silent, progress: Progress = no_progress
+) -> dict[str, Any]:
+    """Run the job to its end, or go on where it stopped. Returns what ``job.json`` then holds.
+
+    A job that is done is left as it is (``"unchanged": True``). ``fresh`` first removes the run's stages.
+    Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT or SIGHUP; :class:`LockedError`;
+    :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
+    """
+    rows = find_input(job)
+    estimator(job)  # its parameters, before anything is made
+    run = Run(job.output_path)
+    with _alone(run.root):
+        _claim(job, run.root)
+        if fresh:
+            remove_stages(run)
+        if not fresh and (found := _finished(job, rows, run.root)) is not None:
+            return {**found, "unchanged": True}
+        with stoppable(run.root):
+            return _run(job, rows, run.root, Progressing(observer, progress))
+
+
+def remove_stages(run: Run) -> None:
+    """Unpublish and delete every stage of a run, and its record."""
+    with locked(run):
+        (run.root / RECORD).unlink(missing_ok=True)
+        for name in run.published():
+            manifests.discard(run.root, name)
+        for name in ("stages", "exchange", "manifest"):
+            shutil.rmtree(run.root / name, ignore_errors=True)
+
+
+def _run(job: JobSpec, rows: Input, root: Path, told: Progressing) -> dict[str, Any]:
+    began = time.perf_counter()
+    kind = choose(job.cluster, rows.shape, rows.nbytes)
+    plan = make_plan(job, None, rows) if kind != "remote" else None
+    if plan is not None:
+        plan.refuse()
+    with cluster(job.cluster, kind, told.progress) as place:
+        if plan is None:
+            plan = make_plan(job, place, rows)
+            plan.refuse()
+        place.prove_access(root, None)
+        record = {
+            "plan": plan.as_dict(),
+            "job": _asked(job),
+            "version": __version__,
+            "outputs": _outputs(job),
+            "finished": False,
+        }
+        manifests.write_json(root / RECORD, record)
+        with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(told):
+            if rows.reader is not None:
+                with told.stage("input"):
+                    rows = rows.ready()
+            place.prove_access(root, str(rows.path))
+            fitted, said = _fit(job, rows)
+            _save(job, fitted, told)
+            _draw(job, rows, fitted, told)
+    record |= {
+        "key": _key(job, rows),
+        "finished": True,
+        "n": rows.shape[0],
+        "d": rows.shape[1],
+        "seconds": round(time.perf_counter() - began, 3),
+        "stages": told.stages,
+        "method_stages": Run(root).published(),
+        "predicted": plan.as_dict()["memory"],
+        "measured": peak.as_dict(),
+        "certificate": getattr(fitted, "certificate_", {}),
+        "warnings": said,
+    }
+    manifests.write_json(root / RECORD, record)
+    found: dict[str, Any] = manifests.read_json(root / RECORD)
+    return {**found, "unchanged": False}
+
+
+def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
+    """The fitted estimator, and the warnings of the method (shown, and kept for the record)."""
+    chosen = estimator(job)
+    said: list[str] = []
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def keep(message: Any, category: Any, *rest: Any, **more: Any) -> None:
+            if issubclass(category, BigembedWarning):
+                said.append(str(message))
+            shown(message, category, *rest, **more)
+
+        warnings.showwarning = keep
+        chosen.fit(str(rows.path))
+    return chosen, said
+
+
+def _save(job: JobSpec, fitted: Any, told: Progressing) -> None:
+    """Write the model aside, then put it in its place."""
+    if job.output.model is None:
+        return
+    model = Path(job.output.model)
+    partial = model.with_name(model.name + ".partial")
+    with told.stage("model"):
+        shutil.rmtree(partial, ignore_errors=True)
+        fitted.save(partial)
+        shutil.rmtree(model, ignore_errors=True)
+        os.rename(partial, model)
+
+
+def _draw(job: JobSpec, rows: Input, fitted: Any, told: Progressing) -> None:
+    """A picture of the first two coordinates, coloured by what is known of a data set."""
+    if job.output.picture is None:
+        return
+    from bigembed.plotting import scatter
+
+    picture = Path(job.output.picture)
+    partial = picture.with_name(f".partial-{picture.name}")
+    with told.stage("picture"):
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        title = f"{job.method.name} of {rows.dataset.name if rows.dataset else rows.path.name}"
+        scatter(partial, fitted.embedding_, title=title, **_colours(rows))
+        os.replace(partial, picture)
+
+
+def _colours(rows: Input) -> dict[str, Any]:
+    if rows.dataset is None or rows.shape[0] > COLOURED:
+        return {}
+    truth = rows.dataset.truth()
+    if "label" in truth:
+        return {"labels": truth["label"]}
+    return {"color": next(iter(truth.values()))} if truth else {}
+
+
+# ----------------------------------------------------------------------------------- outcomes
+
+
+def _finished(job: JobSpec, rows: Input, root: Path) -> dict[str, Any] | None:
+    """The record of this very job, if it ended and all it wrote is there (names and sizes)."""
+    record = read_record(root)
+    if rows.reader is not None or not record.get("finished") or record.get("key") != _key(job, rows):
+        return None
+    found = [manifests.find(root, name) for name in record["method_stages"]]
+    whole = all(manifest is not None and manifests.complete(root, manifest) for manifest in found)
+    return record if whole and all(Path(path).exists() for path in record["outputs"]) else None
+
+
+def read_record(root: Path) -> dict[str, Any]:
+    """``job.json`` of a run, or nothing."""
+    path = root / RECORD
+    return dict(manifests.read_json(path)) if path.exists() else {}
+
+
+def _key(job: JobSpec, rows: Input) -> str:
+    return digest_of({"job": _asked(job), "input": rows.source().fingerprint(), "version": __version__})
+
+
+def _asked(job: JobSpec) -> dict[str, Any]:
+    """What the results depend on: not where it runs."""
+    return {
+        "input": {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters},
+        "method": {"name": job.method.name, **job.method.parameters},
+        "output": job.output.model_dump(),
+    }
+
+
+def _outputs(job: JobSpec) -> list[str]:
+    return [path for path in (job.output.model, job.output.picture) if path]
+
+
+def _claim(job: JobSpec, root: Path) -> None:
+    """Refuse to overwrite a model or a picture that this run did not announce before."""
+    own = read_record(root).get("outputs", [])
+    wrong = [path for path in _outputs(job) if path not in own and Path(path).exists()]
+    if wrong:
+        raise ExistingOutputError(
+            f"{', '.join(wrong)}: exists, and this run did not write it. Nothing was changed; choose "
+            "another path or move it away"
+        )
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """One job in an output at a time; the lock of a dead process is free."""
+    with open(root / "job.lock", "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise LockedError(
+                f"{root}: held by {file.read().strip() or 'another process'}. Wait for it, or stop it; the "
+                "run can then be resumed"
+            ) from error
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {os.uname().nodename}")
+        file.flush()
+        yield
+
+
+class _Stopped(BaseException):
+    """A signal asked the job to stop. Not an Exception, so that nothing on the way takes it for a failure."""
+
+
+@contextmanager
+def stoppable(output: Path) -> Iterator[None]:
+    """The first SIGTERM, SIGINT or SIGHUP is :class:`InterruptedRun`; the second acts at once."""
+    before: dict[int, Any] = {}
+
+    def stop(number: int, frame: Any) -> None:
+        _restore(before)
+        raise _Stopped(signal.Signals(number).name)
+
+    if threading.current_thread() is threading.main_thread():
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            before[signum] = signal.signal(signum, stop)
+    try:
+        yield
+    except _Stopped as stopped:
+        raise InterruptedRun(
+            f"{output}: stopped by {stopped}. Finished stages are kept; the same command goes on from there"
+        ) from None
+    finally:
+        _restore(before)
+
+
+def _restore(handlers: dict[int, Any]) -> None:
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)

@@ -1,0 +1,301 @@
+"""The job file: TOML tables [input], [method], [output] and [cluster], validated as a whole.
+
+Every offender is listed with its table and key, an unknown key with the nearest known one.
+Paths are relative to the job file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from bigembed.errors import BigembedError, JobError
+
+UNITS = {"": 1, "B": 1} | {
+    f"{letter}{suffix}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for suffix, base in (("B", 1000), ("IB", 1024))
+}
+FOLDERS = ("folder",)
+"""Parameters of data sets that are paths."""
+
+
+def parse_bytes(value: Any) -> Any:
+    """Bytes from a number or a text with a unit.
+
+    >>> parse_bytes("1.5 GiB"), parse_bytes("200MB"), parse_bytes(10)
+    (1610612736, 200000000, 10)
+    """
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+    if match is None or match[2].upper() not in UNITS:
+        raise ValueError('a size such as "1 GiB", "500 MB" or a number of bytes')
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+
+
+class Table(BaseModel):
+    """A table of the job file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+
+
+class InputTable(Table):
+    """Rows: a path, or a data set that is generated once into the path."""
+
+    path: str | None = None
+    dataset: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
+
+
+class MethodTable(Table):
+    """A method by its module's name; its parameters stand in the same table."""
+
+    name: str
+    parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
+
+
+class OutputTable(Table):
+    """Where the run lies; a picture of the map (PNG) and the fitted model, if wanted."""
+
+    path: str
+    picture: str | None = None
+    model: str | None = None
+
+
+class ClusterTable(Table):
+    """A running cluster (``address``), or an embedded one of ``workers`` processes of ``memory`` each."""
+
+    address: str | None = None
+    workers: int | None = Field(default=None, ge=1)
+    memory: Bytes | None = None
+    threads: typing.Literal[1] = 1
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    no_workers_timeout: float = Field(default=60.0, gt=0)
+
+    @property
+    def given(self) -> bool:
+        """Whether the job says anything on where it runs."""
+        return bool(self.address or self.workers or self.memory)
+
+
+class JobSpec(Table):
+    """A validated job. Paths are absolute."""
+
+    file: Path
+    input: InputTable
+    method: MethodTable
+    output: OutputTable
+    cluster: ClusterTable = ClusterTable()
+
+    @property
+    def input_path(self) -> Path:
+        """Where the rows are, or will be generated."""
+        return Path(self.input.path or f"{self.output_path.with_suffix('')}-input.zarr")
+
+    @property
+    def output_path(self) -> Path:
+        """Where the run lies."""
+        return Path(self.output.path)
+
+
+TABLES: dict[str, type[Table]] = {
+    "input": InputTable,
+    "method": MethodTable,
+    "output": OutputTable,
+    "cluster": ClusterTable,
+}
+
+
+def read_job(file: str | Path) -> JobSpec:
+    """The job in a TOML file; :class:`JobError` lists everything that is wrong with it."""
+    path = Path(file).absolute()
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise JobError(f"{file}: no such job file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise JobError(f"{file}: not readable as TOML: {error}") from error
+    return parse_job(value, path)
+
+
+def parse_job(value: Mapping[str, Any], file: Path) -> JobSpec:
+    """A job from the tables of a file (which need not exist: it names the job and roots its paths)."""
+    problems = _unknown("a table", value, TABLES)
+    problems += [f"[{name}] is missing" for name in ("input", "method", "output") if name not in value]
+    problems += [
+        f"[{name}] must be a table, not {value[name]!r}"
+        for name in TABLES
+        if name in value and not isinstance(value[name], Mapping)
+    ]
+    tables: dict[str, Any] = {}
+    for name, model in TABLES.items():
+        given = value.get(name, {})
+        if isinstance(given, Mapping) and name in value:
+            tables[name] = _table(name, model, dict(given), problems)
+    _check_places(tables, problems)
+    if problems:
+        raise JobError(f"{file}: " + "".join(f"\n  {problem}" for problem in problems))
+    return _rooted(JobSpec(file=file, **tables), file.parent)
+
+
+def checked_parameters(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
+    from bigembed.methods import method
+
+    known = dict(inspect.signature(method(name)).parameters)
+    problems = []
+    if "workdir" in given:
+        problems.append("[method] workdir: a job's stages are kept in [output] path; leave it out")
+    known.pop("workdir", None)
+    return _typed(method(name).__init__, "method", given, known, problems)
+
+
+def _table(name: str, model: type[Table], given: dict[str, Any], problems: list[str]) -> Table | None:
+    own = {key: given.pop(key) for key in list(given) if key in model.model_fields and key != "parameters"}
+    parameters: dict[str, Any] = {}
+    free = "name" if name == "method" else "dataset" if name == "input" else ""
+    if free and isinstance(own.get(free), str):
+        parameters = _parameters(name, own[free], given, problems)
+    else:
+        fields = [key for key in model.model_fields if key != "parameters"]
+        problems.extend(_unknown(f"[{name}]", given, fields))
+    try:
+        return model(**own, **({"parameters": parameters} if parameters else {}))
+    except ValidationError as error:
+        problems.extend(f"[{name}] {_place(item)}: {_reason(item)}" for item in error.errors())
+        return None
+
+
+def _parameters(table: str, name: str, given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """Check the parameters of a method or of a data set."""
+    try:
+        if table == "method":
+            typed, wrong = checked_parameters(name, given)
+        else:
+            from bigembed.datasets import REGISTRY, parameters
+
+            typed, wrong = _typed(REGISTRY.get(name), table, given, parameters(name), [])
+    except BigembedError as error:
+        problems.append(f"[{table}] {error}")
+        return {}
+    problems.extend(wrong)
+    return typed
+
+
+def _typed(
+    function: Any,
+    table: str,
+    given: Mapping[str, Any],
+    known: Mapping[str, inspect.Parameter],
+    problems: list[str],
+) -> tuple[dict[str, Any], list[str]]:
+    extra = ("path", "dataset") if table == "input" else ("name",)
+    problems += _unknown(f"[{table}]", {key: 0 for key in given if key != "workdir"}, [*known, *extra])
+    problems += [
+        f"[{table}] {key}: must be given"
+        for key, parameter in known.items()
+        if parameter.default is inspect.Parameter.empty and key not in given
+    ]
+    hints = _hints(function)
+    typed = {}
+    for key in (key for key in given if key in known):
+        hint = hints.get(key, Any)
+        value = None if given[key] == "none" and _allows_none(hint) else given[key]
+        try:
+            typed[key] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
+                value, strict=True
+            )
+        except ValidationError as error:
+            reasons = "; or ".join(dict.fromkeys(_reason(item) for item in error.errors()))
+            problems.append(f"[{table}] {key}: {reasons}")
+        except Exception:  # a hint that pydantic cannot check: the method does
+            typed[key] = value
+    return typed, problems
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except (NameError, TypeError):
+        return {}
+
+
+def _allows_none(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint) and str not in typing.get_args(hint)
+
+
+def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
+    """What no single key shows."""
+    source, cluster, output = tables.get("input"), tables.get("cluster"), tables.get("output")
+    if source is not None and source.path is None and source.dataset is None:
+        problems.append("[input] needs path (rows that are there) or dataset (rows to generate)")
+    if (
+        cluster is not None
+        and cluster.address is None
+        and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key)
+    ):
+        problems.append(
+            "[cluster] tls_ca, tls_cert, tls_key: only with address; an embedded cluster stays on this host"
+        )
+    if output is not None:
+        places = [
+            place for place in (output.path, output.picture, output.model, source and source.path) if place
+        ]
+        twice = sorted({place for place in places if places.count(place) > 1})
+        problems.extend(f"[output] {place!r} is named twice" for place in twice)
+
+
+def _unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:
+    names = list(known)
+    out = []
+    for key in given:
+        if key not in names:
+            near = get_close_matches(key, names, 1, 0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+            out.append(f"{where} {key!r}: unknown; {hint}")
+    return out
+
+
+def _place(item: Any) -> str:
+    return ".".join(str(part) for part in item["loc"])
+
+
+def _reason(item: Any) -> str:
+    if item["type"] == "missing":
+        return "must be given"
+    message = str(item["msg"])
+    message = message[0].lower() + message[1:]
+    return f"{message}, not {item['input']!r}"
+
+
+def _rooted(job: JobSpec, root: Path) -> JobSpec:
+    """The job with absolute paths."""
+
+    def at(path: str | None) -> str | None:
+        return path if path is None or "://" in path else str((root / Path(path).expanduser()).resolve())
+
+    folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
+    source = job.input.model_copy(
+        update={"path": at(job.input.path), "parameters": {**job.input.parameters, **folders}}
+    )
+    output = job.output.model_copy(
+        update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model")}
+    )
+    cluster = job.cluster.model_copy(
+        update={key: at(getattr(job.cluster, key)) for key in ("tls_ca", "tls_cert", "tls_key")}
+    )
+    return job.model_copy(update={"input": source, "output": output, "cluster": cluster})

@@ -1,0 +1,59 @@
+"""Whether a run or a model on disk is what was published: digests, completeness, and its certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import InputError, MissingPathError
+from bigembed.jobs.run import read_record
+from bigembed.stages import Run
+from bigembed.store import manifest as manifests
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """Read every stored byte of a run (or a saved model) and compare it with the manifests.
+
+    Returns ``problems`` (damage: absent, changed or unlisted files, stages made from other stages than those
+    that are there), ``finished``, the stages with their bytes, and the certificate.
+    """
+    if not path.exists():
+        raise MissingPathError(f"{path}: no such run")
+    kind = kind_of(path)
+    run = Run(path, kind=kind)
+    stages, problems = [], []
+    names = run.published()
+    for name in names:
+        found = run.manifest(name)
+        problems += manifests.verify(path, found)
+        problems += [
+            f"{name}: was made from another {source!r} than the one that is there"
+            for source, digest in found.inputs.items()
+            if source in names and kind == "run" and run.manifest(source).digest != digest
+        ]
+        stages.append(
+            {"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())}
+        )
+    record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
+    missing = [name for name in record.get("method_stages", []) if name not in names]
+    problems += [f"{name}: published before, and gone now" for name in missing]
+    finished = bool(names) and (kind == "model" or bool(record.get("finished", "coordinates" in names)))
+    return {
+        "path": str(path),
+        "kind": kind,
+        "stages": stages,
+        "problems": problems,
+        "finished": finished,
+        "certificate": record.get("certificate", {}),
+    }
+
+
+def kind_of(path: Path) -> str:
+    """``"run"`` or ``"model"``, as the path itself says."""
+    file = path / "zarr.json"
+    kind = manifests.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
+    if kind not in ("run", "model"):
+        raise InputError(
+            f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names"
+        )
+    return str(kind)

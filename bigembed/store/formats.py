@@ -1,0 +1,476 @@
+"""One small reader per input format, and the copy of any of them into a chunked, checksummed Zarr array.
+
+A reader has a shape, a dtype and ``stream(start, stop)``: an iterator over those rows in pieces of any
+length. Copies go by canonical blocks, one task one shard, so that the memory is that of a block; they are
+written aside and renamed when they are whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
+from bigembed.store.arrays import create_rows, missing_shards, open_zarr, work_dtype, write_rows
+
+KNOWN = "a Zarr array, .npy, Parquet (a file or a folder of them), or idx (the format of MNIST, also .gz)"
+IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+ABOUT = "bigembed_source"
+
+
+class Reader(Protocol):
+    """Rows of some format. Small and picklable: it opens its file in the task that reads."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+        ...
+
+    @property
+    def grain(self) -> int:
+        """Rows that one task had better read in one go (row groups, a compressed stream); 1 where any will do."""
+        ...
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        """Rows start to stop, in pieces."""
+        ...
+
+
+def ingest(
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    fill_absent: bool = False,
+) -> tuple[int, int]:
+    """Copy rows of a known format into a new Zarr array at ``dest``; the dtype is kept. Returns the shape.
+
+    ``columns`` chooses columns of Parquet; ``fill_absent`` reads absent chunks of a Zarr array as its fill
+    value (other writers leave out chunks that are all fill; so does a killed one). Raises
+    :class:`ExistingOutputError`, :class:`MissingPathError`, :class:`InputError`, :class:`DamagedError`.
+    """
+    if Path(dest).exists():
+        raise ExistingOutputError(f"{dest}: exists. Nothing was changed; choose another path or move it away")
+    reader = open_reader(source, columns=columns, fill_absent=fill_absent)
+    copy_rows(reader, dest)
+    return reader.shape
+
+
+def open_reader(
+    source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, fill_absent: bool = False
+) -> Reader:
+    """The reader of the format that the path holds; what it is, is told by its name or its first bytes."""
+    path = Path(source)
+    if not path.exists():
+        raise MissingPathError(f"{path}: no such path. Give {KNOWN}")
+    path = path.absolute()
+    if path.suffix == ".npz":
+        raise InputError(
+            f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
+            'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
+        )
+    parquet = _parquet_files(path)
+    if columns and not parquet:
+        raise InputError(f"{path}: columns can be chosen in Parquet only")
+    if parquet:
+        return _checked(path, open_parquet(parquet, columns))
+    if path.suffix == ".npy":
+        return _checked(path, open_npy(path))
+    if path.is_dir():
+        return _checked(path, open_raw_zarr(path, fill_absent))
+    if _is_idx(path):
+        return _checked(path, open_idx(path))
+    raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")
+
+
+def copy_rows(
+    reader: Reader,
+    dest: str | os.PathLike[str],
+    about: Mapping[str, Any] | None = None,
+    label: str = "ingest",
+) -> None:
+    """Copy all rows into a new Zarr array: aside, checked, renamed. ``about`` is kept with it."""
+    n, d = reader.shape
+    dtype = reader.dtype.newbyteorder("=")
+    rows = block_rows(d, dtype.itemsize)
+    with _aside(Path(dest)) as partial:
+        create_rows(partial, (n, d), dtype, rows, overwrite=True)
+        tasks = [(reader, str(partial), part) for part in _parts(bounds(n, rows), reader.grain)]
+        map_blocks(_copy_part, tasks, label=label)
+        if about is not None:
+            _describe(partial, about)
+        _require_complete(partial)
+
+
+def source_of(path: str | os.PathLike[str]) -> Any:
+    """What :func:`copy_rows` was told of the rows it wrote here, or None."""
+    import zarr
+
+    try:
+        return dict(zarr.open_array(str(path), mode="r").attrs).get(ABOUT)
+    except Exception:  # whatever it is, it is not a described array
+        return None
+
+
+def write_dask(X: Any, path: str | os.PathLike[str]) -> None:
+    """Write a Dask array (n, d), whatever its chunks, into a new Zarr array by canonical blocks.
+
+    An array that is there and whole, with this shape and dtype, is left as it is.
+    """
+    import dask
+    from dask.delayed import delayed
+
+    n, d = X.shape
+    dest = Path(path)
+    if dest.exists():
+        found = open_zarr(dest)
+        if tuple(found.shape) == (n, d) and found.dtype == X.dtype:
+            return
+        raise ExistingOutputError(
+            f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}"
+        )
+    work_dtype(X.dtype)
+    rows = block_rows(d, X.dtype.itemsize)
+    with _aside(dest) as partial:
+        create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
+        write = delayed(write_rows, pure=False)
+        dask.compute(*[write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)])
+        _require_complete(partial)
+
+
+# ------------------------------------------------------------------------------------- readers
+
+
+@dataclass(frozen=True)
+class NpyReader:
+    """Rows of a .npy file, mapped into memory; in C or Fortran order."""
+
+    path: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    grain: int = 1
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        yield np.ascontiguousarray(mapped[start:stop])
+
+
+def open_npy(path: Path) -> NpyReader:
+    """The rows of a .npy file."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(
+            f"{path}: not readable as .npy without unpickling ({error}). It must hold numbers, and all "
+            "of them"
+        ) from error
+    return NpyReader(str(path), _two(path, array.shape), array.dtype)
+
+
+@dataclass(frozen=True)
+class ZarrReader:
+    """Rows of a Zarr array of any chunks, version 2 or 3. A task holds its rows and one stored chunk."""
+
+    path: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    grain: int = 1
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        import zarr
+
+        try:
+            yield np.asarray(zarr.open_array(self.path, mode="r")[start:stop])
+        except (ValueError, OSError, RuntimeError) as error:
+            raise DamagedError(f"{self.path}: rows {start}:{stop} cannot be read: {error}") from error
+
+
+def open_raw_zarr(path: Path, fill_absent: bool = False) -> ZarrReader:
+    """The rows of a Zarr array. With absent chunks only if ``fill_absent``."""
+    import zarr
+
+    try:
+        array = open_zarr(path)
+    except DamagedError as error:
+        if not fill_absent:
+            raise DamagedError(
+                f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
+            ) from error
+        array = zarr.open_array(str(path), mode="r")
+    return ZarrReader(str(path), _two(path, array.shape), np.dtype(array.dtype))
+
+
+@dataclass(frozen=True)
+class IdxReader:
+    """Rows of an idx file: item i, flattened. A compressed one is read by one task, from its start."""
+
+    path: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    head: int
+    grain: int = 1
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        row = self.shape[1] * self.dtype.itemsize
+        step = block_rows(self.shape[1], self.dtype.itemsize)
+        with _open_bytes(Path(self.path)) as file:
+            try:
+                file.seek(self.head + start * row)
+                for first in range(start, stop, step):
+                    count = min(step, stop - first)
+                    data = file.read(count * row)
+                    if len(data) != count * row:
+                        raise EOFError(f"ends in the rows {first}:{first + count}")
+                    yield (
+                        np.frombuffer(data, self.dtype)
+                        .reshape(count, -1)
+                        .astype(self.dtype.newbyteorder("="))
+                    )
+            except (EOFError, OSError, zlib.error) as error:
+                raise DamagedError(
+                    f"{self.path}: shorter than its header says, or damaged ({error})"
+                ) from error
+
+
+def open_idx(path: Path) -> IdxReader:
+    """The items of an idx file as rows."""
+    with _open_bytes(path) as file:
+        magic = file.read(4)
+        sizes = np.frombuffer(file.read(4 * magic[3]), ">u4").astype(int).tolist()
+    if len(sizes) != magic[3]:
+        raise DamagedError(f"{path}: ends within its header")
+    if len(sizes) < 2:
+        raise InputError(
+            f"{path}: one number an item (labels?), shape {tuple(sizes)}; rows need at least one more axis"
+        )
+    shape = (sizes[0], int(np.prod(sizes[1:])))
+    grain = max(1, sizes[0]) if path.suffix == ".gz" else 1
+    return IdxReader(str(path), shape, np.dtype(IDX_TYPES[magic[2]]), 4 + 4 * magic[3], grain)
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Numeric columns of Parquet files, row group by row group. Rows in the order of the files' names."""
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    groups: tuple[tuple[int, int, int], ...] = field(repr=False)
+    """Of each row group: number of its file, its number there, its first row in all."""
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    grain: int = 1
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        pq = _pyarrow("parquet")
+        ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
+        batch_rows = block_rows(self.shape[1], self.dtype.itemsize) // 4
+        for (file, group, first), end in zip(self.groups, ends, strict=True):
+            if end <= start or first >= stop:
+                continue
+            with pq.ParquetFile(self.paths[file], pre_buffer=False) as parquet:
+                for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=list(self.columns)):
+                    low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+                    if low < high:
+                        yield self._rows(batch.slice(low, high - low), self.paths[file])
+                    first += batch.num_rows
+
+    def _rows(self, batch: Any, path: str) -> Array:
+        nulls = [name for name in self.columns if batch.column(name).null_count]
+        if nulls:
+            raise InputError(
+                f"{path}: values are missing (null) in the columns {', '.join(nulls)}. Fill them or leave "
+                "those rows out; every row needs all its numbers"
+            )
+        out = np.empty((batch.num_rows, len(self.columns)), self.dtype)
+        for position, name in enumerate(self.columns):
+            out[:, position] = batch.column(name).to_numpy(zero_copy_only=False)
+        return out
+
+
+def open_parquet(paths: Sequence[Path], columns: Sequence[str] | None = None) -> ParquetReader:
+    """The chosen (by default all) columns of Parquet files of one schema, which must be numeric."""
+    pq = _pyarrow("parquet")
+    schema, groups, total, largest = None, [], 0, 1
+    for number, path in enumerate(paths):
+        try:
+            with pq.ParquetFile(path) as file:
+                found, meta = file.schema_arrow.remove_metadata(), file.metadata
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: not readable as Parquet ({error})") from error
+        if schema is not None and not found.equals(schema):
+            raise InputError(
+                f"{path}: its columns are not those of {paths[0]}: {found.names} of {found.types}, "
+                f"there {schema.names} of {schema.types}"
+            )
+        schema = found
+        for group in range(meta.num_row_groups):
+            groups.append((number, group, total))
+            total += meta.row_group(group).num_rows
+            largest = max(largest, meta.row_group(group).num_rows)
+    names = list(columns or schema.names)  # type: ignore[union-attr]
+    dtype = _parquet_dtype(paths[0], schema, names)
+    shape = (total, len(names))
+    return ParquetReader(tuple(map(str, paths)), tuple(names), tuple(groups), shape, dtype, 4 * largest)
+
+
+def _parquet_dtype(path: Path, schema: Any, names: Sequence[str]) -> np.dtype[Any]:
+    types = _pyarrow("types")
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {', '.join(schema.names)}")
+    kinds = {name: schema.field(name).type for name in names}
+    wrong = [
+        f"{name} ({kind})"
+        for name, kind in kinds.items()
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+    ]
+    if wrong:
+        raise InputError(
+            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (--columns)"
+        )
+    found = [np.dtype(kind.to_pandas_dtype()) for kind in kinds.values()]
+    return np.result_type(*found) if found else np.dtype(np.float64)
+
+
+def _pyarrow(module: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(f"pyarrow.{module}")
+    except ImportError as error:
+        raise InputError(
+            "reading Parquet needs pyarrow, which the extra 'parquet' installs: "
+            'pip install "bigembed[parquet]"'
+        ) from error
+
+
+# ------------------------------------------------------------------------------------- copying
+
+
+class _aside:
+    """A path beside ``dest`` to write to; renamed to it at the end, removed where the writing failed."""
+
+    def __init__(self, dest: Path) -> None:
+        self.dest, self.partial = dest, dest.with_name(dest.name + ".partial")
+
+    def __enter__(self) -> Path:
+        self.dest.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.partial, ignore_errors=True)
+        return self.partial
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            shutil.rmtree(self.partial, ignore_errors=True)
+            return
+        try:
+            os.rename(self.partial, self.dest)
+        except OSError as failure:
+            raise ExistingOutputError(
+                f"{self.dest}: appeared while {self.partial} was written ({failure})"
+            ) from failure
+
+
+def _parts(blocks: list[tuple[int, int]], grain: int) -> list[list[tuple[int, int]]]:
+    """Runs of consecutive blocks that one task copies: at least ``grain`` rows each."""
+    parts: list[list[tuple[int, int]]] = []
+    for block in blocks:
+        if parts and parts[-1][-1][1] - parts[-1][0][0] < grain:
+            parts[-1].append(block)
+        else:
+            parts.append([block])
+    return parts
+
+
+def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> None:
+    """Copy consecutive blocks, each as one shard."""
+    if reader.grain == 1:
+        for start, stop in blocks:
+            _copy_block(reader, reader.stream(start, stop), dest, start, stop)
+        return
+    pieces = reader.stream(blocks[0][0], blocks[-1][1])
+    left: list[Array] = []
+    for start, stop in blocks:
+        left = [_copy_block(reader, chain(left, pieces), dest, start, stop)]
+
+
+def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, stop: int) -> Array:
+    """Fill one block from pieces and write it; what the last piece holds beyond it is returned."""
+    rows = np.empty((stop - start, reader.shape[1]), reader.dtype.newbyteorder("="))
+    rest, filled = rows[:0], 0
+    while filled < len(rows):
+        piece = next(pieces, None)
+        if piece is None:
+            raise DamagedError(f"{reader}: ended {len(rows) - filled} rows before row {stop}")
+        take = min(len(piece), len(rows) - filled)
+        rows[filled : filled + take] = piece[:take]
+        filled += take
+        rest = piece[take:]
+    write_rows(dest, start, rows)
+    return rest
+
+
+def _require_complete(path: Path) -> None:
+    import zarr
+
+    missing = missing_shards(zarr.open_array(str(path), mode="r"))
+    if missing:
+        raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
+
+
+def _describe(path: Path, about: Mapping[str, Any]) -> None:
+    import zarr
+
+    zarr.open_array(str(path), mode="r+").attrs[ABOUT] = dict(about)
+
+
+def _checked(path: Path, reader: Reader) -> Reader:
+    n, d = reader.shape
+    if n < 1 or d < 1:
+        raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")
+    work_dtype(reader.dtype)
+    if reader.dtype.itemsize > 8:
+        raise InputError(f"{path}: dtype {reader.dtype}; at most 8 bytes a number can be stored")
+    return reader
+
+
+def _two(path: Path, shape: Sequence[int]) -> tuple[int, int]:
+    if len(shape) != 2:
+        raise InputError(
+            f"{path}: shape {tuple(shape)}; rows must be a 2-dimensional array (n, d). "
+            "Reshape it, one item a row"
+        )
+    return int(shape[0]), int(shape[1])
+
+
+def _parquet_files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return [] if (path / "zarr.json").exists() else sorted(path.rglob("*.parquet"))
+    return [path] if path.suffix in (".parquet", ".pq") else []
+
+
+def _open_bytes(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
+
+
+def _is_idx(path: Path) -> bool:
+    try:
+        with _open_bytes(path) as file:
+            magic = file.read(4)
+    except OSError:
+        return False
+    return len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in IDX_TYPES and magic[3] > 0
