@@ -12,12 +12,11 @@ from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import empty_shortlist, group_probes, probe_block, update_shortlist
+from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
-EXACT_ROWS = 8_192
-"""Up to here every pair is compared: exact, and without compilation."""
 SHORTLIST = 256
 _GAP_ROWS = 1_024
 _CENTERS_A_PIECE = 16_384

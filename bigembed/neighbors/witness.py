@@ -13,6 +13,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors.local import search_rows
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import probe_ranks
 from bigembed.neighbors.survey import Shape
@@ -25,6 +26,8 @@ FEW = 200
 SPREAD = 200
 """Witnesses whose distances to all rows go into the histogram."""
 BINS = 1 << 16
+EXACT_ROWS = 8_192
+"""Up to here every pair of rows is compared in the search too, without compiled code."""
 _TILE_ROWS = 4_096
 
 
@@ -79,11 +82,12 @@ def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, 
     rows, start = ordered.rows(b), ordered.starts[b]
     ids, squared = empty_lists(len(queries), k, rows.dtype)
     counts = np.zeros(BINS, np.int64)
+    numbers = np.arange(start, start + len(rows), dtype=np.int64)
+    compare = update_lists if ordered.starts[-1] <= EXACT_ROWS else search_rows  # compiled only for large n
+    compare(ids, squared, queries, query_ids, rows, numbers)
     for first in range(0, len(rows), _TILE_ROWS):
-        part = rows[first : first + _TILE_ROWS]
-        numbers = np.arange(start + first, start + first + len(part), dtype=np.int64)
-        update_lists(ids, squared, queries, query_ids, part, numbers)
-        counts += distance_counts(queries[spread], query_ids[spread], part, numbers)
+        part = slice(first, first + _TILE_ROWS)
+        counts += distance_counts(queries[spread], query_ids[spread], rows[part], numbers[part])
     exchange.put("witness", b, {"ids": ids, "squared": squared, "counts": counts})
 
 

@@ -1,0 +1,79 @@
+"""What the benchmarks share: data sets on disk, memory of a process tree, result tables."""
+
+from __future__ import annotations
+
+import json
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bigembed.datasets import dataset
+from bigembed.store.arrays import create_rows, write_rows
+
+BLOCK = 65_536
+
+
+def data_set(name: str, folder: Path, **parameters: Any) -> str:
+    """Path of a Zarr array of a synthetic set, written once."""
+    label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
+    path = folder / f"{label}.zarr"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = dataset(name, **parameters)
+        partial = path.with_suffix(".partial")
+        first = rows.rows(0, 1)
+        create_rows(partial, (len(rows), first.shape[1]), first.dtype, BLOCK, overwrite=True)
+        for start in range(0, len(rows), BLOCK):
+            write_rows(partial, start, rows.rows(start, min(start + BLOCK, len(rows))))
+        partial.rename(path)
+    return str(path)
+
+
+def peak_of(pid: int) -> Callable[[], int]:
+    """Watch the resident memory of a process and all it starts; the function returned gives the peak, in bytes."""
+    peak, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            total = 0
+            try:
+                root = psutil.Process(pid)
+                for process in [root, *root.children(recursive=True)]:
+                    try:
+                        total += process.memory_info().rss
+                    except psutil.Error:
+                        continue
+            except psutil.Error:
+                return
+            peak[0] = max(peak[0], total)
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+
+    def result() -> int:
+        stop.set()
+        thread.join()
+        return peak[0]
+
+    return result
+
+
+def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the results, and keep them with machine and date under ``results/``."""
+    machine = f"{platform.machine()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total >> 30} GiB"
+    record = {"benchmark": name, "date": date.today().isoformat(), "machine": machine, "parameters": dict(parameters),
+              "rows": {key: dict(row) for key, row in rows.items()}}
+    folder = Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
+    (folder / f"{label}.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{name} {dict(parameters)}  ({machine}, {record['date']})")
+    for key, row in rows.items():
+        print(f"  {key:12}", "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()))
