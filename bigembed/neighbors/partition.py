@@ -24,18 +24,41 @@ def kmeans(sample: Array, n_centers: int, seed: int | list[int], iterations: int
     distinct rows than centers some centers are identical.
     """
     generator = np.random.default_rng(seed)
-    start = generator.permutation(len(sample))[:n_centers]
-    centers = sample[np.resize(np.sort(start), n_centers)].copy()
+    start = np.sort(generator.permutation(len(sample))[:n_centers])
+    mean = sample.mean(axis=0, dtype=np.float64).astype(sample.dtype)
+    rows = sample - mean  # products of centered rows lose less to rounding
+    centers = rows[np.resize(start, n_centers)]
     for _ in range(iterations if n_centers > 1 else 1):
-        labels, squared = _nearest(sample, centers)
-        counts, sums = _sums(sample, labels, n_centers)
-        filled = counts > 0
-        centers[filled] = sums[filled] / counts[filled, None]
-        empty = np.flatnonzero(~filled)
-        if len(empty):
-            farthest = np.lexsort((np.arange(len(squared)), -squared))[: len(empty)]
-            centers[empty[: len(farthest)]] = sample[farthest]
-    return centers
+        centers = _means(rows, centers)
+    return np.asarray(centers + mean)
+
+
+def _means(rows: Array, centers: Array) -> Array:
+    """One of Lloyd's iterations: the mean of the rows that are nearest to each center."""
+    n_centers, norms = len(centers), np.einsum("ij,ij->i", centers, centers)
+    counts, sums = np.zeros(n_centers, dtype=np.int64), np.zeros(centers.shape)
+    squared = np.empty(len(rows))
+    height = max(64, _TILE_ENTRIES // n_centers)
+    for start in range(0, len(rows), height):
+        tile = rows[start : start + height]
+        score = tile @ (-2 * centers).T
+        score += norms
+        labels = score.argmin(axis=1)
+        everyone = np.arange(len(tile))
+        squared[start : start + height] = score[everyone, labels]
+        counts += np.bincount(labels, minlength=n_centers)
+        score[:] = 0
+        score[everyone, labels] = 1
+        sums += score.T @ tile
+    filled = counts > 0
+    moved = centers.copy()
+    moved[filled] = sums[filled] / counts[filled, None]
+    empty = np.flatnonzero(~filled)
+    if len(empty):
+        squared += np.einsum("ij,ij->i", rows, rows)
+        farthest = np.lexsort((np.arange(len(rows)), -squared))[: len(empty)]
+        moved[empty[: len(farthest)]] = rows[farthest]
+    return moved
 
 
 def balanced_centers(sample: Array, n_centers: int, largest_share: float, seed: int) -> Array:
@@ -72,8 +95,7 @@ def assign_block(rows: Array, row_ids: Array, centers: Array) -> Array:
         centers, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
     by_number = np.argsort(first)  # distinct centers in the order of their lowest number
-    nearest, _ = _nearest(rows, distinct[by_number], exact=True)
-    chosen = by_number[nearest]
+    chosen = by_number[_nearest(rows, distinct[by_number])]
     members = np.argsort(inverse.ravel(), kind="stable")
     starts = np.concatenate([[0], np.cumsum(copies)])[:-1]
     return members[starts[chosen] + row_ids % copies[chosen]].astype(np.int32)
@@ -161,7 +183,7 @@ def _cell_centers(rows: Array, n_centers: int, seed: list[int]) -> Array:
     if n_groups < 4:
         return kmeans(sample, n_centers, [*seed, 0])
     groups = kmeans(sample[:: max(1, wanted // (64 * n_groups))], n_groups, [*seed, 0])
-    labels, _ = _nearest(sample, groups)
+    labels = _nearest(sample, groups)
     counts = np.bincount(labels, minlength=n_groups)
     shares = np.maximum(counts > 0, np.round(counts * (n_centers / wanted))).astype(int)
     parts = [kmeans(sample[labels == g], int(s), [*seed, 1, g], 5) for g, s in enumerate(shares) if s]
@@ -175,31 +197,18 @@ def _split(rows: Array, share: int, seed: list[int]) -> Array:
     return kmeans(rows, max(2, share), seed)
 
 
-def _sums(rows: Array, labels: Array, n_centers: int) -> tuple[Array, Array]:
-    """Count (P,) and sum (P, d) in float64 of the rows of each label."""
-    counts = np.bincount(labels, minlength=n_centers)
-    order = np.argsort(labels, kind="stable")
-    sums = np.zeros((n_centers, rows.shape[1]))
-    filled = np.flatnonzero(counts)
-    starts = (np.cumsum(counts) - counts)[filled]
-    sums[filled] = np.add.reduceat(rows[order], starts, axis=0, dtype=np.float64)
-    return counts, sums
-
-
-def _nearest(rows: Array, centers: Array, exact: bool = False) -> tuple[Array, Array]:
-    """Nearest center of each row, int64 (n,), and its approximate squared distance (n,)."""
+def _nearest(rows: Array, centers: Array) -> Array:
+    """Nearest center of each row, ties to the lowest number: int64 (n,)."""
     labels = np.empty(len(rows), dtype=np.int64)
-    squared = np.empty(len(rows), dtype=np.float64)
     height = max(64, _TILE_ENTRIES // len(centers))
     for start in range(0, len(rows), height):
         part = slice(start, start + height)
         approximate, slack = approximate_squared(rows[part], centers)
         best = approximate.argmin(axis=1)
         least = approximate[np.arange(len(best)), best].astype(np.float64)
-        if exact:
-            _resolve(best, approximate, least + 2 * slack, rows[part], centers)
-        labels[part], squared[part] = best, least
-    return labels, squared
+        _resolve(best, approximate, least + 2 * slack, rows[part], centers)
+        labels[part] = best
+    return labels
 
 
 def _resolve(best: Array, approximate: Array, limit: Array, rows: Array, centers: Array) -> None:

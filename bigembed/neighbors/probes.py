@@ -88,7 +88,8 @@ def _nearest_of(rows: Array, centers: Array, wanted: int) -> Array:
         chosen = order[rank < wanted]
         close[which] = False
         close[which[row[chosen]], center[chosen]] = True
-    return np.nonzero(close)[1].reshape(len(rows), wanted)
+    chosen = np.flatnonzero(close).reshape(len(rows), wanted)
+    return chosen - np.arange(len(rows))[:, None] * len(centers)
 
 
 @dataclass(frozen=True)
