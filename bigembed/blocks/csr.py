@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from bigembed.blocks.rows import Array
+import numpy as np
+from scipy import sparse
+
+from bigembed.blocks.rows import Array, offsets
+from bigembed.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -47,3 +51,50 @@ class BlockMatrix(Protocol):
     def outbox(self, b: int) -> list[tuple[int, Array]]:
         """For each block that needs rows of this one: its number and those rows."""
         ...
+
+
+@dataclass(frozen=True)
+class MemoryMatrix:
+    """The blocks of a matrix held in this process: for small n, tests and experiments."""
+
+    blocks: tuple[CSRBlock, ...]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return tuple(len(block.indptr) - 1 for block in self.blocks)
+
+    def block(self, b: int) -> CSRBlock:
+        """One block of rows."""
+        return self.blocks[b]
+
+    def outbox(self, b: int) -> list[tuple[int, Array]]:
+        """For each block that needs rows of this one: its number and those rows."""
+        needed = [(other, dict(block.segments())) for other, block in enumerate(self.blocks)]
+        return [(other, segments[b]) for other, segments in needed if b in segments]
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, bounds: Sequence[tuple[int, int]]) -> MemoryMatrix:
+        """Cut a SciPy sparse matrix into blocks of the rows ``[start, stop)``, in order and without gaps."""
+        csr = sparse.csr_array(matrix)
+        n = csr.shape[0]
+        edges = [start for start, _ in bounds] + [bounds[-1][1] if bounds else 0]
+        if csr.shape != (n, n) or edges[0] != 0 or edges[-1] != n or [stop for _, stop in bounds] != edges[1:]:
+            raise InputError(f"bounds {list(bounds)} do not cut a matrix of shape {csr.shape} into consecutive row blocks")
+        return cls(tuple(_cut(csr, start, stop, np.asarray(edges)) for start, stop in bounds))
+
+
+def _cut(csr: Any, start: int, stop: int, edges: Array) -> CSRBlock:
+    part = csr[start:stop].tocsr()
+    columns = part.indices.astype(np.int64)
+    own = (columns >= start) & (columns < stop)
+    far = np.unique(columns[~own])
+    local = np.where(own, columns - start, stop - start + np.searchsorted(far, columns))
+    part = sparse.csr_array((part.data, local.astype(np.int32), part.indptr), shape=(stop - start, stop - start + len(far)))
+    part.sort_indices()
+    source = np.searchsorted(edges, far, side="right") - 1
+    sources, counts = np.unique(source, return_counts=True)
+    return CSRBlock(
+        part.indptr.astype(np.int64), part.indices.astype(np.int32), part.data, sources.astype(np.int32),
+        offsets(counts), (far - edges[source]).astype(np.int32),
+    )

@@ -1,0 +1,139 @@
+"""Named block vectors: what a solver sees of memory or of the store.
+
+A named vector is one array per block, as a rule (rows of the block, width). A solver reads and
+writes whole vectors in sweeps; a sweep is one parallel walk over the blocks, and returns a few
+numbers per block, which are summed in a fixed tree so that any number of workers gives the same
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from bigembed.blocks.csr import BlockMatrix
+from bigembed.blocks.rows import Array, one_blas_thread
+from bigembed.errors import InputError
+
+
+class VectorSpace(Protocol):
+    """Named vectors over row blocks, and the sweeps that read and write them."""
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        ...
+
+    def read(self, name: str, block: int) -> Array:
+        """One block of a vector, to the coordinating process."""
+        ...
+
+    def write(self, name: str, block: int, array: Array) -> None:
+        """Write one block of a vector, without leaving an outbox."""
+        ...
+
+    def drop(self, *names: str) -> None:
+        """Forget vectors; unknown names are no error."""
+        ...
+
+    def sweep(
+        self,
+        function: Callable[..., tuple[Sequence[Array], Any]],
+        *,
+        reads: Sequence[str] = (),
+        halos: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        posts: Sequence[str] = (),
+        arguments: Sequence[Any] = (),
+    ) -> list[Any]:
+        """One walk over all blocks; results in block order.
+
+        ``function(block, *own, *halo, *arguments) -> (arrays, result)`` is a module-level function:
+        ``own`` are the blocks of ``reads``, ``halo`` the rows of the block's halo list of each of
+        ``halos``, ``arrays`` what is stored under ``writes``. ``posts`` is the subset of ``writes``
+        whose boundary rows other blocks read through ``halos`` later.
+        """
+        ...
+
+
+@dataclass
+class MemorySpace:
+    """Block vectors held in this process, over the rows of a matrix (or over given blocks, without halos)."""
+
+    matrix: BlockMatrix | None = None
+    sizes: tuple[int, ...] = ()
+    arrays: dict[tuple[str, int], Array] = field(default_factory=dict, repr=False)
+    posted: set[str] = field(default_factory=set, repr=False)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return tuple(self.matrix.rows) if self.matrix is not None else self.sizes
+
+    def read(self, name: str, block: int) -> Array:
+        """One block of a vector."""
+        try:
+            return self.arrays[name, block]
+        except KeyError:
+            raise InputError(f"no vector {name!r} in block {block}; it was never written or was dropped") from None
+
+    def write(self, name: str, block: int, array: Array) -> None:
+        """Write one block of a vector."""
+        self.arrays[name, block] = array
+        self.posted.discard(name)
+
+    def drop(self, *names: str) -> None:
+        """Forget vectors."""
+        for key in [key for key in self.arrays if key[0] in names]:
+            del self.arrays[key]
+        self.posted.difference_update(names)
+
+    def sweep(
+        self,
+        function: Callable[..., tuple[Sequence[Array], Any]],
+        *,
+        reads: Sequence[str] = (),
+        halos: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        posts: Sequence[str] = (),
+        arguments: Sequence[Any] = (),
+    ) -> list[Any]:
+        """One walk over all blocks; nothing written is visible before its end."""
+        missing = [name for name in halos if name not in self.posted]
+        if missing:
+            raise InputError(f"halos of {missing} are asked for, but these vectors were written without `posts`")
+        results, written = [], {}
+        with one_blas_thread():
+            for block in range(len(self.rows)):
+                own = [self.read(name, block) for name in reads]
+                far = [self._halo(name, block) for name in halos]
+                arrays, result = function(block, *own, *far, *arguments)
+                written |= {(name, block): array for name, array in zip(writes, arrays, strict=True)}
+                results.append(result)
+        self.arrays |= written
+        self.posted = (self.posted - set(writes)) | set(posts)
+        return results
+
+    def _halo(self, name: str, block: int) -> Array:
+        if self.matrix is None:
+            raise InputError("this space was made without a matrix, so it has no halos")
+        parts = [self.read(name, source)[rows] for source, rows in self.matrix.block(block).segments()]
+        return np.concatenate(parts) if parts else self.read(name, block)[:0]
+
+
+def tree_sum(parts: Sequence[Any]) -> Any:
+    """Sum in a fixed binary tree over the order of the parts: the same bytes for any number of workers.
+
+    >>> tree_sum([1.0, 2.0, 3.0])
+    6.0
+    """
+    level = list(parts)
+    if not level:
+        raise InputError("nothing to sum: the list of block results is empty")
+    while len(level) > 1:
+        pairs = [level[i] + level[i + 1] for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(level) - len(level) % 2 :]
+    return level[0]

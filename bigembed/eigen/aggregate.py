@@ -1,0 +1,125 @@
+"""Aggregates of the rows of one block, and a few functions on each that slow eigenvectors look like.
+
+Aggregates are made by pairwise matching along heavy edges, repeated until they have the wanted
+size. On each aggregate a stand the p lowest eigenvectors of its own normalized Laplacian
+(Neumann, spectral AMGe):
+
+    N_a = D^{-1/2} (diag(W_aa 1) − W_aa) D^{-1/2},    N_a u = μ u,   u_0 = √d.
+
+The first is the constant of plain aggregation, the others are its tilts and bends, or the
+indicators of parts that hang together by weak edges. Pure block functions: no halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+
+from bigembed.blocks.rows import Array
+
+
+def aggregates(inner: Any, active: Array, size: int) -> Array:
+    """Aggregate number of each row, 0 … count−1 in row order, −1 where not active.
+
+    inner: CSR array of the edges inside the block, values ≥ 0. Each round matches every row (then
+    every aggregate) with the unmatched neighbor to which it has the heaviest total edge relative to
+    √(size · size), as long as the pair has at most ``size`` rows.
+    """
+    label = np.where(active, np.cumsum(active) - 1, -1)
+    graph = inner[active][:, active].tocsr()
+    members = np.ones(graph.shape[0])
+    rounds = int(np.ceil(np.log2(max(2, size))))
+    for _ in range(rounds):
+        graph.sort_indices()
+        pair, count = _matcher()(graph.indptr, graph.indices, graph.data, members, float(size))
+        if count == graph.shape[0]:
+            break
+        label[active] = pair[label[active]]
+        gather = sparse.csr_array((np.ones(len(pair)), (np.arange(len(pair)), pair)), shape=(len(pair), count))
+        graph = (gather.T @ graph @ gather).tocsr()
+        members = gather.T @ members
+    return label
+
+
+@cache
+def _matcher() -> Callable[..., tuple[Array, int]]:
+    from numba import njit
+
+    @njit(cache=True, nogil=True)  # type: ignore[misc]
+    def match(indptr: Array, indices: Array, data: Array, members: Array, limit: float) -> tuple[Array, int]:
+        n = len(indptr) - 1
+        pair = np.full(n, -1, np.int64)
+        count = 0
+        for i in range(n):
+            if pair[i] >= 0:
+                continue
+            best, heaviest = -1, 0.0
+            for e in range(indptr[i], indptr[i + 1]):
+                j = indices[e]
+                if j != i and pair[j] < 0 and members[i] + members[j] <= limit:
+                    weight = data[e] / np.sqrt(members[i] * members[j])
+                    if weight > heaviest:
+                        best, heaviest = j, weight
+            pair[i] = count
+            if best >= 0:
+                pair[best] = count
+            count += 1
+        return pair, count
+
+    return match  # type: ignore[no-any-return]
+
+
+def local_basis(inner: Any, label: Array, scale: Array, functions: int) -> Array:
+    """(rows, functions) float32: orthonormal columns on each aggregate, zero-padded, zero where label is −1.
+
+    inner: CSR of A_ij = w_ij / √(d_i d_j) inside the block; scale = 1/√d. Cost g³ per aggregate of
+    g rows.
+    """
+    basis = np.zeros((len(label), functions), np.float32)
+    order = np.argsort(label, kind="stable")
+    order = order[label[order] >= 0]
+    bounds = np.searchsorted(label[order], np.arange(int(label.max(initial=-1)) + 2))
+    position = np.empty(len(label), np.int64)
+    position[order] = np.arange(len(order)) - bounds[label[order]]
+    coo = inner.tocoo()
+    row, column = coo.coords
+    inside = (label[row] == label[column]) & (row != column) & (label[row] >= 0)
+    row, column, value = row[inside], column[inside], coo.data[inside]
+    by_label = np.argsort(label[row], kind="stable")
+    row, column, value = row[by_label], column[by_label], value[by_label]
+    edges = np.searchsorted(label[row], np.arange(len(bounds)))
+    for a in range(len(bounds) - 1):
+        members = order[bounds[a] : bounds[a + 1]]
+        e = slice(edges[a], edges[a + 1])
+        matrix = np.zeros((len(members), len(members)))
+        matrix[position[row[e]], position[column[e]]] = -value[e]
+        chosen = _lowest(matrix, 1 / scale[members], functions)
+        basis[members, : chosen.shape[1]] = chosen
+    return basis
+
+
+def _lowest(matrix: Array, root: Array, functions: int) -> Array:
+    """√d, then the next lowest eigenvectors of the Neumann matrix of which ``matrix`` holds the off-diagonal."""
+    unit = root / np.linalg.norm(root)
+    count = min(functions, len(root))
+    if count == 1:
+        return np.asarray(unit[:, None])
+    matrix[np.diag_indices_from(matrix)] = -(matrix @ root) / root
+    matrix += 4.0 * np.outer(unit, unit)
+    _, vectors = linalg.eigh(matrix, subset_by_index=(0, count - 2), driver="evr", check_finite=False)
+    vectors = vectors - np.outer(unit, unit @ vectors)
+    whole, _ = np.linalg.qr(np.column_stack([unit, vectors]))
+    return np.asarray(whole)
+
+
+def as_sparse(label: Array, basis: Array, count: int) -> Any:
+    """P of one block, CSR (rows, count · p): unknown a·p + s is function s of aggregate a."""
+    functions = basis.shape[1]
+    columns = np.maximum(label, 0)[:, None] * functions + np.arange(functions)
+    pointer = np.arange(len(label) + 1) * functions
+    values = np.where(label[:, None] >= 0, basis, 0).astype(np.float64)
+    return sparse.csr_array((values.ravel(), columns.ravel(), pointer), shape=(len(label), max(count, 1) * functions))

@@ -1,0 +1,1 @@
+"""Matrix-free linear maps on block vectors."""
