@@ -23,7 +23,7 @@ SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
 TERMINATE = 0.95
 """Share of its memory limit at which a worker is restarted. Nothing is spilled and no worker is paused:
-tasks keep no results in memory, so there is nothing to spill, and a paused worker frees nothing by waiting."""
+tasks keep no results in memory, so nothing can be spilled, and a paused worker frees nothing by waiting."""
 DEATHS = 5
 """Workers that may die under one task before it is given up."""
 START_TIMEOUT = 60.0

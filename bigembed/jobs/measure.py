@@ -92,7 +92,8 @@ def _measure() -> dict[str, int]:
     import matplotlib.backends.backend_agg
     import matplotlib.figure
 
-    matplotlib.backends.backend_agg.FigureCanvasAgg(matplotlib.figure.Figure()).print_raw(os.devnull)
+    canvas: Any = matplotlib.backends.backend_agg.FigureCanvasAgg(matplotlib.figure.Figure())
+    canvas.draw()
     return {"worker": worker, "coordinator": coordinator, "picture": resident() - worker, "helper": bare}
 
 
@@ -123,7 +124,7 @@ def _compiled(rows: Any, order: Any) -> Any:
 
 
 class MemoryPeak:
-    """Samples the resident memory of this process, of those it started, and of ``others``, five times a second.
+    """Samples the resident memory of this process, those it started and ``others``, five times a second.
 
     ``total`` is the peak of their sum: client, scheduler, workers and all else.
     """

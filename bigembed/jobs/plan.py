@@ -139,7 +139,8 @@ class Plan:
             need = int(self.worker_peak / TERMINATE) + (1 << 20)
             out.append(
                 f"a worker would hold {size(self.worker_peak)} (stage {heaviest[0]!r}; "
-                f"{size(place.worker)} of it the bare process) and may hold {size(TERMINATE * place.memory_limit)} of its limit "
+                f"{size(place.worker)} of it the bare process) and may hold "
+                f"{size(TERMINATE * place.memory_limit)} of its limit "
                 f"{size(place.memory_limit)}. {self._proposal(need)}"
             )
         if place.kind == "embedded":
@@ -173,7 +174,8 @@ class Plan:
             return []
         return [
             f"{self.output}: {size(self.disk_peak)} would be written at the most, "
-            f"{size(self.free_disk)} are free; free {size(self.disk_peak - self.free_disk)}, or put [output] path on a larger disk"
+            f"{size(self.free_disk)} are free; free {size(self.disk_peak - self.free_disk)}, or put [output] "
+            "path on a larger disk"
         ]
 
 

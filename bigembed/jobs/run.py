@@ -24,7 +24,7 @@ from bigembed.errors import BigembedWarning, ExistingOutputError, InterruptedRun
 from bigembed.jobs.cluster import Progress, choose, cluster, no_progress
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import MemoryPeak
-from bigembed.jobs.plan import estimator, make_plan
+from bigembed.jobs.plan import Plan, estimator, make_plan
 from bigembed.jobs.spec import JobSpec
 from bigembed.stages import Event, Observer, Run, locked, observing, silent
 from bigembed.store import manifest as manifests
@@ -69,7 +69,11 @@ def run_job(
     :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
     rows = find_input(job)
-    estimator(job)  # its parameters, before anything is made
+    kind = choose(job.cluster, rows.shape, rows.nbytes)
+    plan = None
+    if kind != "remote" and not job.output_path.exists():  # so that what is refused leaves nothing
+        plan = make_plan(job, None, rows)
+        plan.refuse()
     run = Run(job.output_path)
     with _alone(run.root):
         _claim(job, run.root)
@@ -78,7 +82,7 @@ def run_job(
         if not fresh and (found := _finished(job, rows, run.root)) is not None:
             return {**found, "unchanged": True}
         with stoppable(run.root):
-            return _run(job, rows, run.root, Progressing(observer, progress))
+            return _run(job, rows, run.root, plan, Progressing(observer, progress))
 
 
 def remove_stages(run: Run) -> None:
@@ -91,11 +95,11 @@ def remove_stages(run: Run) -> None:
             shutil.rmtree(run.root / name, ignore_errors=True)
 
 
-def _run(job: JobSpec, rows: Input, root: Path, told: Progressing) -> dict[str, Any]:
+def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Progressing) -> dict[str, Any]:
     began = time.perf_counter()
     kind = choose(job.cluster, rows.shape, rows.nbytes)
-    plan = make_plan(job, None, rows) if kind != "remote" else None
-    if plan is not None:
+    if plan is None and kind != "remote":
+        plan = make_plan(job, None, rows)
         plan.refuse()
     with cluster(job.cluster, kind, told.progress) as place:
         if plan is None:

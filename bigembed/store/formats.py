@@ -43,7 +43,7 @@ class Reader(Protocol):
 
     @property
     def grain(self) -> int:
-        """Rows that one task had better read in one go (row groups, a compressed stream); 1 where any will do."""
+        """Rows that one task had better read in one go (row groups, a packed stream); 1 if any will do."""
         ...
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:

@@ -1,0 +1,51 @@
+"""Tasks for cluster tests: workers import them from here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def square(number: int, pause: float = 0.0) -> int:
+    time.sleep(pause)
+    return number * number
+
+
+def pid(pause: float) -> int:
+    time.sleep(pause)
+    return os.getpid()
+
+
+def die_once(number: int, folder: str) -> int:
+    """Kill the own worker the first time that each third number is met."""
+    mark = Path(folder) / str(number)
+    if number % 3 == 0 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def die_always(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def fail_twice(number: int, folder: str) -> int:
+    """A passing trouble: succeeds at the third attempt."""
+    tries = len(list(Path(folder).glob(f"{number}-*")))
+    (Path(folder) / f"{number}-{tries}").touch()
+    if tries < 2:
+        raise OSError("the disk is slow")
+    return number
+
+
+def wrong(number: int) -> int:
+    from bigembed.errors import InputError
+
+    raise InputError(f"block {number} holds NaN")
+
+
+def threads() -> tuple[str | None, str | None]:
+    return os.environ.get("NUMBA_NUM_THREADS"), os.environ.get("OPENBLAS_NUM_THREADS")

@@ -1,0 +1,165 @@
+"""Block tasks on real clusters of processes: order, loss of workers, no workers, access, TLS addresses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from bigembed.blocks.rows import executor, map_blocks
+from bigembed.errors import InputError, InterruptedRun, WorkerAccessError
+from bigembed.jobs.cluster import ClusterError, choose, cluster, prove_access
+from bigembed.jobs.spec import ClusterTable
+from tests.integration import block_tasks as tasks
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def place():
+    """Two worker processes."""
+    with cluster(ClusterTable(workers=2, memory=1 << 30), "embedded") as found:
+        yield found
+
+
+def test_results_in_order_and_few_in_flight(place):
+    seen = []
+    from bigembed.jobs.cluster import client_executor
+
+    run = client_executor(place.client, 60, lambda label, done, total: seen.append((label, done, total)))
+    with executor(run):
+        assert map_blocks(tasks.square, [(i,) for i in range(50)], label="square") == [i * i for i in range(50)]
+    assert seen[-1] == ("square", 50, 50)
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+    with executor(run):
+        assert map_blocks(tasks.square, []) == []
+
+
+def test_one_thread_of_everything(place):
+    with executor(place.executor):
+        assert map_blocks(tasks.threads, [()]) == [("1", "1")]
+
+
+def test_only_this_host_is_listened_to(place):
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [c.laddr.ip for p in processes for c in p.net_connections() if c.status == "LISTEN"]
+    assert listening
+    assert set(listening) == {"127.0.0.1"}
+
+
+def test_a_worker_killed_in_the_middle_is_survived(place):
+    def kill():
+        time.sleep(0.8)
+        worker = psutil.Process(next(iter(place.client.run(os.getpid).values())))
+        worker.send_signal(signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with executor(place.executor):
+        found = map_blocks(tasks.square, [(i, 0.1) for i in range(40)])
+    thread.join()
+    assert found == [i * i for i in range(40)]
+
+
+def test_tasks_that_kill_their_worker_once_are_repeated(place, tmp_path):
+    with executor(place.executor):
+        assert map_blocks(tasks.die_once, [(i,) for i in range(6)], folder=str(tmp_path)) == list(range(6))
+
+
+def test_passing_trouble_is_tried_again_and_ours_is_not(place, tmp_path):
+    with executor(place.executor):
+        assert map_blocks(tasks.fail_twice, [(i,) for i in range(3)], folder=str(tmp_path)) == [0, 1, 2]
+        with pytest.raises(InputError, match="holds NaN"):
+            map_blocks(tasks.wrong, [(i,) for i in range(20)])
+        assert map_blocks(tasks.square, [(3,)]) == [9]
+
+
+def test_access_is_proved_or_named(place, tmp_path, monkeypatch):
+    source = tmp_path / "rows.npy"
+    source.write_bytes(b"x")
+    place.prove_access(tmp_path, str(source))
+    assert list(tmp_path.iterdir()) == [source]
+    with pytest.raises(WorkerAccessError, match=r"(?s)worker tcp.*nothing\.npy: cannot read the input"):
+        prove_access(place.client, tmp_path, str(tmp_path / "nothing.npy"))
+    assert list(tmp_path.iterdir()) == [source]
+    with pytest.raises(WorkerAccessError, match="cannot write"):
+        prove_access(place.client, tmp_path / "nowhere", None)
+    cut = tmp_path / "mine"
+    cut.mkdir()
+    monkeypatch.setattr("pathlib.Path.write_text", lambda self, text: len(text))
+    with pytest.raises(WorkerAccessError, match="coordinating process wrote"):
+        prove_access(place.client, cut, None)
+
+
+def test_a_cluster_that_loses_its_workers_ends_with_an_error(place):
+    with cluster(ClusterTable(workers=1, memory=1 << 30, no_workers_timeout=3), "embedded") as small:
+        timer = threading.Timer(1.0, lambda: small.client.cluster.scale(0))
+        timer.start()
+        began = time.monotonic()
+        with executor(small.executor), pytest.raises(ClusterError, match="no worker for 3 s"):
+            map_blocks(tasks.square, [(i, 0.3) for i in range(100)])
+        assert time.monotonic() - began < 30
+
+
+def test_tasks_that_always_kill_are_given_up(place):
+    with executor(place.executor), pytest.raises(ClusterError, match="out of memory"):
+        map_blocks(tasks.die_always, [(1,)])
+
+
+def start(*arguments):
+    return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_running_scheduler(tmp_path):
+    file = tmp_path / "scheduler.json"
+    scheduler = start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
+                      "--scheduler-file", str(file))  # fmt: skip
+    worker = None
+    try:
+        deadline = time.monotonic() + 30
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        import json
+
+        time.sleep(0.2)
+        address = json.loads(file.read_text())["address"]
+        table = ClusterTable(address=address, no_workers_timeout=2)
+        with pytest.raises(ClusterError, match="0 workers, 1 wanted"), cluster(table, "remote"):
+            pass
+        worker = start("distributed.cli.dask_worker", address, "--nthreads", "1", "--memory-limit", "700MiB", "--no-nanny",
+                       "--no-dashboard", "--local-directory", str(tmp_path))  # fmt: skip
+        with cluster(ClusterTable(address=address, no_workers_timeout=20), "remote") as place:
+            assert (place.workers, place.memory_limit) == (1, 700 << 20)
+            assert sorted(place.local_pids.values()) == sorted([scheduler.pid, worker.pid])
+            place.prove_access(tmp_path, None)
+            with executor(place.executor):
+                assert map_blocks(tasks.square, [(i,) for i in range(5)]) == [0, 1, 4, 9, 16]
+                timer = threading.Timer(1.0, scheduler.kill)
+                timer.start()
+                with pytest.raises((InterruptedRun, ClusterError)):
+                    map_blocks(tasks.square, [(i, 0.5) for i in range(100)])
+    finally:
+        for process in (worker, scheduler):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+def test_no_scheduler_at_the_address():
+    table = ClusterTable(address="tcp://127.0.0.1:9", no_workers_timeout=1)
+    with pytest.raises(ClusterError, match="no scheduler answers"), cluster(table, "remote"):
+        pass
+
+
+def test_choice():
+    assert choose(ClusterTable(), (1000, 10), 40_000) == "process"
+    assert choose(ClusterTable(workers=1), (1000, 10), 40_000) == "embedded"
+    assert choose(ClusterTable(), (1000, 100_000), 400 << 20) == "embedded"
+    assert choose(ClusterTable(), (10**6, 3), 12 * 10**6) == "embedded"
+    assert choose(ClusterTable(address="tcp://x:1"), (10, 10), 100) == "remote"

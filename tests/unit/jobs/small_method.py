@@ -1,0 +1,107 @@
+"""The smallest method with stages: the first columns, centered. For tests of jobs, which know no mathematics."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import block_rows, bounds, map_blocks
+from bigembed.errors import BigembedWarning, InputError
+from bigembed.methods import REGISTRY
+from bigembed.methods.base import Estimator
+from bigembed.stages import Context, Cost, Run, Stage, run_stages
+from bigembed.store.arrays import RowSource, create_rows, open_array, open_zarr, read_array, write_array, write_rows
+
+NAME = "small"
+PLACE = "tests.unit.jobs.small_method:Small"
+
+
+def register() -> None:
+    """Make ``method.name = "small"`` known."""
+    REGISTRY[NAME] = PLACE
+
+
+def mean_block(start: int, stop: int, source: RowSource, pause: float) -> np.ndarray:
+    time.sleep(pause)
+    return source.read(start, stop).astype(np.float64).sum(axis=0)
+
+
+def center_block(start: int, stop: int, source: RowSource, mean: list[float], width: int, out: str) -> None:
+    write_rows(out, start, (source.read(start, stop) - np.array(mean))[:, :width])
+
+
+class Small(Estimator):
+    """The first columns, centered.
+
+    Parameters
+    ----------
+    n_components : int. Columns kept.
+    pause : float. Seconds that each block sleeps.
+    memory : int. Bytes that a task claims to need.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        pause: float = 0.0,
+        memory: int = 1 << 20,
+        warns: str | None = None,
+        n_neighbors: int | None = 5,
+        workdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components, self.pause, self.memory = n_components, pause, memory
+        self.warns, self.n_neighbors, self.workdir = warns, n_neighbors, workdir
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        n, d = source.shape
+        if self.n_components > d:
+            raise InputError(f"n_components={self.n_components}; the rows have {d} columns")
+        spans = bounds(n, block_rows(d, source.dtype.itemsize))
+        size = n * self.n_components * 8
+
+        def mean(context: Context) -> dict[str, Any]:
+            sums = map_blocks(mean_block, spans, label="mean", source=source, pause=self.pause)
+            return {"mean": (np.sum(sums, axis=0) / n).tolist()}
+
+        def center(context: Context) -> dict[str, Any]:
+            out = context.path("embedding")
+            create_rows(out, (n, self.n_components), "f8", block_rows(d, source.dtype.itemsize))
+            map_blocks(center_block, spans, label="center", source=source, mean=context.results("mean")["mean"],
+                       width=self.n_components, out=out)  # fmt: skip
+            if self.warns:
+                warnings.warn(self.warns, BigembedWarning, stacklevel=2)
+            return {"n": n}
+
+        key = {"source": source.fingerprint()}
+        cost = Cost(passes=1, read=n * d * source.dtype.itemsize, memory=self.memory)
+        return [
+            Stage("mean", (), key, mean, cost),
+            Stage("center", ("mean",), {"m": self.n_components}, center,
+                  Cost(passes=1, read=cost.read, write=size, disk=size, memory=self.memory, coordinator=1 << 16)),
+        ]  # fmt: skip
+
+    def fit(self, X: Any, y: Any = None) -> Small:
+        array = open_zarr(X) if not str(X).endswith(".npy") else np.load(X, mmap_mode="r")
+        run = Run(self.workdir)
+        run_stages(self.stages(RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(X)), run), run)
+        self.mean_ = np.array(run.results("mean")["mean"])
+        self.embedding_ = open_array(run.path("center", "embedding"))
+        self.n_components_ = self.n_components
+        self.eigenvalues_ = np.ones(self.n_components)
+        self.certificate_ = {"mean": float(self.mean_[0])}
+        return self
+
+    def save(self, path: Any) -> None:
+        Path(path).mkdir()
+        write_array(Path(path) / "mean", self.mean_)
+
+
+def mean_of(path: Any) -> np.ndarray:
+    """What :meth:`Small.save` wrote."""
+    return read_array(Path(path) / "mean")

@@ -1,0 +1,164 @@
+"""Running a job in this process: results, record, resuming, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bigembed.errors import (
+    BigembedWarning,
+    DamagedError,
+    ExistingOutputError,
+    InputError,
+    LockedError,
+    MissingPathError,
+    PlanError,
+)
+from bigembed.jobs.run import _alone, read_record, run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.verify import verify
+from bigembed.store.arrays import read_array
+from tests.unit.jobs.small_method import mean_of
+
+
+def test_run_writes_everything_and_its_record(write_job, rows, tmp_path):
+    job = read_job(write_job("n_components = 3", 'picture = "pictures/map.png"\nmodel = "model.zarr"'))
+    events = []
+    found = run_job(job, observer=events.append)
+    embedding = read_array(tmp_path / "run.zarr" / "stages" / "center" / "embedding")
+    np.testing.assert_allclose(embedding, (rows - rows.mean(axis=0, dtype="f8"))[:, :3], atol=1e-12)
+    np.testing.assert_allclose(mean_of(tmp_path / "model.zarr"), rows.mean(axis=0, dtype="f8"), atol=1e-12)
+    assert (tmp_path / "pictures" / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert [(event.kind, event.stage) for event in events] == [
+        (kind, stage) for stage in ("mean", "center", "model", "picture") for kind in ("start", "done")
+    ]
+    assert found == json.loads((tmp_path / "run.zarr" / "job.json").read_text()) | {"unchanged": False}
+    assert found["finished"]
+    assert found["certificate"]["mean"] == pytest.approx(rows[:, 0].mean(), abs=1e-6)
+    assert found["measured"]["total"] > 0
+    assert found["predicted"] == found["plan"]["memory"]
+    assert not list(tmp_path.rglob("*partial*"))
+
+
+def test_again_is_a_no_op_and_changes_compute_only_what_depends_on_them(write_job, rows, tmp_path):
+    run_job(read_job(write_job()))
+    again = run_job(read_job(write_job()))
+    assert again["unchanged"]
+    other = run_job(read_job(write_job("n_components = 4")))
+    assert [(stage["name"], stage["reused"]) for stage in other["stages"]] == [("mean", True), ("center", False)]
+    assert read_array(tmp_path / "run.zarr" / "stages" / "center" / "embedding").shape == (3000, 4)
+    np.save(tmp_path / "rows.npy", rows + 1)
+    changed = run_job(read_job(write_job("n_components = 4")))
+    assert not any(stage["reused"] for stage in changed["stages"])
+
+
+def test_what_was_lost_is_made_again(write_job, rows, tmp_path):
+    job = read_job(write_job(output='model = "model.zarr"'))
+    run_job(job)
+    shard = next(path for path in (tmp_path / "run.zarr/stages/center/embedding/c").rglob("*") if path.is_file())
+    shard.unlink()
+    found = run_job(job)
+    assert [(stage["name"], stage["reused"]) for stage in found["stages"]][:2] == [("mean", True), ("center", False)]
+
+
+def test_fresh_forgets_the_stages(write_job, rows, tmp_path):
+    job = read_job(write_job())
+    run_job(job)
+    found = run_job(job, fresh=True)
+    assert not any(stage["reused"] for stage in found["stages"])
+
+
+def test_an_output_that_is_something_else_is_untouched(write_job, rows, tmp_path):
+    (tmp_path / "run.zarr").mkdir()
+    (tmp_path / "run.zarr" / "mine.txt").write_text("mine")
+    for fresh in (False, True):
+        with pytest.raises(ExistingOutputError, match="not a bigembed run"):
+            run_job(read_job(write_job()), fresh=fresh)
+    assert (tmp_path / "run.zarr" / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["picture", "model"])
+def test_a_picture_or_model_of_somebody_else_is_untouched(write_job, rows, tmp_path, name):
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(ExistingOutputError, match="did not write it"):
+        run_job(read_job(write_job(output=f'{name} = "mine"')))
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_run_in_use_is_locked(write_job, rows, tmp_path):
+    job = read_job(write_job())
+    run_job(job)
+    with _alone(tmp_path / "run.zarr"), pytest.raises(LockedError, match="held by process"):
+        run_job(job)
+
+
+def test_the_plan_is_asked_first(write_job, rows, tmp_path):
+    with pytest.raises(PlanError, match="larger machine"):
+        run_job(read_job(write_job(f"memory = {1 << 50}")))
+    assert not (tmp_path / "run.zarr").exists()
+    run_job(read_job(write_job()))
+    before = read_record(tmp_path / "run.zarr")
+    with pytest.raises(PlanError, match="larger machine"):
+        run_job(read_job(write_job(f"memory = {1 << 50}")))
+    assert read_record(tmp_path / "run.zarr") == before
+
+
+def test_bad_parameters_leave_nothing(write_job, rows, tmp_path):
+    with pytest.raises(InputError, match="6 columns"):
+        run_job(read_job(write_job("n_components = 7")))
+    with pytest.raises(MissingPathError, match="no such path"):
+        run_job(read_job(write_job(source='path = "none.npy"')))
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_a_data_set_is_generated_once(write_job, tmp_path):
+    source = 'dataset = "swiss_roll"\nn = 500\nseed = 3'
+    found = run_job(read_job(write_job(source=source, output='picture = "p.png"')))
+    assert [stage["name"] for stage in found["stages"]][0] == "input"
+    again = run_job(read_job(write_job("n_components = 1", source=source)))
+    assert "input" not in [stage["name"] for stage in again["stages"]]
+    with pytest.raises(ExistingOutputError, match="would write"):
+        run_job(read_job(write_job(source=source.replace("3", "4"))))
+
+
+def test_formats_that_need_a_copy_are_copied_beside_the_output(write_job, rows, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({f"x{j}": rows[:, j] for j in range(6)}), tmp_path / "rows.parquet")
+    run_job(read_job(write_job(source='path = "rows.parquet"')))
+    np.testing.assert_array_equal(read_array(tmp_path / "run-input.zarr"), rows)
+
+
+def test_warnings_are_shown_and_recorded(write_job, rows):
+    with pytest.warns(BigembedWarning, match="mind the gap"):
+        found = run_job(read_job(write_job('warns = "mind the gap"')))
+    assert found["warnings"] == ["mind the gap"]
+
+
+def test_verify_finds_every_damage(write_job, rows, tmp_path):
+    run_job(read_job(write_job()))
+    root = tmp_path / "run.zarr"
+    found = verify(root)
+    assert (found["problems"], found["finished"], found["kind"]) == ([], True, "run")
+    shard = next(path for path in (root / "stages/center/embedding/c").rglob("*") if path.is_file())
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    (root / "stages" / "mean" / "extra").write_text("x")
+    problems = verify(root)["problems"]
+    assert len(problems) == 2
+    assert any("not the" in text for text in problems)
+    assert any("extra" in text for text in problems)
+    (root / "manifest" / "mean.json").unlink()
+    assert any("gone now" in text for text in verify(root)["problems"])
+    (root / "manifest" / "center.json").write_text("{")
+    with pytest.raises(DamagedError):
+        verify(root)
+
+
+def test_verify_of_something_else(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        verify(tmp_path / "none")
+    with pytest.raises(InputError, match="neither a run nor a model"):
+        verify(tmp_path)

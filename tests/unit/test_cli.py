@@ -1,0 +1,152 @@
+"""The command line: exit statuses, messages, JSON lines, and that it starts quickly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bigembed import errors
+from bigembed.cli import app
+from bigembed.jobs.console import documented, status_of
+from tests.unit.jobs.conftest import rows, small, write_job
+
+__all__ = ["rows", "small", "write_job"]
+
+STATUSES = {
+    "InputError": 2, "InputTypeError": 2, "MissingPathError": 2, "ExistingOutputError": 2, "JobError": 2,
+    "WorkerAccessError": 2, "DisconnectedGraphError": 2, "PlanError": 3, "LockedError": 4, "InterruptedRun": 5,
+    "DamagedError": 6, "NotFittedError": 1, "BigembedError": 1,
+}  # fmt: skip
+
+
+def bigembed(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("name", [n for n in vars(errors) if isinstance(vars(errors)[n], type)])
+def test_every_error_has_its_status(name):
+    kind = getattr(errors, name)
+    if issubclass(kind, errors.BigembedError):
+        assert status_of(kind("x")) == STATUSES[name]
+
+
+def test_run_plan_verify_again(write_job, rows, tmp_path):
+    job = write_job('warns = "mind"', 'model = "model.zarr"')
+    planned = bigembed("plan", job)
+    assert planned.exit_code == 0
+    assert "memory at the most" in planned.stdout
+    first = bigembed("run", job)
+    assert first.exit_code == 0
+    assert "mean: done" in first.stdout
+    assert "planned" in first.stdout
+    assert first.stderr == "warning: mind\n"
+    again = bigembed("run", job)
+    assert again.exit_code == 0
+    assert "nothing to do" in again.stdout
+    assert bigembed("verify", tmp_path / "run.zarr").exit_code == 0
+
+
+def test_json_is_one_object_a_line(write_job, rows):
+    job = write_job()
+    for command in ("plan", "run", "run"):
+        done = bigembed(command, job, "--json")
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert lines[-1]["event"] == "result"
+    assert lines[-1]["unchanged"]
+    bad = bigembed("run", "none.toml", "--json")
+    assert json.loads(bad.stdout)["status"] == bad.exit_code == 2
+
+
+def test_bad_input_is_2_with_one_message(write_job, rows, tmp_path):
+    for arguments in (
+        ["run", tmp_path / "none.toml"], ["run", write_job("n_component = 2", name="a.toml")],
+        ["run", write_job(source='path = "none"', name="b.toml")], ["plan", write_job("n_components = 9", name="c.toml")],
+        ["ingest", tmp_path / "none.npy", tmp_path / "out"], ["verify", tmp_path], ["verify", tmp_path / "none"],
+        ["extend", tmp_path / "none", tmp_path / "rows.npy", tmp_path / "out"], ["run", write_job(), "--memory", "much"],
+        ["run"], ["walk"],
+    ):  # fmt: skip
+        done = bigembed(*arguments)
+        assert done.exit_code == 2, done.output
+        assert "Traceback" not in done.output
+
+
+def test_refusals_of_the_plan_are_3(write_job, rows):
+    job = write_job(f"memory = {1 << 50}")
+    for command in ("plan", "run"):
+        done = bigembed(command, job)
+        assert done.exit_code == 3
+        assert "refused" in done.stderr
+
+
+def test_damage_is_6_and_an_unfinished_run_5(write_job, rows, tmp_path):
+    bigembed("run", write_job())
+    root = tmp_path / "run.zarr"
+    record = json.loads((root / "job.json").read_text())
+    (root / "job.json").write_text(json.dumps(record | {"finished": False}))
+    assert bigembed("verify", root).exit_code == 5
+    (root / "stages" / "center" / "embedding" / "zarr.json").unlink()
+    done = bigembed("verify", root)
+    assert done.exit_code == 6
+    assert "center/embedding/zarr.json: missing" in done.stderr
+
+
+def test_anything_else_is_1(write_job, rows, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("tests.unit.jobs.small_method.Small.fit", broken)
+    done = bigembed("run", write_job())
+    assert done.exit_code == 1
+    assert "ZeroDivisionError: oh (--debug shows where)" in done.stderr
+    assert "Traceback" in bigembed("run", write_job(), "--debug").stderr
+
+
+def test_ingest(tmp_path, rows):
+    done = bigembed("ingest", tmp_path / "rows.npy", tmp_path / "rows.zarr")
+    assert done.exit_code == 0
+    assert "3,000 rows of 6 numbers" in done.stdout
+    assert bigembed("ingest", tmp_path / "rows.npy", tmp_path / "rows.zarr").exit_code == 2
+
+
+def test_methods_lists_parameters_and_their_meaning(monkeypatch):
+    from bigembed.methods import REGISTRY
+
+    for name in [name for name in REGISTRY if name != "small"]:
+        monkeypatch.delitem(REGISTRY, name)
+    done = bigembed("methods")
+    assert done.exit_code == 0
+    assert "small: The first columns, centered." in done.stdout
+    assert "n_components = 2  int. Columns kept." in done.stdout
+    [entry] = json.loads(bigembed("methods", "--json").stdout)["methods"]
+    assert entry["parameters"][0] == {"name": "n_components", "default": 2, "meaning": "int. Columns kept."}
+
+
+def test_documented_reads_continuations():
+    text = "S.\n\nParameters\n----------\na : int\n    more\n    and more.\nb : x\n\nAttributes\n----------\nc : no\n"
+    assert documented(text) == {"a": "int more and more.", "b": "x"}
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from bigembed.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy', 'scipy', 'zarr', 'dask', 'distributed', 'numba', 'pydantic', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_small_jobs_load_no_cluster(write_job, rows, tmp_path):
+    code = (
+        "import sys; from tests.unit.jobs.small_method import register; register(); from bigembed.cli import app\n"
+        f"try: app(['run', {str(write_job())!r}])\nexcept SystemExit: pass\n"
+        "print([m for m in ('distributed', 'numba', 'sklearn', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert np.load(tmp_path / "rows.npy").shape == (3000, 6)
