@@ -56,6 +56,7 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
         probes = context.results("witness")["n_probes"]
         if n <= EXACT_ROWS and len(blocks) == 1:
             compute, shared = all_pairs_block, {}
+            probes = context.results("order")["cells"]  # a query then compares every pair too
         else:
             compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
         pairs = map_blocks(compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange,
