@@ -83,7 +83,7 @@ def test_a_shortcut_draws_its_ends_together() -> None:
     graph = ring(n).tolil()
     graph[0, n // 2] = graph[n // 2, 0] = 1
     plain, short = (be.DiffusionMap(n_components=2, t=0).fit(csr_array(g)).embedding_ for g in (ring(n), graph))
-    assert np.linalg.norm(short[0] - short[n // 2]) < 0.2 * np.linalg.norm(plain[0] - plain[n // 2])
+    assert np.linalg.norm(short[0] - short[n // 2]) < 0.3 * np.linalg.norm(plain[0] - plain[n // 2])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, -0.3])
