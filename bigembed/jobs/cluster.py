@@ -191,6 +191,7 @@ def settings(table: ClusterTable) -> dict[str, Any]:
         "distributed.worker.memory.terminate": TERMINATE,
         "distributed.comm.timeouts.connect": "30s",
         "distributed.nanny.pre-spawn-environ.NUMBA_NUM_THREADS": 1,
+        "distributed.worker.preload": ["bigembed.jobs.preload"],
     }
 
 

@@ -23,7 +23,7 @@ class Footprint:
     worker: int
     """With NumPy, SciPy, Zarr, Dask, a running distributed worker and one compiled numba function."""
     coordinator: int
-    """Client and scheduler in one process."""
+    """Client and scheduler in one process, and what hands out results."""
     picture: int
     """What Matplotlib adds to the coordinator."""
     helper: int
@@ -57,6 +57,7 @@ def resident(pid: int | None = None) -> int:
 def imported_here(picture: bool) -> int:
     """Resident bytes of this process once it has loaded what a small job needs."""
     _store_and_algebra()
+    _lazy_arrays()
     if picture:
         import matplotlib.backends.backend_agg
         import matplotlib.figure  # noqa: F401
@@ -77,24 +78,37 @@ def _store_and_algebra() -> None:
         read_array(f"{folder}/rows")
 
 
+def _lazy_arrays() -> None:
+    """Load what only the coordinating process uses: the job itself, and what results are handed out as."""
+    import dask.array as da
+
+    import bigembed.jobs.console
+    import bigembed.jobs.run  # noqa: F401
+
+    da.ones(4, chunks=2).sum().compute(scheduler="synchronous")
+
+
 def _measure() -> dict[str, int]:
     import asyncio
 
     bare = resident()
     _store_and_algebra()
     asyncio.run(_start())
-    coordinator = resident()
+    started = resident()
     import numpy as np
     from numba import njit
 
     np.sort(np.asarray(njit(_compiled)(np.ones((4, 4)), np.zeros(4, np.int64))))
     worker = resident()
+    _lazy_arrays()
+    lazy = resident()
     import matplotlib.backends.backend_agg
     import matplotlib.figure
 
     canvas: Any = matplotlib.backends.backend_agg.FigureCanvasAgg(matplotlib.figure.Figure())
     canvas.draw()
-    return {"worker": worker, "coordinator": coordinator, "picture": resident() - worker, "helper": bare}
+    coordinator = started + lazy - worker
+    return {"worker": worker, "coordinator": coordinator, "picture": resident() - lazy, "helper": bare}
 
 
 async def _start() -> None:

@@ -74,9 +74,8 @@ class Plan:
         """Peak of the coordinating process."""
         if self.place.kind == "process":
             return self.worker_peak
-        return self.place.coordinator + int(
-            (1 + MARGIN) * max((cost.coordinator for _, cost in self.stages), default=0)
-        )
+        held = max((cost.coordinator for _, cost in self.stages), default=0)
+        return int((1 + MARGIN) * (self.place.coordinator + held))
 
     @property
     def total_peak(self) -> int:

@@ -28,7 +28,7 @@ def test_sums():
     assert plan.total("passes") == 3.5
     assert plan.total("read") == 110
     assert plan.worker_peak == 100 * MIB + int(300 * MIB * (1 + MARGIN))
-    assert plan.coordinator_peak == 50 * MIB + int(40 * MIB * (1 + MARGIN))
+    assert plan.coordinator_peak == int(90 * MIB * (1 + MARGIN))
     assert plan.total_peak == 3 * plan.worker_peak + plan.coordinator_peak + 5 * MIB
     assert plan.disk_peak == 120
     assert plan_of(published=("a",)).disk_peak == 50

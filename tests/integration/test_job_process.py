@@ -1,0 +1,106 @@
+"""Jobs as processes: signals, locks, kills, resuming; nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+def write(folder, pause, cluster="workers = 2\nmemory = '1 GiB'", n=20_000):
+    rows = np.random.default_rng(0).normal(size=(n, 1000)).astype("f4")
+    if not (folder / "rows.npy").exists():
+        np.save(folder / "rows.npy", rows)
+    (folder / "job.toml").write_text(
+        f'[input]\npath = "rows.npy"\n[method]\nname = "small"\npause = {pause}\n[output]\npath = "run.zarr"\n'
+        f'model = "model.zarr"\n[cluster]\n{cluster}\n'
+    )
+    return folder / "job.toml"
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "tests.unit.jobs.small_cli", *map(str, arguments)]
+
+
+def start(*arguments):
+    return subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                            start_new_session=True)  # fmt: skip
+
+
+def run(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def wait_for(process, word):
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return lines
+    pytest.fail(f"{word!r} never came: {lines} {process.stderr.read()}")
+
+
+@pytest.mark.parametrize(("number", "group"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
+def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, number, group):
+    job = write(tmp_path, 1.0)
+    process = start("run", job)
+    wait_for(process, "mean: started")
+    second = run("run", job)
+    assert second.returncode == 4
+    assert f"process {process.pid}" in second.stderr
+    time.sleep(0.5)
+    children = psutil.Process(process.pid).children(recursive=True)
+    (os.killpg if group else os.kill)(process.pid, number)
+    _, problems = process.communicate(timeout=30)
+    assert process.returncode == 5, problems
+    assert number.name in problems
+    assert "Traceback" not in problems
+    psutil.wait_procs(children, timeout=10)
+    assert not [child for child in children if child.is_running()]
+    write(tmp_path, 0.0)
+    done = run("run", write(tmp_path, 0.0))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "model.zarr").exists()
+
+
+def test_a_killed_job_leaves_no_workers_and_is_resumed(tmp_path):
+    job = write(tmp_path, 0.0)
+    assert run("run", job).returncode == 0
+    manifest = tmp_path / "run.zarr" / "manifest" / "center.json"
+    expected = json.loads(manifest.read_text())["files"]
+    (tmp_path / "run.zarr" / "manifest" / "mean.json").unlink()
+    job.write_text(job.read_text().replace("pause = 0.0", "pause = 1.0"))
+    process = start("run", job)
+    wait_for(process, "mean: started")
+    time.sleep(0.5)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    process.kill()
+    process.communicate()
+    psutil.wait_procs(children, timeout=15)
+    assert not [child for child in children if child.is_running()]
+    done = run("run", write(tmp_path, 0.0))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(manifest.read_text())["files"] == expected
+    record = json.loads((tmp_path / "run.zarr" / "job.json").read_text())
+    assert 0 < record["measured"]["total"] <= record["predicted"]["total"]
+    assert record["measured"]["worker"] <= record["predicted"]["worker"]
+    assert record["measured"]["coordinator"] <= record["predicted"]["coordinator"]
+
+
+def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
+    done = run("run", write(tmp_path, 0.0, "workers = 2\nmemory = '100 MiB'"))
+    assert done.returncode == 3
+    assert "memory = " in done.stderr
+    assert not (tmp_path / "run.zarr").exists()
