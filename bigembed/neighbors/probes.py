@@ -122,3 +122,17 @@ def group_probes(probes: Array) -> Probing:
     offsets, rows = group(probes, low, high)
     cells = np.flatnonzero(np.diff(offsets))
     return Probing(cells + low, np.append(offsets[cells], offsets[-1]), rows)
+
+
+def asking_cells(probing: Probing, offsets: Array) -> Array:
+    """Which cells of the block have a row that probes which cell: pairs int64 (m, 2), each once.
+
+    Column 0 is the cell of the asking rows, counted inside the block with cell ``offsets`` (C+1,); column
+    1 the number of the probed cell, ascending. No sort: the rows of each probed cell ascend, so do
+    their cells.
+    """
+    home = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[probing.rows]
+    probed = np.repeat(probing.cells, np.diff(probing.offsets))
+    first = np.ones(len(home), dtype=bool)
+    first[1:] = (home[1:] != home[:-1]) | (probed[1:] != probed[:-1])
+    return np.column_stack([home[first], probed[first]])

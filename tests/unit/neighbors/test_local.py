@@ -14,6 +14,7 @@ from bigembed.neighbors.exact import empty_lists, exact_block, paired_squared, u
 from bigembed.neighbors.local import Cells, search_cells, search_own, search_rows
 from bigembed.neighbors.partition import cells_block
 from bigembed.neighbors.probes import (
+    asking_cells,
     empty_shortlist,
     group_probes,
     probe_block,
@@ -147,6 +148,16 @@ def test_group_probes_turns_the_relation_round():
     np.testing.assert_array_equal(probing.of(9), [0, 1])
     assert len(probing.of(4)) == 0
     assert len(group_probes(np.full((2, 3), -1, np.int32)).cells) == 0
+
+
+def test_asking_cells_are_the_distinct_pairs():
+    generator = np.random.default_rng(0)
+    probes = np.array([generator.permutation(12)[:3] for _ in range(50)], np.int32) + 5
+    offsets = np.array([0, 10, 11, 30, 50])
+    home = np.repeat(np.arange(4), np.diff(offsets))
+    expected = {(h, c) for h, row in zip(home.tolist(), probes.tolist()) for c in row}
+    pairs = asking_cells(group_probes(probes), offsets)
+    assert [tuple(pair) for pair in pairs.tolist()] == sorted(expected, key=lambda pair: pair[::-1])
 
 
 def test_small_problems_never_import_numba():
