@@ -52,7 +52,7 @@ class Console:
 
     def __init__(self, as_json: bool = False, debug: bool = False) -> None:
         self.as_json, self.debug = as_json, debug
-        self.stage, self._last = "", 0.0
+        self.stage, self._last = "", time.monotonic()
         self._bar: Any = None
         self._task: Any = None
         self._caught: Any = None
@@ -271,18 +271,21 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
     )
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
-        *certificate_lines(found),
+        *certificate_lines(found, whole=True),
     ]
 
 
-def certificate_lines(found: dict[str, Any]) -> list[str]:
-    """The certificate, one entry a line."""
-    return [f"  {key}: {_short(value)}" for key, value in found.get("certificate", {}).items()]
+def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
+    """The certificate: its single values, or all of it."""
+    entries = found.get("certificate", {}).items()
+    return [
+        f"  {key}: {_short(value)}" for key, value in entries if whole or not isinstance(value, (dict, list))
+    ]
 
 
 def _short(value: Any) -> str:
     text = json.dumps(value, default=str)
-    return text if len(text) <= 100 else text[:97] + "…"
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def describe_methods() -> list[dict[str, Any]]:

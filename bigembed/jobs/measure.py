@@ -81,11 +81,12 @@ def _store_and_algebra() -> None:
 def _lazy_arrays() -> None:
     """Load what only the coordinating process uses: the job itself, and what results are handed out as."""
     import dask.array as da
+    from dask.local import get_sync
 
     import bigembed.jobs.console
     import bigembed.jobs.run  # noqa: F401
 
-    da.ones(4, chunks=2).sum().compute(scheduler="synchronous")
+    da.ones(4, chunks=2).sum().compute(scheduler=get_sync)  # (by name, it would load distributed)
 
 
 def _measure() -> dict[str, int]:
@@ -148,6 +149,7 @@ class MemoryPeak:
     def __init__(self, others: dict[str, int] | None = None) -> None:
         self.others = others or {}
         self.total = self.coordinator = self.worker = 0
+        self._lap = {"total": 0, "coordinator": 0, "worker": 0}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
@@ -166,6 +168,11 @@ class MemoryPeak:
     def as_dict(self) -> dict[str, int]:
         """Peaks in bytes."""
         return {"total": self.total, "coordinator": self.coordinator, "worker": self.worker}
+
+    def lap(self) -> dict[str, int]:
+        """Peaks since the last lap, in bytes."""
+        found, self._lap = self._lap, {"total": 0, "coordinator": 0, "worker": 0}
+        return found
 
     def _watch(self) -> None:
         looked, processes = 0.0, []
@@ -196,9 +203,10 @@ class MemoryPeak:
             except psutil.Error:
                 continue
         own = resident()
-        self.coordinator = max(self.coordinator, own)
-        self.worker = max(self.worker, *sizes)
-        self.total = max(self.total, own + sum(sizes))
+        now = {"total": own + sum(sizes), "coordinator": own, "worker": max(sizes)}
+        for name, value in now.items():
+            setattr(self, name, max(getattr(self, name), value))
+            self._lap[name] = max(self._lap[name], value)
 
 
 if __name__ == "__main__":

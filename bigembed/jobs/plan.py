@@ -26,7 +26,7 @@ from bigembed.store import manifest as manifests
 
 UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
-PICTURE_BYTES = 96 << 20
+PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""
 MARGIN = 0.1
 """Share added to what processes are planned to hold: fragments that the allocator does not give back."""
@@ -194,7 +194,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
         costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
     if with_picture:
         costs.append(
-            ("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (16 << 20) + 64 * rows.shape[0])))
+            ("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0])))
         )
     return Plan(
         str(rows.path),

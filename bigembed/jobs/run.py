@@ -42,12 +42,16 @@ class Progressing:
     observer: Observer = silent
     progress: Progress = no_progress
     stages: list[dict[str, Any]] = field(default_factory=list)
+    peak: MemoryPeak | None = None
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("done", "reused"):
-            self.stages.append(
-                {"name": event.stage, "reused": event.kind == "reused", "seconds": round(event.seconds, 3)}
-            )
+            entry = {
+                "name": event.stage,
+                "reused": event.kind == "reused",
+                "seconds": round(event.seconds, 3),
+            }
+            self.stages.append(entry | {"memory": self.peak.lap() if self.peak else {}})
         self.observer(event)
 
     @contextmanager
@@ -115,6 +119,7 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Progres
         }
         manifests.write_json(root / RECORD, record)
         with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(told):
+            told.peak = peak
             if rows.reader is not None:
                 with told.stage("input"):
                     rows = rows.ready()

@@ -34,7 +34,9 @@ def test_results_in_order_and_few_in_flight(place):
 
     run = client_executor(place.client, 60, lambda label, done, total: seen.append((label, done, total)))
     with executor(run):
-        assert map_blocks(tasks.square, [(i,) for i in range(50)], label="square") == [i * i for i in range(50)]
+        assert map_blocks(tasks.square, [(i,) for i in range(50)], label="square") == [
+            i * i for i in range(50)
+        ]
     assert seen[-1] == ("square", 50, 50)
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
     with executor(run):
@@ -113,13 +115,15 @@ def test_tasks_that_always_kill_are_given_up(place):
 
 
 def start(*arguments):
-    return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def test_a_running_scheduler(tmp_path):
     file = tmp_path / "scheduler.json"
-    scheduler = start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-                      "--scheduler-file", str(file))  # fmt: skip
+    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    scheduler = start("distributed.cli.dask_scheduler", *options)
     worker = None
     try:
         deadline = time.monotonic() + 30
@@ -132,8 +136,8 @@ def test_a_running_scheduler(tmp_path):
         table = ClusterTable(address=address, no_workers_timeout=2)
         with pytest.raises(ClusterError, match="0 workers, 1 wanted"), cluster(table, "remote"):
             pass
-        worker = start("distributed.cli.dask_worker", address, "--nthreads", "1", "--memory-limit", "700MiB", "--no-nanny",
-                       "--no-dashboard", "--local-directory", str(tmp_path))  # fmt: skip
+        options = ["--nthreads", "1", "--memory-limit", "700MiB", "--no-nanny", "--no-dashboard"]
+        worker = start("distributed.cli.dask_worker", address, *options, "--local-directory", str(tmp_path))
         with cluster(ClusterTable(address=address, no_workers_timeout=20), "remote") as place:
             assert (place.workers, place.memory_limit) == (1, 700 << 20)
             assert sorted(place.local_pids.values()) == sorted([scheduler.pid, worker.pid])

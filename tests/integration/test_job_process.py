@@ -23,7 +23,8 @@ def write(folder, pause, cluster="workers = 2\nmemory = '1 GiB'", n=20_000):
     if not (folder / "rows.npy").exists():
         np.save(folder / "rows.npy", rows)
     (folder / "job.toml").write_text(
-        f'[input]\npath = "rows.npy"\n[method]\nname = "small"\npause = {pause}\n[output]\npath = "run.zarr"\n'
+        f'[input]\npath = "rows.npy"\n[method]\nname = "small"\npause = {pause}\n[output]\n'
+        'path = "run.zarr"\n'
         f'model = "model.zarr"\n[cluster]\n{cluster}\n'
     )
     return folder / "job.toml"
@@ -34,8 +35,10 @@ def command(*arguments):
 
 
 def start(*arguments):
-    return subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-                            start_new_session=True)  # fmt: skip
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command(*arguments), stdout=pipe, stderr=pipe, text=True, cwd=ROOT, start_new_session=True
+    )
 
 
 def run(*arguments):

@@ -19,8 +19,8 @@ __all__ = ["rows", "small", "write_job"]
 
 STATUSES = {
     "InputError": 2, "InputTypeError": 2, "MissingPathError": 2, "ExistingOutputError": 2, "JobError": 2,
-    "WorkerAccessError": 2, "DisconnectedGraphError": 2, "PlanError": 3, "LockedError": 4, "InterruptedRun": 5,
-    "DamagedError": 6, "NotFittedError": 1, "BigembedError": 1,
+    "WorkerAccessError": 2, "DisconnectedGraphError": 2, "PlanError": 3, "LockedError": 4,
+    "InterruptedRun": 5, "DamagedError": 6, "NotFittedError": 1, "BigembedError": 1,
 }  # fmt: skip
 
 
@@ -65,10 +65,10 @@ def test_json_is_one_object_a_line(write_job, rows):
 def test_bad_input_is_2_with_one_message(write_job, rows, tmp_path):
     for arguments in (
         ["run", tmp_path / "none.toml"], ["run", write_job("n_component = 2", name="a.toml")],
-        ["run", write_job(source='path = "none"', name="b.toml")], ["plan", write_job("n_components = 9", name="c.toml")],
-        ["ingest", tmp_path / "none.npy", tmp_path / "out"], ["verify", tmp_path], ["verify", tmp_path / "none"],
-        ["extend", tmp_path / "none", tmp_path / "rows.npy", tmp_path / "out"], ["run", write_job(), "--memory", "much"],
-        ["run"], ["walk"],
+        ["run", write_job(source='path = "none"', name="b.toml")],
+        ["plan", write_job("n_components = 9", name="c.toml")], ["run", write_job(), "--memory", "much"],
+        ["ingest", tmp_path / "none.npy", tmp_path / "out"], ["verify", tmp_path], ["run"], ["walk"],
+        ["extend", tmp_path / "none", tmp_path / "rows.npy", tmp_path / "out"], ["verify", tmp_path / "none"],
     ):  # fmt: skip
         done = bigembed(*arguments)
         assert done.exit_code == 2, done.output
@@ -127,7 +127,7 @@ def test_methods_lists_parameters_and_their_meaning(monkeypatch):
 
 
 def test_documented_reads_continuations():
-    text = "S.\n\nParameters\n----------\na : int\n    more\n    and more.\nb : x\n\nAttributes\n----------\nc : no\n"
+    text = "S.\n\nParameters\n----------\na : int\n    more\n    and more.\nb : x\n\nNotes\n-----\nc : no\n"
     assert documented(text) == {"a": "int more and more.", "b": "x"}
 
 
@@ -135,7 +135,8 @@ def test_help_loads_nothing_heavy():
     code = (
         "import sys; from bigembed.cli import app\n"
         "try: app(['--help'])\nexcept SystemExit: pass\n"
-        "print([m for m in ('numpy', 'scipy', 'zarr', 'dask', 'distributed', 'numba', 'pydantic', 'sklearn') if m in sys.modules])"
+        "heavy = ('numpy', 'scipy', 'zarr', 'dask', 'distributed', 'numba', 'pydantic', 'sklearn')\n"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -143,7 +144,8 @@ def test_help_loads_nothing_heavy():
 
 def test_small_jobs_load_no_cluster(write_job, rows, tmp_path):
     code = (
-        "import sys; from tests.unit.jobs.small_method import register; register(); from bigembed.cli import app\n"
+        "import sys; from tests.unit.jobs.small_method import register; register()\n"
+        "from bigembed.cli import app\n"
         f"try: app(['run', {str(write_job())!r}])\nexcept SystemExit: pass\n"
         "print([m for m in ('distributed', 'numba', 'sklearn', 'matplotlib') if m in sys.modules])"
     )

@@ -1,4 +1,4 @@
-"""The smallest method with stages: the first columns, centered. For tests of jobs, which know no mathematics."""
+"""The smallest method with stages: the first columns, centered. For tests of jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from bigembed.errors import BigembedWarning, InputError
 from bigembed.methods import REGISTRY
 from bigembed.methods.base import Estimator
 from bigembed.stages import Context, Cost, Run, Stage, run_stages
-from bigembed.store.arrays import RowSource, create_rows, open_array, open_zarr, read_array, write_array, write_rows
+from bigembed.store.arrays import (
+    RowSource,
+    create_rows,
+    open_array,
+    open_zarr,
+    read_array,
+    write_array,
+    write_rows,
+)
 
 NAME = "small"
 PLACE = "tests.unit.jobs.small_method:Small"
@@ -72,19 +80,19 @@ class Small(Estimator):
         def center(context: Context) -> dict[str, Any]:
             out = context.path("embedding")
             create_rows(out, (n, self.n_components), "f8", block_rows(d, source.dtype.itemsize))
-            map_blocks(center_block, spans, label="center", source=source, mean=context.results("mean")["mean"],
-                       width=self.n_components, out=out)  # fmt: skip
+            fixed = {"mean": context.results("mean")["mean"], "width": self.n_components, "out": out}
+            map_blocks(center_block, spans, label="center", source=source, **fixed)
             if self.warns:
                 warnings.warn(self.warns, BigembedWarning, stacklevel=2)
             return {"n": n}
 
         key = {"source": source.fingerprint()}
         cost = Cost(passes=1, read=n * d * source.dtype.itemsize, memory=self.memory)
+        kept = Cost(1, read=cost.read, write=size, disk=size, memory=self.memory, coordinator=1 << 16)
         return [
             Stage("mean", (), key, mean, cost),
-            Stage("center", ("mean",), {"m": self.n_components}, center,
-                  Cost(passes=1, read=cost.read, write=size, disk=size, memory=self.memory, coordinator=1 << 16)),
-        ]  # fmt: skip
+            Stage("center", ("mean",), {"m": self.n_components}, center, kept),
+        ]
 
     def fit(self, X: Any, y: Any = None) -> Small:
         array = open_zarr(X) if not str(X).endswith(".npy") else np.load(X, mmap_mode="r")

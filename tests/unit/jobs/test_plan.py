@@ -17,7 +17,10 @@ MIB = 1 << 20
 def plan_of(kind="embedded", limit=1000 * MIB, free=10**12, published=(), workers=3):
     costs = (
         ("a", Cost(passes=1, read=100, disk=50, scratch=70, memory=200 * MIB, coordinator=10 * MIB)),
-        ("b", Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB)),
+        (
+            "b",
+            Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB),
+        ),
     )
     where = Where(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB)
     return Plan("in", "out", (10, 2), "float32", where, costs, published, free)
@@ -37,7 +40,12 @@ def test_sums():
 
 def test_in_one_process_tasks_and_coordinator_add_up():
     plan = plan_of("process", workers=1)
-    assert plan.total_peak == plan.worker_peak == plan.coordinator_peak == 100 * MIB + int(340 * MIB * (1 + MARGIN))
+    assert (
+        plan.total_peak
+        == plan.worker_peak
+        == plan.coordinator_peak
+        == 100 * MIB + int(340 * MIB * (1 + MARGIN))
+    )
 
 
 def test_too_little_memory_is_refused_with_a_proposal():
@@ -60,7 +68,11 @@ def test_too_little_disk_is_refused():
 
 def test_a_plan_writes_nothing(write_job, rows, tmp_path):
     before = sorted(tmp_path.iterdir())
-    job = read_job(write_job('n_components = 3', 'picture = "p.png"\nmodel = "m.zarr"', source='dataset = "plane"\nn = 5000'))
+    job = read_job(
+        write_job(
+            "n_components = 3", 'picture = "p.png"\nmodel = "m.zarr"', source='dataset = "plane"\nn = 5000'
+        )
+    )
     plan = make_plan(job)
     assert sorted(set(tmp_path.iterdir()) - set(before)) == [job.file]
     assert [name for name, _ in plan.stages] == ["input", "mean", "center", "model", "picture"]
@@ -82,7 +94,9 @@ def test_the_peak_of_all_processes_counts_children():
 
     with MemoryPeak() as peak:
         peak.interval = 0.05
-        child = subprocess.run([sys.executable, "-c", "import time; x = b'x' * (80 << 20); time.sleep(1.5)"], check=True)
+        child = subprocess.run(
+            [sys.executable, "-c", "import time; x = b'x' * (80 << 20); time.sleep(1.5)"], check=True
+        )
     assert child.returncode == 0
     assert peak.worker > 80 * MIB
     assert peak.total >= peak.worker + peak.coordinator * 0.5

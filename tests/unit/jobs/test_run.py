@@ -47,7 +47,10 @@ def test_again_is_a_no_op_and_changes_compute_only_what_depends_on_them(write_jo
     again = run_job(read_job(write_job()))
     assert again["unchanged"]
     other = run_job(read_job(write_job("n_components = 4")))
-    assert [(stage["name"], stage["reused"]) for stage in other["stages"]] == [("mean", True), ("center", False)]
+    assert [(stage["name"], stage["reused"]) for stage in other["stages"]] == [
+        ("mean", True),
+        ("center", False),
+    ]
     assert read_array(tmp_path / "run.zarr" / "stages" / "center" / "embedding").shape == (3000, 4)
     np.save(tmp_path / "rows.npy", rows + 1)
     changed = run_job(read_job(write_job("n_components = 4")))
@@ -57,10 +60,15 @@ def test_again_is_a_no_op_and_changes_compute_only_what_depends_on_them(write_jo
 def test_what_was_lost_is_made_again(write_job, rows, tmp_path):
     job = read_job(write_job(output='model = "model.zarr"'))
     run_job(job)
-    shard = next(path for path in (tmp_path / "run.zarr/stages/center/embedding/c").rglob("*") if path.is_file())
+    shard = next(
+        path for path in (tmp_path / "run.zarr/stages/center/embedding/c").rglob("*") if path.is_file()
+    )
     shard.unlink()
     found = run_job(job)
-    assert [(stage["name"], stage["reused"]) for stage in found["stages"]][:2] == [("mean", True), ("center", False)]
+    assert [(stage["name"], stage["reused"]) for stage in found["stages"]][:2] == [
+        ("mean", True),
+        ("center", False),
+    ]
 
 
 def test_fresh_forgets_the_stages(write_job, rows, tmp_path):
@@ -116,7 +124,7 @@ def test_bad_parameters_leave_nothing(write_job, rows, tmp_path):
 def test_a_data_set_is_generated_once(write_job, tmp_path):
     source = 'dataset = "swiss_roll"\nn = 500\nseed = 3'
     found = run_job(read_job(write_job(source=source, output='picture = "p.png"')))
-    assert [stage["name"] for stage in found["stages"]][0] == "input"
+    assert found["stages"][0]["name"] == "input"
     again = run_job(read_job(write_job("n_components = 1", source=source)))
     assert "input" not in [stage["name"] for stage in again["stages"]]
     with pytest.raises(ExistingOutputError, match="would write"):

@@ -20,7 +20,9 @@ def problems_of(value):
 
 
 def test_paths_are_relative_to_the_file():
-    job = parse_job(GOOD | {"output": {"path": "a/run.zarr", "picture": "/p.png", "model": "../m.zarr"}}, FILE)
+    job = parse_job(
+        GOOD | {"output": {"path": "a/run.zarr", "picture": "/p.png", "model": "../m.zarr"}}, FILE
+    )
     assert job.input_path == Path("/jobs/x.zarr")
     assert job.output_path == Path("/jobs/a/run.zarr")
     assert (job.output.picture, job.output.model) == ("/p.png", "/m.zarr")
@@ -39,8 +41,9 @@ def test_every_offender_is_listed_with_table_and_nearest_key():
     for part in (
         "/jobs/job.toml", "a table 'outptu': unknown; did you mean 'output'?", "[output] is missing",
         "[input] 'pth': unknown; did you mean 'path'?", "[input] needs path",
-        "[method] 'n_component': unknown; did you mean 'n_components'?", "[method] pause: input should be a valid number",
-        "[method] memory: input should be a valid integer", "[cluster] 'wrkers': unknown; did you mean 'workers'?",
+        "[method] 'n_component': unknown; did you mean 'n_components'?",
+        "[method] pause: input should be a valid number", "[method] memory: input should be a valid integer",
+        "[cluster] 'wrkers': unknown; did you mean 'workers'?",
         "[cluster] workers: input should be greater than or equal to 1, not 0", "[cluster] memory:", "1 GiB",
         "[cluster] threads: input should be 1, not 2",
     ):  # fmt: skip
@@ -93,7 +96,8 @@ def test_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("1 GiB", 2**30), ("2gb", 2 * 10**9), ("0.5 MiB", 2**19), ("7", 7), ("8 B", 8), (9, 9)]
+    ("text", "count"),
+    [("1 GiB", 2**30), ("2gb", 2 * 10**9), ("0.5 MiB", 2**19), ("7", 7), ("8 B", 8), (9, 9)],
 )
 def test_sizes(text, count):
     assert parse_bytes(text) == count
