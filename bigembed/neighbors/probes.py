@@ -41,20 +41,37 @@ def update_shortlist(numbers: Array, squared: Array, centers: Array, others: Arr
         search_rows(numbers, squared, centers, nobody, others, cells)
 
 
-def probe_block(rows: Array, offsets: Array, shortlist: Array, centers: Array, n_probes: int) -> Array:
-    """Numbers of the ``n_probes`` cells nearest to each row: int32 (n, T), ascending.
+def probe_block(
+    rows: Array,
+    offsets: Array,
+    shortlist: Array,
+    centers: Array,
+    n_probes: int,
+    sizes: Array | None = None,
+    least: int = 0,
+) -> Array:
+    """Numbers of the T cells nearest to each row: int32 (n, width), ascending, −1 is nothing.
 
     ``rows`` (n, d) are in the order of their cells with ``offsets`` (C+1,); ``shortlist`` (C, S) holds
-    positions in ``centers`` (all cells, or those that any shortlist names); −1 is nothing. A cell
-    whose shortlist is shorter than T leaves −1.
+    positions in ``centers`` (all cells, or those that any shortlist names), −1 for none. T is
+    ``n_probes``, or all of a shorter list. With the ``sizes`` of all cells it is raised for a cell on
+    whose shortlist are small ones, until any T of them hold ``least`` rows (k + 1, so that every list
+    is filled); that depends on the shortlist only, and so is the same for a query.
     """
-    probes = np.full((len(rows), n_probes), -1, dtype=np.int32)
-    for cell, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist())):
-        listed = np.sort(shortlist[cell][shortlist[cell] >= 0])
-        if len(listed) <= n_probes:
-            probes[start:stop, : len(listed)] = listed
+    wanted = np.full(len(shortlist), n_probes)
+    if sizes is not None:
+        held = np.cumsum(np.sort(np.where(shortlist >= 0, sizes[shortlist], 0), axis=1), axis=1)
+        empty = np.count_nonzero(shortlist < 0, axis=1)
+        wanted = np.maximum(n_probes, np.count_nonzero(held < least, axis=1) + 1 - empty)
+    listed = [np.sort(cells[cells >= 0]) for cells in shortlist]
+    width = max((min(len(cells), t) for cells, t in zip(listed, wanted.tolist())), default=0)
+    probes = np.full((len(rows), max(width, n_probes)), -1, dtype=np.int32)
+    spans = zip(offsets[:-1].tolist(), offsets[1:].tolist())
+    for (start, stop), cells, t in zip(spans, listed, wanted.tolist()):
+        if len(cells) <= t:
+            probes[start:stop, : len(cells)] = cells
         elif stop > start:
-            probes[start:stop] = listed[_nearest_of(rows[start:stop], centers[listed], n_probes)]
+            probes[start:stop, :t] = cells[_nearest_of(rows[start:stop], centers[cells], t)]
     return probes
 
 

@@ -129,6 +129,16 @@ def test_probes_are_the_nearest_cells_of_the_shortlist(kind):
     assert (probe_ranks(rows[0], shortlist[0], cells.centers, missing) == np.iinfo(np.int32).max).all()
 
 
+def test_small_cells_raise_the_number_of_probes():
+    """Any T cells of the shortlist hold k + 1 rows: sizes 1, 2, 4, 9 and k + 1 = 5 need three of them."""
+    rows, centers = np.arange(3.0)[:, None], np.array([[0.0], [1.0], [2.0], [3.0]])
+    shortlist, sizes = np.array([[0, 1, 2, 3], [0, 1, 3, -1]]), np.array([1, 2, 4, 9])
+    probes = probe_block(rows, np.array([0, 2, 3]), shortlist, centers, 1, sizes, 5)
+    np.testing.assert_array_equal(probes, [[0, 1, 2], [0, 1, 2], [0, 1, 3]])
+    plain = probe_block(rows, np.array([0, 2, 3]), shortlist, centers, 1, sizes, 1)
+    np.testing.assert_array_equal(plain, [[0], [1], [1]])  # 2 is as near to 1 as to 3
+
+
 def test_shortlists_do_not_depend_on_pieces():
     centers = draw_rows(5, 300, 4, "grid")
     whole, parts = empty_shortlist(300, 20, centers.dtype), empty_shortlist(300, 20, centers.dtype)
