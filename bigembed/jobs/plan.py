@@ -238,7 +238,7 @@ def place_of(job: JobSpec, rows: Input, place: Place | None = None) -> Where:
             here = imported_here(picture)
             return Where(kind, 1, machine_memory(), here, here, 0)
         feet = footprint()
-        one = feet.worker + (feet.picture if picture else 0)
+        one = feet.single + (feet.picture if picture else 0)
         return Where(kind, 1, machine_memory(), one, one, 0)
     feet = footprint()
     coordinator = feet.coordinator + (feet.picture if picture else 0)
