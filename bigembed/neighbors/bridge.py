@@ -17,7 +17,7 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.exact import approximate_squared, paired_squared
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import CellReader, Ordered
 from bigembed.neighbors.symmetrize import csr_block, outbox_block
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -128,13 +128,11 @@ class _Outside:
 
     def __init__(self, ordered: Ordered, labels: str, group: Array) -> None:
         self.ordered, self.labels, self.group = ordered, labels, group
-        self.starts = read_array(f"{ordered.path}/cell_starts")
-        self.block_starts = read_array(f"{ordered.path}/cell_block_starts")
-        self.centers = read_array(f"{ordered.path}/cell_centers")
+        self.cells = CellReader(ordered)
         parts = []
         for b in range(len(ordered.blocks)):
             of_row = group[read_array(f"{labels}/{b}")]
-            offsets = self.starts[self.block_starts[b] : self.block_starts[b + 1] + 1] - ordered.starts[b]
+            offsets = self.cells.starts[self.cells.block_starts[b] : self.cells.block_starts[b + 1] + 1] - ordered.starts[b]
             low, high = np.minimum.reduceat(of_row, offsets[:-1]), np.maximum.reduceat(of_row, offsets[:-1])
             parts.append(np.column_stack([low, high]))
         self.groups = np.concatenate(parts)
@@ -142,15 +140,14 @@ class _Outside:
     def nearest(self, rows: Array, ids: Array, cell: int, g: int) -> tuple[float, int, int]:
         """The shortest edge from these rows of group g to a row of another group."""
         candidates = np.flatnonzero(~((self.groups == g).all(axis=1)))
-        center = np.broadcast_to(self.centers[cell], (len(candidates), rows.shape[1]))
-        near = candidates[np.argsort(paired_squared(center, self.centers[candidates]), kind="stable")[:_CELLS]]
+        gaps, _ = approximate_squared(self.cells.centers[[cell]], self.cells.centers[candidates])
+        near = candidates[np.argsort(gaps[0], kind="stable")[:_CELLS]]
         best = (np.inf, 0, 0)
         for c in near:
-            b = int(np.searchsorted(self.block_starts, c, side="right") - 1)
-            start, stop = self.starts[c] - self.ordered.starts[b], self.starts[c + 1] - self.ordered.starts[b]
-            other = self.group[read_array(f"{self.labels}/{b}", start, stop)] != g
-            there = self.ordered.rows(b, start, stop)[other]
-            numbers = np.flatnonzero(other) + self.starts[c]
+            ids_there, base = self.cells.ids(int(c)), self.ordered.starts[self.cells.block(int(c))]
+            label = read_array(f"{self.labels}/{self.cells.block(int(c))}", ids_there[0] - base, ids_there[-1] + 1 - base)
+            other = self.group[label] != g
+            there, numbers = self.cells.rows(int(c))[other], ids_there[other]
             approximate, slack = approximate_squared(rows, there)
             row, column = np.nonzero(approximate <= approximate.min() + 2 * slack.max())
             exact = paired_squared(rows[row], there[column]).astype(rows.dtype)

@@ -18,6 +18,7 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import RowSource, read_array, write_array
 from bigembed.store.exchange import Exchange
 
+KEPT_BYTES = 32 << 20
 FILL = 0.7
 """Mean partition over the largest allowed: what uneven clusters need."""
 
@@ -139,3 +140,34 @@ class Ordered:
         """Cell offsets inside the block, and cell centers."""
         name = self.blocks[block]
         return read_array(f"{self.path}/cell_offsets/{name}"), read_array(f"{self.path}/cell_centers_of/{name}")
+
+
+class CellReader:
+    """Rows of single cells, the last ones kept (:data:`KEPT_BYTES`): what a query or a bridge looks at."""
+
+    def __init__(self, ordered: Ordered) -> None:
+        self.ordered = ordered
+        self.block_starts = read_array(f"{ordered.path}/cell_block_starts")
+        self.starts = read_array(f"{ordered.path}/cell_starts")
+        self.centers = read_array(f"{ordered.path}/cell_centers")
+        self._kept: dict[int, Array] = {}
+        self._bytes = 0
+
+    def block(self, cell: int) -> int:
+        """The block that holds a cell."""
+        return int(np.searchsorted(self.block_starts, cell, side="right") - 1)
+
+    def ids(self, cell: int) -> Array:
+        """Internal ids of the rows of a cell."""
+        return np.arange(self.starts[cell], self.starts[cell + 1])
+
+    def rows(self, cell: int) -> Array:
+        """Rows of a cell."""
+        if cell not in self._kept:
+            base = self.ordered.starts[self.block(cell)]
+            part = self.ordered.rows(self.block(cell), self.starts[cell] - base, self.starts[cell + 1] - base)
+            while self._kept and self._bytes + part.nbytes > KEPT_BYTES:
+                self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+            self._kept[cell] = part
+            self._bytes += part.nbytes
+        return self._kept[cell]

@@ -14,12 +14,12 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.exact import approximate_squared, paired_squared
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import CellReader, Ordered
 from bigembed.neighbors.partition import assign_block
 from bigembed.neighbors.probes import probe_block
 from bigembed.store.arrays import read_array
 
-_KEPT_BLOCKS = 3
+_KEPT_BLOCKS = 16
 _NEAREST_CELLS = 16
 _GROUP = 256
 
@@ -50,38 +50,37 @@ class Joined:
 
 
 class _Reader:
-    """Cells, rows and lists of blocks, the last few kept."""
+    """Cells, their rows, and the lists of the blocks that hold them, the last ones kept."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self.ordered = Ordered.open(index.order)
-        self.first_cell = read_array(f"{index.order}/cell_block_starts")
-        self.cell_starts = read_array(f"{index.order}/cell_starts")
-        self.centers = read_array(f"{index.order}/cell_centers")
-        self.kept: dict[int, tuple[Array, Array, Array, Array]] = {}
+        self.cells = CellReader(self.ordered)
+        self.kept: dict[int, tuple[Array, Array, Array]] = {}
 
-    def block(self, b: int) -> tuple[Array, Array, Array, Array]:
-        """Rows, squared distance to and id of the k-th neighbor, and shortlists of a block."""
+    def lists(self, b: int) -> tuple[Array, Array, Array]:
+        """Squared distance to the k-th neighbor, its id, and the shortlists, of a block."""
         if b not in self.kept:
             while len(self.kept) >= _KEPT_BLOCKS:
                 self.kept.pop(next(iter(self.kept)))
             path = self.index.search
-            self.kept[b] = (self.ordered.rows(b), read_array(f"{path}/rho_squared/{b}"),
-                            read_array(f"{path}/kappa/{b}"), read_array(f"{self.index.shortlist}/shortlist/{b}"))
+            self.kept[b] = (read_array(f"{path}/rho_squared/{b}"), read_array(f"{path}/kappa/{b}"),
+                            read_array(f"{self.index.shortlist}/shortlist/{b}"))
         return self.kept[b]
 
+    def shortlist(self, cell: int) -> Array:
+        """The cells that rows of a cell may probe."""
+        b = self.cells.block(cell)
+        return self.lists(b)[2][cell - int(self.cells.block_starts[b])]
+
     def gather(self, cells: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """Rows of some cells (ascending numbers), block by block: rows, ids, ρ², κ and the cell of each."""
+        """Rows of some cells: rows, ids, ρ², κ and the cell of each."""
         parts = []
-        owner = np.searchsorted(self.first_cell, cells, side="right") - 1
-        for b in np.unique(owner):
-            rows, rho, kappa, _ = self.block(int(b))
-            start = self.ordered.starts[b]
-            spans = [np.arange(self.cell_starts[c], self.cell_starts[c + 1]) for c in cells[owner == b]]
-            ids = np.concatenate(spans)
-            local = ids - start
-            home = np.repeat(cells[owner == b], [len(span) for span in spans])
-            parts.append((rows[local], ids, rho[local], kappa[local], home))
+        for cell in cells.tolist():
+            b, ids = self.cells.block(cell), self.cells.ids(cell)
+            rho, kappa, _ = self.lists(b)
+            local = ids - self.ordered.starts[b]
+            parts.append((self.cells.rows(cell), ids, rho[local], kappa[local], np.full(len(ids), cell)))
         joined = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
         return joined  # type: ignore[return-value]
 
@@ -90,7 +89,7 @@ def join_rows(rows: Array, index: Index) -> Joined:
     """Edges of prepared new rows (n, d); each row's edges do not depend on the others."""
     reader = _Reader(index)
     block, cell = locate(rows, reader)
-    number = reader.first_cell[block] + cell
+    number = reader.cells.block_starts[block] + cell
     order = np.argsort(number, kind="stable")
     found: list[tuple[Array, Array, float] | None] = [None] * len(rows)
     for group in np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []:
@@ -122,10 +121,10 @@ def locate(rows: Array, reader: _Reader) -> tuple[Array, Array]:
 
 def _join_group(rows: Array, number: int, reader: _Reader) -> list[tuple[Array, Array, float]]:
     """Edges of rows that belong to one cell."""
-    b = int(np.searchsorted(reader.first_cell, number, side="right") - 1)
-    local = number - int(reader.first_cell[b])
-    shortlist = reader.block(b)[3][local : local + 1]
-    probes = probe_block(rows, np.array([0, len(rows)]), shortlist, reader.centers, reader.index.n_probes)
+    b = reader.cells.block(number)
+    local = number - int(reader.cells.block_starts[b])
+    shortlist = reader.shortlist(number)[None]
+    probes = probe_block(rows, np.array([0, len(rows)]), shortlist, reader.cells.centers, reader.index.n_probes)
     asked_indptr = read_array(f"{reader.index.search}/asked_indptr/{b}")
     asked = read_array(f"{reader.index.search}/asked/{b}")[asked_indptr[local] : asked_indptr[local + 1]]
     cells = np.union1d(probes[probes >= 0], asked).astype(np.int64)
@@ -176,9 +175,8 @@ def _join_row(
 def _probes_cell(m: int, candidates: Array, home: Array, number: int, reader: _Reader) -> bool:
     """Whether training row m probes the cell ``number``."""
     cell = int(home[m])
-    b = int(np.searchsorted(reader.first_cell, cell, side="right") - 1)
-    shortlist = reader.block(b)[3][cell - int(reader.first_cell[b])][None]
-    probes = probe_block(candidates[m : m + 1], np.array([0, 1]), shortlist, reader.centers, reader.index.n_probes)
+    shortlist = reader.shortlist(cell)[None]
+    probes = probe_block(candidates[m : m + 1], np.array([0, 1]), shortlist, reader.cells.centers, reader.index.n_probes)
     return bool((probes == number).any())
 
 
@@ -187,18 +185,13 @@ def nearest_kept(ordered: Ordered, labels: str, b: int, rows: Array, cell: Array
 
     Searched exactly in the 16 nearest cells (by center) that hold rows of component 0.
     """
-    first = read_array(f"{ordered.path}/cell_block_starts")
-    starts = read_array(f"{ordered.path}/cell_starts")
-    centers = read_array(f"{ordered.path}/cell_centers")
-    holds = _cells_with_kept(ordered, labels, starts)
-    open_cells = np.flatnonzero(holds)
+    cells = CellReader(ordered)
+    open_cells = np.flatnonzero(_cells_with_kept(ordered, labels, cells.starts))
     out = np.empty(len(rows), np.int64)
-    kept: dict[int, tuple[Array, Array]] = {}
     for c in np.unique(cell):
-        center = centers[first[b] + c]
-        gaps = paired_squared(np.broadcast_to(center, (len(open_cells), len(center))), centers[open_cells])
-        chosen = np.sort(open_cells[np.lexsort((open_cells, gaps))[:_NEAREST_CELLS]])
-        candidates, ids = _kept_rows(ordered, labels, chosen, first, starts, kept)
+        gaps, _ = approximate_squared(cells.centers[[cells.block_starts[b] + c]], cells.centers[open_cells])
+        chosen = np.sort(open_cells[np.lexsort((open_cells, gaps[0]))[:_NEAREST_CELLS]])
+        candidates, ids = _kept_rows(cells, labels, chosen)
         mine = np.flatnonzero(cell == c)
         for start in range(0, len(mine), _GROUP):
             part = mine[start : start + _GROUP]
@@ -224,19 +217,13 @@ def _cells_with_kept(ordered: Ordered, labels: str, starts: Array) -> Array:
     return holds
 
 
-def _kept_rows(
-    ordered: Ordered, labels: str, cells: Array, first: Array, starts: Array, kept: dict[int, tuple[Array, Array]]
-) -> tuple[Array, Array]:
+def _kept_rows(cells: CellReader, labels: str, chosen: Array) -> tuple[Array, Array]:
     """Rows of component 0 in some cells, and their ids."""
     rows, ids = [], []
-    for c in cells:
-        b = int(np.searchsorted(first, c, side="right") - 1)
-        if b not in kept:
-            while len(kept) >= _KEPT_BLOCKS:
-                kept.pop(next(iter(kept)))
-            kept[b] = (ordered.rows(b), read_array(f"{labels}/{b}"))
-        span = np.arange(starts[c], starts[c + 1])
-        span = span[kept[b][1][span - ordered.starts[b]] == 0]
-        rows.append(kept[b][0][span - ordered.starts[b]])
-        ids.append(span)
+    for cell in chosen.tolist():
+        numbers, b = cells.ids(cell), cells.block(cell)
+        base = cells.ordered.starts[b]
+        inside = read_array(f"{labels}/{b}", numbers[0] - base, numbers[-1] + 1 - base) == 0
+        rows.append(cells.rows(cell)[inside])
+        ids.append(numbers[inside])
     return np.concatenate(rows), np.concatenate(ids)
