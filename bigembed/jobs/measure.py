@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Self
 
 COMPILED = 48 << 20
-"""What the compiled functions of a method add to the first one (diffusion map, compiled anew: 25 to 50 MiB)."""
+"""What a method's compiled functions add to the first one (diffusion map, compiled anew: 25 to 50 MiB)."""
 
 
 @dataclass(frozen=True)
