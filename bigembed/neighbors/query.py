@@ -56,6 +56,7 @@ class _Reader:
         self.index = index
         self.ordered = Ordered.open(index.order)
         self.cells = CellReader(self.ordered)
+        self.sizes = np.diff(self.cells.starts)
         self.kept: dict[int, tuple[Array, Array, Array]] = {}
 
     def lists(self, b: int) -> tuple[Array, Array, Array]:
@@ -68,10 +69,12 @@ class _Reader:
                             read_array(f"{self.index.shortlist}/shortlist/{b}"))
         return self.kept[b]
 
-    def shortlist(self, cell: int) -> Array:
-        """The cells that rows of a cell may probe."""
+    def probes(self, rows: Array, cell: int) -> Array:
+        """The cells that rows of a cell probe, as in the search; −1 is none."""
         b = self.cells.block(cell)
-        return self.lists(b)[2][cell - int(self.cells.block_starts[b])]
+        shortlist = self.lists(b)[2][[cell - int(self.cells.block_starts[b])]]
+        return probe_block(rows, np.array([0, len(rows)]), shortlist, self.cells.centers, self.index.n_probes,
+                           sizes=self.sizes, least=self.index.n_neighbors + 1)
 
     def gather(self, cells: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Rows of some cells: rows, ids, ρ², κ and the cell of each."""
@@ -123,8 +126,7 @@ def _join_group(rows: Array, number: int, reader: _Reader) -> list[tuple[Array, 
     """Edges of rows that belong to one cell."""
     b = reader.cells.block(number)
     local = number - int(reader.cells.block_starts[b])
-    shortlist = reader.shortlist(number)[None]
-    probes = probe_block(rows, np.array([0, len(rows)]), shortlist, reader.cells.centers, reader.index.n_probes)
+    probes = reader.probes(rows, number)
     asked_indptr = read_array(f"{reader.index.search}/asked_indptr/{b}")
     asked = read_array(f"{reader.index.search}/asked/{b}")[asked_indptr[local] : asked_indptr[local + 1]]
     cells = np.union1d(probes[probes >= 0], asked).astype(np.int64)
@@ -175,9 +177,7 @@ def _join_row(
 def _probes_cell(m: int, candidates: Array, home: Array, number: int, reader: _Reader) -> bool:
     """Whether training row m probes the cell ``number``."""
     cell = int(home[m])
-    shortlist = reader.shortlist(cell)[None]
-    probes = probe_block(candidates[m : m + 1], np.array([0, 1]), shortlist, reader.cells.centers, reader.index.n_probes)
-    return bool((probes == number).any())
+    return bool((reader.probes(candidates[m : m + 1], cell) == number).any())
 
 
 def nearest_kept(ordered: Ordered, labels: str, b: int, rows: Array, cell: Array) -> Array:

@@ -11,7 +11,7 @@ from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.probes import empty_shortlist, group_probes, probe_block, update_shortlist
+from bigembed.neighbors.probes import asking_cells, empty_shortlist, group_probes, probe_block, update_shortlist
 from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -88,7 +88,9 @@ def search_block(
     offsets, centers = ordered.cells(b)
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
     every_center = read_array(f"{ordered.path}/cell_centers")
-    probes = probe_block(rows, offsets, read_array(f"{shortlist}/shortlist/{b}"), every_center, n_probes)
+    sizes = np.diff(read_array(f"{ordered.path}/cell_starts"))
+    lists = read_array(f"{shortlist}/shortlist/{b}")
+    probes = probe_block(rows, offsets, lists, every_center, n_probes, sizes=sizes, least=k + 1)
     probing = group_probes(probes)
     ids, squared = empty_lists(len(rows), k, rows.dtype)
     row_ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
@@ -96,9 +98,8 @@ def search_block(
     pairs = search_own(ids, squared, rows, row_ids, probing, own)
     for piece in foreign_pieces(b, probing.cells, ordered, every_center):
         pairs += search_cells(ids, squared, rows, row_ids, probing, piece)
-    home = np.repeat(np.arange(len(centers)), np.diff(offsets))
-    asking = np.unique(np.column_stack([np.repeat(home, probes.shape[1]), probes.ravel()])[probes.ravel() >= 0], axis=0)
-    _finish(b, ids, squared, asking + [first, 0], ordered, exchange, out)
+    asking = asking_cells(probing, offsets) + [first, 0]
+    _finish(b, ids, squared, asking, ordered, exchange, out)
     return pairs
 
 
