@@ -79,8 +79,15 @@ class MemoryMatrix:
         csr = sparse.csr_array(matrix)
         n = csr.shape[0]
         edges = [start for start, _ in bounds] + [bounds[-1][1] if bounds else 0]
-        if csr.shape != (n, n) or edges[0] != 0 or edges[-1] != n or [stop for _, stop in bounds] != edges[1:]:
-            raise InputError(f"bounds {list(bounds)} do not cut a matrix of shape {csr.shape} into consecutive row blocks")
+        if (
+            csr.shape != (n, n)
+            or edges[0] != 0
+            or edges[-1] != n
+            or [stop for _, stop in bounds] != edges[1:]
+        ):
+            raise InputError(
+                f"bounds {list(bounds)} do not cut a matrix of shape {csr.shape} into consecutive row blocks"
+            )
         return cls(tuple(_cut(csr, start, stop, np.asarray(edges)) for start, stop in bounds))
 
 
@@ -90,11 +97,17 @@ def _cut(csr: Any, start: int, stop: int, edges: Array) -> CSRBlock:
     own = (columns >= start) & (columns < stop)
     far = np.unique(columns[~own])
     local = np.where(own, columns - start, stop - start + np.searchsorted(far, columns))
-    part = sparse.csr_array((part.data, local.astype(np.int32), part.indptr), shape=(stop - start, stop - start + len(far)))
+    part = sparse.csr_array(
+        (part.data, local.astype(np.int32), part.indptr), shape=(stop - start, stop - start + len(far))
+    )
     part.sort_indices()
     source = np.searchsorted(edges, far, side="right") - 1
     sources, counts = np.unique(source, return_counts=True)
     return CSRBlock(
-        part.indptr.astype(np.int64), part.indices.astype(np.int32), part.data, sources.astype(np.int32),
-        offsets(counts), (far - edges[source]).astype(np.int32),
+        part.indptr.astype(np.int64),
+        part.indices.astype(np.int32),
+        part.data,
+        sources.astype(np.int32),
+        offsets(counts),
+        (far - edges[source]).astype(np.int32),
     )

@@ -30,7 +30,7 @@ class EigenResult:
     residuals: Array
     """(m,) explicit ‖Av − λv‖: from a product with the very vectors returned."""
     gap: float
-    """λ_m minus the largest eigenvalue left out; r / gap bounds the sine of the angle to the wanted subspace."""
+    """λ_m minus the largest eigenvalue left out; r / gap bounds the sine of the angle to the subspace."""
     gaps: Array
     """(m,) distance of each eigenvalue to the nearest other one, the deflated included."""
     orthogonality: float
@@ -54,7 +54,7 @@ class EigenResult:
 
 ADVICE = {
     Reason.CONVERGED: "",
-    Reason.MAX_PASSES: "The residuals were still falling: raise max_passes, or tol if this accuracy is enough.",
+    Reason.MAX_PASSES: "The residuals were still falling: raise max_passes, or tol if this is enough.",
     Reason.STAGNATED: (
         "The residuals stopped falling: raise tol, ask for a number of components that ends at a gap of the "
         "spectrum, or raise n_neighbors if the graph hangs together by a few weak edges."

@@ -7,9 +7,9 @@ keeps the edges that cross to other blocks; a sweep over those alone, with the f
 rows, gives the rest. No object of n rows is made in one process: the coordinating process holds
 L_c, its factor, and a few coarse vectors.
 
-Size. Aggregates have up to 256 rows and carry up to 16 functions while n ≤ 1.5e6; then functions
-become fewer and aggregates larger, so that there are at most about 1.5e5 unknowns (n = 16e6:
-aggregates of 1024 rows with 8 functions, a factor of some hundred MB).
+Size. Aggregates have up to 64, 128 or 256 rows (n ≤ 2e4, 2e5, 1.5e6) and carry up to 16 functions;
+beyond, functions become fewer and aggregates larger, so that there are at most about 1.5e5 unknowns
+(n = 16e6: aggregates of 1024 rows with 7 functions, a factor of some hundred MB).
 """
 
 from __future__ import annotations
@@ -34,37 +34,55 @@ FACTOR = 1.0e8
 """Estimated entries of the factor at most; beyond, the coarse problem is solved by conjugate gradients."""
 SHIFT = 1e-8
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
-KEPT = (*NAMES, "coarse.pairs", "coarse.values", "coarse.cut", "coarse.cross", "coarse.cross_values", "coarse.norm",
-        "coarse.known")
+KEPT = (
+    *NAMES,
+    "coarse.pairs",
+    "coarse.values",
+    "coarse.cut",
+    "coarse.cross",
+    "coarse.cross_values",
+    "coarse.norm",
+    "coarse.known",
+)
 
 
 def shape_of(n: int) -> tuple[int, int]:
     """Rows of an aggregate and functions on it, from n alone (aggregates come out at about ¾ of the limit).
 
-    >>> shape_of(100_000), shape_of(1_000_000), shape_of(16_000_000)
-    ((256, 16), (256, 16), (1024, 6))
+    >>> shape_of(10_000), shape_of(100_000), shape_of(1_000_000), shape_of(16_000_000)
+    ((64, 16), (128, 16), (256, 16), (1024, 7))
     """
-    size = 256
+    size = 64 if n <= 20_000 else 128 if n <= 200_000 else 256
     while size < 1024 and n / (0.75 * size) * 8 > UNKNOWNS:
         size *= 2
     return size, int(np.clip(UNKNOWNS * 0.75 * size / n, 2, 16))
 
 
 def build(operator: BlockOperator, size: int, functions: int) -> list[int]:
-    """Aggregates, functions and Galerkin parts, left in the space; one pass. Returns aggregates per block, then p."""
+    """Aggregates, functions, Galerkin parts, left in the space; one pass. Aggregates per block, then p."""
     found = operator.walk(
-        aggregate_block, writes=[*NAMES, "coarse.pairs", "coarse.values", "coarse.cut", "coarse.norm"],
-        posts=["coarse.label", "coarse.basis"], arguments=(size, functions),
+        aggregate_block,
+        writes=[*NAMES, "coarse.pairs", "coarse.values", "coarse.cut", "coarse.norm"],
+        posts=["coarse.label", "coarse.basis"],
+        arguments=(size, functions),
     )
     counts = [count for count, _, _ in found]
     inner, between = sum(pairs for _, pairs, _ in found), sum(cut for _, _, cut in found)
     kept = int(np.clip(np.sqrt(ENTRIES / max(1.0, inner + between)), 1, functions))
     if kept < functions:
-        operator.space.sweep(narrow_block, reads=["coarse.label", "coarse.basis"], posts=["coarse.label", "coarse.basis"],
-                             writes=["coarse.label", "coarse.basis"], arguments=(kept,))
+        operator.space.sweep(
+            narrow_block,
+            reads=["coarse.label", "coarse.basis"],
+            posts=["coarse.label", "coarse.basis"],
+            writes=["coarse.label", "coarse.basis"],
+            arguments=(kept,),
+        )
     operator.space.sweep(
-        cross_block, reads=["coarse.label", "coarse.basis", "coarse.cut"], halos=["coarse.label", "coarse.basis"],
-        writes=["coarse.cross", "coarse.cross_values"], arguments=(counts,),
+        cross_block,
+        reads=["coarse.label", "coarse.basis", "coarse.cut"],
+        halos=["coarse.label", "coarse.basis"],
+        writes=["coarse.cross", "coarse.cross_values"],
+        arguments=(counts,),
     )
     return [*counts, kept]
 
@@ -89,7 +107,11 @@ def aggregate_block(
     cut = matrix[:, n:].tocoo()
     row, far = cut.coords
     edges = np.stack([row, far, cut.data, source[far]], axis=1)[cut.data != 0]
-    touched = len(np.unique(label[edges[:, 0].astype(int)] * float(len(source) + 1) + edges[:, 1])) // 4 if len(edges) else 0
+    touched = (
+        len(np.unique(label[edges[:, 0].astype(int)] * float(len(source) + 1) + edges[:, 1])) // 4
+        if len(edges)
+        else 0
+    )
     norm = np.sqrt(np.bincount(label[active], weights=scale[active, 0] ** -2.0, minlength=count))
     written = (label, basis, inner.diagonal()[:, None], pairs, galerkin.data, edges, norm)
     return written, (count, len(pairs), touched)
@@ -116,7 +138,9 @@ def cross_block(
         part = slice(begin, begin + (1 << 16))
         products = basis[own[part], :, None] * (-cut[part, 2, None, None] * far_basis[far[part], None, :])
         np.add.at(values, place[part], products)
-    pairs = np.stack([start[block] + pair // max(1, len(names)), names[pair % max(1, len(names))] if len(names) else pair])
+    pairs = np.stack(
+        [start[block] + pair // max(1, len(names)), names[pair % max(1, len(names))] if len(names) else pair]
+    )
     return (pairs.T.astype(np.int64), values), None
 
 
@@ -126,6 +150,8 @@ class Coarse:
 
     counts: Sequence[int]
     functions: int
+    used: Array
+    """Unknowns that exist: small aggregates carry fewer functions than they have places."""
     matrix: Any
     solver: Any
     exact: bool
@@ -149,24 +175,33 @@ class Coarse:
         pointer = np.searchsorted(where[:, 0], np.arange(total + 1))
         matrix = sparse.bsr_array((blocks, where[:, 1], pointer), shape=(total * p, total * p)).tocsr()
         matrix = (matrix + matrix.T) / 2
-        empty = matrix.diagonal() == 0
-        matrix = (matrix + sparse.diags_array(SHIFT + empty)).tocsc()
+        used = np.flatnonzero(matrix.diagonal() != 0)
+        matrix = (matrix[used][:, used] + SHIFT * sparse.eye_array(len(used))).tocsc()
         constant = np.zeros((total, p))
         constant[:, 0] = np.concatenate([space.read("coarse.norm", b) for b in range(len(counts))])
+        constant = constant.ravel()[used]
         if factor_entries(matrix, p) <= FACTOR:
-            factor = sparse_linalg.splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
-                                        options={"SymmetricMode": True})
-            return cls(counts, p, matrix, factor.solve, True)
-        return cls(counts, p, matrix, Descent(matrix.tocsr(), constant.ravel(), p).solve, False)
+            factor = sparse_linalg.splu(
+                matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            )
+            return cls(counts, p, used, matrix, factor.solve, True)
+        return cls(counts, p, used, matrix, Descent(matrix.tocsr(), constant, p).solve, False)
 
     def solve(self, right: Array) -> Array:
         """(L_c + 1e-8 I)^{-1} applied to columns (exactly, or by a fixed number of iterations)."""
-        return np.asarray(self.solver(np.ascontiguousarray(right)))
+        y = np.zeros_like(right)
+        y[self.used] = self.solver(np.ascontiguousarray(right[self.used]))
+        return y
 
     def lowest(self, count: int, seed: int) -> Array:
         """Orthonormal approximate eigenvectors of the ``count`` lowest eigenvalues, ascending."""
-        n = self.matrix.shape[0]
-        count = min(count, n)
+        modes = self._lowest(min(count, len(self.used)), seed)
+        out = np.zeros((sum(self.counts) * self.functions, modes.shape[1]))
+        out[self.used] = modes
+        return out
+
+    def _lowest(self, count: int, seed: int) -> Array:
+        n = len(self.used)
         if n <= 400:
             return np.asarray(np.linalg.eigh(self.matrix.toarray())[1][:, :count])
         start = np.random.default_rng([seed, 1]).standard_normal((n, count))
@@ -175,16 +210,17 @@ class Coarse:
             values, vectors = sparse_linalg.eigsh(inverse, count, which="LA", tol=1e-4, v0=start[:, 0])
             return np.asarray(vectors[:, np.argsort(-values)])
         for _ in range(8):
-            start = np.linalg.qr(self.solve(start))[0]
+            start = np.linalg.qr(self.solver(start))[0]
         small = start.T @ (self.matrix @ start)
         return np.asarray(start @ np.linalg.eigh((small + small.T) / 2)[1])
 
     def gather(self, space: VectorSpace, name: str) -> Array:
         """A coarse vector of the space, all blocks under each other."""
-        return np.concatenate([space.read(name, b)[: count * self.functions] for b, count in enumerate(self.counts)])
+        blocks = enumerate(self.counts)
+        return np.concatenate([space.read(name, b)[: count * self.functions] for b, count in blocks])
 
     def scatter(self, space: VectorSpace, name: str, values: Array) -> None:
-        """Write a coarse vector to the space, block by block (a block without aggregates has one group of zeros)."""
+        """Write a coarse vector to the space (a block without aggregates gets one group of zeros)."""
         start = offsets(self.counts) * self.functions
         for b in range(len(self.counts)):
             part = values[start[b] : start[b + 1]]
@@ -199,9 +235,10 @@ def factor_entries(matrix: Any, functions: int) -> float:
     gather = sparse.csr_array((np.ones(n), (np.arange(n), np.arange(n) // width)), shape=(n, groups))
     pattern = abs(gather.T @ abs(matrix) @ gather)
     pattern = (pattern + sparse.diags_array(np.asarray(pattern.sum(axis=1)).ravel() + 1.0)).tocsc()
-    factor = sparse_linalg.splu(pattern, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
-                                options={"SymmetricMode": True})
-    return float(factor.nnz) * width**2
+    factor = sparse_linalg.splu(
+        pattern, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    )
+    return float(factor.nnz * width**2)
 
 
 @dataclass

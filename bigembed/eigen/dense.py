@@ -13,7 +13,9 @@ from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator
 
 
-def solve_dense_matrix(matrix: Array, n_components: int, *, deflate: Array | None = None) -> tuple[EigenResult, Array]:
+def solve_dense_matrix(
+    matrix: Array, n_components: int, *, deflate: Array | None = None
+) -> tuple[EigenResult, Array]:
     """The m largest eigenpairs of a dense symmetric matrix beside the deflated ones, and the vectors (n, m).
 
     ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T; they are moved below the
@@ -32,18 +34,30 @@ def solve_dense_matrix(matrix: Array, n_components: int, *, deflate: Array | Non
     values, vectors = values[::-1], vectors[:, ::-1]
     chosen = vectors[:, :n_components] * extremes(vectors[:, :n_components])[1]
     kept = values[:n_components].copy()
-    others = np.concatenate([values[n_components : n - known.shape[1]], np.einsum("ij,ij->j", known, matrix @ known)])
+    others = np.concatenate(
+        [values[n_components : n - known.shape[1]], np.einsum("ij,ij->j", known, matrix @ known)]
+    )
     left = values[n_components : n - known.shape[1]]
     result = EigenResult(
-        eigenvalues=kept, vectors="", residuals=np.linalg.norm(matrix @ chosen - chosen * kept, axis=0),
-        gap=float(kept[-1] - left[0]) if len(left) else float("inf"), gaps=gaps_of(kept, others),
+        eigenvalues=kept,
+        vectors="",
+        residuals=np.linalg.norm(matrix @ chosen - chosen * kept, axis=0),
+        gap=float(kept[-1] - left[0]) if len(left) else float("inf"),
+        gaps=gaps_of(kept, others),
         orthogonality=float(np.abs(chosen.T @ chosen - np.eye(n_components)).max()),
-        passes=1, bytes_moved=0, iterations=1, converged=True, reason=Reason.CONVERGED, advice="",
+        passes=1,
+        bytes_moved=0,
+        iterations=1,
+        converged=True,
+        reason=Reason.CONVERGED,
+        advice="",
     )
     return result, chosen
 
 
-def solve_dense(operator: BlockOperator, n_components: int, *, deflate: str | None = None, into: str = "V") -> EigenResult:
+def solve_dense(
+    operator: BlockOperator, n_components: int, *, deflate: str | None = None, into: str = "V"
+) -> EigenResult:
     """Assemble the operator (one pass), solve it densely, leave the vectors in the space under ``into``.
 
     Rows of scale 0 take no part and stay exactly 0. Memory of the coordinating process 4 n² numbers.
@@ -61,12 +75,18 @@ def solve_dense(operator: BlockOperator, n_components: int, *, deflate: str | No
     _, value, block, inner = np.concatenate(parts).T
     whole = sparse.coo_array((value, (row, (start[block.astype(int)] + inner).astype(int))), shape=(n, n))
     known = None if deflate is None else np.concatenate([space.read(deflate, b) for b in blocks])[inside]
-    result, chosen = solve_dense_matrix(whole.tocsr()[inside][:, inside].toarray(), n_components, deflate=known)
+    result, chosen = solve_dense_matrix(
+        whole.tocsr()[inside][:, inside].toarray(), n_components, deflate=known
+    )
     vectors = np.zeros((n, n_components))
     vectors[inside] = chosen
     for b in blocks:
         space.write(into, b, vectors[start[b] : start[b + 1]])
-    counted = {"passes": operator.passes - passes, "bytes_moved": operator.bytes_moved - moved, "vectors": into}
+    counted = {
+        "passes": operator.passes - passes,
+        "bytes_moved": operator.bytes_moved - moved,
+        "vectors": into,
+    }
     return EigenResult(**{**_fields(result), **counted})
 
 

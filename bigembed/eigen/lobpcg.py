@@ -21,18 +21,27 @@ anew in the same pass as SW.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import tree_sum
-from bigembed.eigen.aggregate import as_sparse
-from bigembed.eigen.base import ADVICE, EigenResult, Reason, extremes, gaps_of, signs_of
+from bigembed.eigen.base import ADVICE, EigenResult, Reason, gaps_of, signs_of
 from bigembed.eigen.coarse import KEPT, NAMES, Coarse, build, shape_of
 from bigembed.eigen.dense import solve_dense
 from bigembed.eigen.ritz import rayleigh_ritz
 from bigembed.eigen.state import State
+from bigembed.eigen.sweeps import (
+    active_block,
+    certify_block,
+    extremes_block,
+    final_block,
+    first_block,
+    product_block_grams,
+    sign_block,
+    start_block,
+    update_block,
+)
 from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator
 
@@ -42,6 +51,8 @@ RELATIVE = 0.1
 """c of the second stopping rule r ≤ c (1 − λ)."""
 REFRESH = 20
 PATIENCE = 15
+ROUNDING = 1e-11
+"""A residual below it that no longer falls is at the level of rounding."""
 
 
 def init(
@@ -74,14 +85,16 @@ def init(
             f"ask for at most {active - known}"
         )
     width = n_components + (max(5, (n_components + 1) // 2) if guards is None else guards)
-    state = State(n_components=n_components, width=width, tol=tol, seed=seed, max_passes=max_passes, deflate=deflate)
+    state = State(
+        n_components=n_components, width=width, tol=tol, seed=seed, max_passes=max_passes, deflate=deflate
+    )
     if active < max(5 * (width + known), 300):
         return state.replaced(dense=True)
     return _counted(operator, state, lambda: _start(operator, state, active, known))
 
 
 def step(operator: BlockOperator, state: State) -> State:
-    """One iteration: reads vectors of generation i, writes those of i + 1. One pass, or two if it certifies."""
+    """One iteration: reads vectors of generation g, writes those of g + 1 (g + 2 on certifying). One pass."""
     if state.dense or state.reason is not None:
         return state
     return _counted(operator, state, lambda: _iterate(operator, state))
@@ -100,19 +113,29 @@ def finish(operator: BlockOperator, state: State) -> EigenResult:
     left = values[m:]
     reason = Reason(state.reason)
     return EigenResult(
-        eigenvalues=values[:m], vectors="V", residuals=np.asarray(state.residuals)[:m],
+        eigenvalues=values[:m],
+        vectors="V",
+        residuals=np.asarray(state.residuals)[:m],
         gap=float(values[m - 1] - left[0]) if len(left) else float("inf"),
         gaps=gaps_of(values[:m], np.concatenate([left, state.known])),
-        orthogonality=float(np.abs(gram - np.eye(m)).max()), passes=state.passes, bytes_moved=state.bytes_moved,
-        iterations=state.iteration, converged=reason == Reason.CONVERGED, reason=reason, advice=ADVICE[reason],
+        orthogonality=float(np.abs(gram - np.eye(m)).max()),
+        passes=state.passes,
+        bytes_moved=state.bytes_moved,
+        iterations=state.iteration,
+        converged=reason == Reason.CONVERGED,
+        reason=reason,
+        advice=ADVICE[reason],
     )
 
 
 def solve(
     operator: BlockOperator, state: State, on_step: Callable[[State], None] | None = None
 ) -> EigenResult:
-    """Step until the state stops. ``on_step`` gets every new state, and may publish it; vectors older than the
-    state before the published one are dropped after that, so that either can be resumed."""
+    """Step until the state stops.
+
+    ``on_step`` gets every new state, and may publish it; vectors older than the state before the
+    published one are dropped after that, so that either of the two can be resumed.
+    """
     if on_step is not None:
         on_step(state)
     while not state.dense and state.reason is None:
@@ -136,7 +159,8 @@ def _counted(operator: BlockOperator, state: State, run: Callable[[], State]) ->
     passes, moved = operator.passes, operator.bytes_moved
     new = run()
     return new.replaced(
-        passes=state.passes + operator.passes - passes, bytes_moved=state.bytes_moved + operator.bytes_moved - moved
+        passes=state.passes + operator.passes - passes,
+        bytes_moved=state.bytes_moved + operator.bytes_moved - moved,
     )
 
 
@@ -155,8 +179,13 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
     modes = coarse.lowest(width + known, state.seed)[:, known:]
     coarse.scatter(space, "Y.0", modes)
     deflate = [state.deflate] if state.deflate else []
-    space.sweep(start_block, reads=[operator.scale, *NAMES[:2], "Y.0", *deflate], writes=["X.0", "T"], posts=["X.0", "T"],
-                arguments=(width, state.seed))
+    space.sweep(
+        start_block,
+        reads=[operator.scale, *NAMES[:2], "Y.0", *deflate],
+        writes=["X.0", "T"],
+        posts=["X.0", "T"],
+        arguments=(width, state.seed),
+    )
     parts = operator.product(
         ["X.0", "T"], ["AX.0", "AT"], then=first_block, reads=[*NAMES[:2]], writes=["G.0", "coarse.known"]
     )
@@ -168,19 +197,21 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
             f"deflate={state.deflate!r} is not made of eigenvectors: ‖At − θt‖ = {wrong:.1e}; "
             "give orthonormal eigenvectors, or none"
         )
-    return state.replaced(gram=gram, form=form, overlap=overlap, known=np.diag(theta).copy(), sizes=(width, 0, 0))
+    return state.replaced(
+        gram=gram, form=form, overlap=overlap, known=np.diag(theta).copy(), sizes=(width, 0, 0)
+    )
 
 
 def _iterate(operator: BlockOperator, state: State) -> State:
     space, g, m = operator.space, state.generation, state.n_components
     sizes = state.sizes
-    values, mix = rayleigh_ritz(
-        state.gram - state.overlap.T @ state.overlap,
-        state.form - state.overlap.T @ (state.known[:, None] * state.overlap), sizes[0],
-    )
+    open_ = _open_columns(state)
+    gram = (state.gram - state.overlap.T @ state.overlap) * np.outer(open_, open_)
+    form = state.form - state.overlap.T @ (state.known[:, None] * state.overlap)
+    values, mix = rayleigh_ritz(gram, form, sizes[0])
     width = min(state.width, mix.shape[1])
     values, mix = values[:width], mix[:, :width]
-    away = _directions(mix, state, sizes)
+    away = _directions(mix, gram, sizes[0])
     coarse = _coarse(operator, state)
     names = _basis(sizes)
     restricted = _coarse_correction(coarse, operator, state, names, mix, values)
@@ -189,7 +220,14 @@ def _iterate(operator: BlockOperator, state: State) -> State:
     posts = ["W", "X", "P"] if refresh else ["W"]
     parts = space.sweep(
         update_block,
-        reads=[operator.scale, *NAMES, "T", f"Y.{g + 1}", *(f"{a}.{g}" for a in names), *(f"A{a}.{g}" for a in names)],
+        reads=[
+            operator.scale,
+            *NAMES,
+            "T",
+            f"Y.{g + 1}",
+            *(f"{a}.{g}" for a in names),
+            *(f"A{a}.{g}" for a in names),
+        ],
         writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "AX", "AP", "G")],
         posts=[f"{name}.{g + 1}" for name in posts],
         arguments=(mix, away, values, state.overlap, state.known, len(names)),
@@ -197,8 +235,15 @@ def _iterate(operator: BlockOperator, state: State) -> State:
     gram, form, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
     residuals = np.sqrt(squares)
     new = state.replaced(
-        generation=g + 1, iteration=state.iteration + 1, values=values, residuals=residuals, gram=gram, form=form,
-        overlap=overlap, sizes=(width, away.shape[1], width), history=(*state.history, float(residuals[:m].max())),
+        generation=g + 1,
+        iteration=state.iteration + 1,
+        values=values,
+        residuals=residuals,
+        gram=gram,
+        form=form,
+        overlap=overlap,
+        sizes=(width, away.shape[1], width),
+        history=(*state.history, float(residuals[:m].max())),
     )
     reason = _reason(state, new)
     if reason is not None:
@@ -210,20 +255,32 @@ def _basis(sizes: tuple[int, ...]) -> list[str]:
     return [name for name, size in zip("XPW", sizes, strict=True) if size]
 
 
-def _directions(mix: Array, state: State, sizes: tuple[int, ...]) -> Array:
-    """Coefficients of the new P: the new X without its part in the old one, columns of unit mass."""
+def _open_columns(state: State) -> Array:
+    """1 for the columns of [X P W] to use, 0 for P and W of pairs already solved: those are noise."""
+    x, p, w = state.sizes
+    solved = np.zeros(x)
+    if p or w:
+        limits = np.full(x, 1e-2 * state.tol)
+        limits[: state.n_components] = 1e-2 * _limits(state, state.values)
+        solved = (state.residuals <= np.maximum(limits, 1e-13)).astype(np.float64)
+    return 1.0 - np.concatenate([np.zeros(x), solved[:p], solved[:w]])
+
+
+def _directions(mix: Array, gram: Array, lead: int) -> Array:
+    """Coefficients of the new P: the new X without its part in the old one, of unit mass (or zero)."""
     away = mix.copy()
-    away[: sizes[0]] = 0
-    gram = state.gram - state.overlap.T @ state.overlap
+    away[:lead] = 0
     mass = np.sqrt(np.maximum(np.einsum("ij,ij->j", away, gram @ away), 0.0))
+    if not mass.any():
+        return away[:, :0]
     kept = mass > 1e-13
-    return np.asarray(away[:, kept] / mass[kept])
+    return np.asarray(np.where(kept, away / np.where(kept, mass, 1.0), 0.0))
 
 
 def _coarse_correction(
     coarse: Coarse, operator: BlockOperator, state: State, names: list[str], mix: Array, values: Array
 ) -> Array:
-    """L_c^{-1} Pᵀ R for the next X, from the restricted basis; what is along the known vectors is taken out."""
+    """L_c^{-1} Pᵀ R for the next X, from the restricted basis, without what is along the known vectors."""
     g, space = state.generation, operator.space
     parts = [coarse.gather(space, f"G.{g}")]
     if "W" in names:
@@ -239,7 +296,9 @@ def _coarse_correction(
 
 def _limits(state: State, values: Array) -> Array:
     """r ≤ tol and r ≤ c (1 − λ), the latter down to tol / 10⁴."""
-    return np.clip(RELATIVE * np.abs(1 - values[: state.n_components]), 1e-4 * state.tol, state.tol)
+    return np.asarray(
+        np.clip(RELATIVE * np.abs(1 - values[: state.n_components]), 1e-4 * state.tol, state.tol)
+    )
 
 
 def _reason(before: State, new: State) -> Reason | None:
@@ -250,18 +309,24 @@ def _reason(before: State, new: State) -> Reason | None:
     if before.passes + 2 > new.max_passes:
         return Reason.MAX_PASSES
     history = new.history
+    if len(history) > 1 and history[-2] < ROUNDING and history[-1] > 0.5 * history[-2]:
+        return Reason.STAGNATED
     if len(history) > 2 * PATIENCE and min(history[-PATIENCE:]) > 0.7 * min(history[:-PATIENCE]):
         return Reason.STAGNATED
     return None
 
 
 def _certify(operator: BlockOperator, state: State, reason: Reason) -> State:
-    """Explicit residuals of X by one pass; on disagreement the iteration goes on from X and the fresh products."""
+    """Explicit residuals of X by one pass; if it disagrees, the iteration goes on from fresh products."""
     space, g, m = operator.space, state.generation, state.n_components
     flips = signs_of(space.sweep(extremes_block, reads=[f"X.{g}"]))
     space.sweep(sign_block, reads=[f"X.{g}"], writes=[f"X.{g + 1}"], posts=[f"X.{g + 1}"], arguments=(flips,))
     parts = operator.product(
-        [f"X.{g + 1}"], [f"AX.{g + 1}"], then=certify_block, reads=[*NAMES[:2], "T"], writes=[f"G.{g + 1}"],
+        [f"X.{g + 1}"],
+        [f"AX.{g + 1}"],
+        then=certify_block,
+        reads=[*NAMES[:2], "T"],
+        writes=[f"G.{g + 1}"],
         arguments=(state.values,),
     )
     gram, form, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
@@ -271,7 +336,11 @@ def _certify(operator: BlockOperator, state: State, reason: Reason) -> State:
     )
     if np.all(residuals[:m] <= _limits(state, state.values)):
         return new.replaced(reason=Reason.CONVERGED.value)
-    if reason == Reason.CONVERGED and len(state.history) < 3 * REFRESH and state.passes + 3 < state.max_passes:
+    if (
+        reason == Reason.CONVERGED
+        and len(state.history) < 3 * REFRESH
+        and state.passes + 3 < state.max_passes
+    ):
         return new
     return new.replaced(reason=(Reason.STAGNATED if reason == Reason.CONVERGED else reason).value)
 
@@ -281,115 +350,15 @@ def _advance(operator: BlockOperator, state: State, refresh: bool) -> State:
     g = state.generation
     names = [name for name in ("X", "P", "W") if name == "W" or (refresh and state.sizes["XPW".index(name)])]
     parts = operator.product(
-        [f"{name}.{g}" for name in names], [f"A{name}.{g}" for name in names], then=product_block_grams,
-        reads=[*NAMES[:2]], writes=[f"H.{g}"], arguments=(len(names),),
+        [f"{name}.{g}" for name in names],
+        [f"A{name}.{g}" for name in names],
+        then=product_block_grams,
+        reads=[*NAMES[:2]],
+        writes=[f"H.{g}"],
+        arguments=(len(names),),
     )
     fresh = tree_sum(parts)
     form = state.form.copy()
     count = fresh.shape[0]
     form[-count:, -count:] = fresh
     return state.replaced(form=form)
-
-
-# --- one block -----------------------------------------------------------------------------------
-
-
-def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
-    """Rows of the solved component."""
-    return (), int(np.count_nonzero(scale))
-
-
-def start_block(
-    block: int, scale: Array, label: Array, basis: Array, modes: Array, *rest: Any
-) -> tuple[tuple[Array, Array], None]:
-    """X₀ = P · coarse eigenvectors, filled up with random columns, and a posted copy of the known vectors."""
-    *known, width, seed = rest
-    x = _prolonged(label, basis, modes)
-    missing = width - x.shape[1]
-    if missing > 0:
-        noise = np.random.default_rng([seed, block]).standard_normal((len(scale), missing))
-        x = np.concatenate([x, noise * (scale != 0)], axis=1)
-    return (x, known[0] if known else np.zeros((len(scale), 0))), None
-
-
-def first_block(
-    block: int, x: Array, t: Array, ax: Array, at: Array, label: Array, basis: Array
-) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-    """Restricted [X, SX] and T; XᵀX, XᵀSX, TᵀX, TᵀST, ‖St − θt‖² by rows of the block (θ = 1 or the block's share)."""
-    theta = t.T @ at
-    sums = (x.T @ x, x.T @ ax, t.T @ x, theta, _error(t, at))
-    return (_restricted(label, basis, x, ax), _restricted(label, basis, t)), sums
-
-
-def _error(t: Array, at: Array) -> Array:
-    """Squared deviation of At from t times its row-wise ratio's weighted mean in this block."""
-    mass = np.einsum("ij,ij->j", t, t)
-    theta = np.einsum("ij,ij->j", t, at) / np.where(mass > 0, mass, 1.0)
-    return np.einsum("ij->j", (at - t * theta) ** 2)
-
-
-def update_block(block: int, scale: Array, label: Array, basis: Array, diagonal: Array, t: Array, y: Array,
-                 *rest: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and all Gram matrices that are known before the pass."""
-    *vectors, mix, away, values, overlap, known, count = rest
-    base, image = np.concatenate(vectors[:count], axis=1), np.concatenate(vectors[count:], axis=1)
-    both = np.concatenate([mix, away], axis=1)
-    drift = overlap @ both
-    xp = base @ both - t @ drift
-    axp = image @ both - t @ (known[:, None] * drift)
-    width = mix.shape[1]
-    x, p, ax, ap = xp[:, :width], xp[:, width:], axp[:, :width], axp[:, width:]
-    residual = ax - x * values
-    w = residual / np.maximum(1 - diagonal, 1e-3) + _prolonged(label, basis, y)
-    w = np.where(scale != 0, w, 0.0)
-    whole = np.concatenate([x, p, w], axis=1)
-    form = np.zeros((whole.shape[1], whole.shape[1]))
-    part = whole.T @ axp
-    form[:, : part.shape[1]] = part
-    form[: part.shape[1], part.shape[1] :] = part[part.shape[1] :].T
-    written = tuple(np.ascontiguousarray(a) for a in (x, p, w, ax, ap))
-    # Restricted images last: the columns are Pᵀ[X P W SX SP]; PᵀSW comes with the pass.
-    coarse = _restricted(label, basis, x, p, w, ax, ap)
-    return (*written, coarse), (whole.T @ whole, form, t.T @ whole, np.einsum("ij,ij->j", residual, residual))
-
-
-def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
-    """Within the pass: BᵀSB for the vectors B that were multiplied, and the restriction of their images."""
-    *vectors, count = rest
-    xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
-    whole, image = np.concatenate(xs, axis=1), np.concatenate(ys, axis=1)
-    return (_restricted(label, basis, ys[-1]),), whole.T @ image
-
-
-def certify_block(
-    block: int, x: Array, ax: Array, label: Array, basis: Array, t: Array, values: Array
-) -> tuple[tuple[Array], tuple[Array, ...]]:
-    """Explicit residuals and the matrices to go on with."""
-    residual = ax - x * values
-    squares = np.einsum("ij,ij->j", residual, residual)
-    return (_restricted(label, basis, x, ax),), (x.T @ x, x.T @ ax, t.T @ x, squares)
-
-
-def extremes_block(block: int, x: Array) -> tuple[tuple[()], Array]:
-    """Largest |entry| of each column and its sign."""
-    return (), extremes(x)
-
-
-def sign_block(block: int, x: Array, flips: Array) -> tuple[tuple[Array], None]:
-    """Signs by the rule, ready for other blocks to read."""
-    return (x * flips,), None
-
-
-def final_block(block: int, x: Array, wanted: int) -> tuple[tuple[Array], Array]:
-    """The wanted columns and their Gram matrix."""
-    v = np.ascontiguousarray(x[:, :wanted])
-    return (v,), v.T @ v
-
-
-def _prolonged(label: Array, basis: Array, y: Array) -> Array:
-    return np.asarray(as_sparse(label, basis, len(y) // basis.shape[1]) @ y)
-
-
-def _restricted(label: Array, basis: Array, *vectors: Array) -> Array:
-    prolong = as_sparse(label, basis, int(label.max(initial=-1)) + 1)
-    return np.asarray(prolong.T @ np.concatenate(vectors, axis=1))

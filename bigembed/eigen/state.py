@@ -18,7 +18,7 @@ def _empty() -> Array:
 
 @dataclass(frozen=True)
 class State:
-    """What a step needs beside the vectors named X.g, P.g, W.g, AX.g, AP.g, AW.g, G.g, H.g of its generation g."""
+    """What a step needs beside the vectors X.g, P.g, W.g, AX.g, AP.g, AW.g, G.g, H.g of generation g."""
 
     n_components: int
     width: int
@@ -84,4 +84,6 @@ class State:
         if not self.history:
             return f"start: {self.passes} passes"
         end = f", {self.reason}" if self.reason else ""
-        return f"iteration {self.iteration}: {self.passes} passes, largest residual {self.history[-1]:.1e}{end}"
+        return (
+            f"iteration {self.iteration}: {self.passes} passes, largest residual {self.history[-1]:.1e}{end}"
+        )

@@ -55,7 +55,7 @@ class BlockOperator(Protocol):
         posts: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One pass that looks at the matrix itself: ``function(block, rows, scale, *read arrays, *arguments)``.
+        """One pass at the matrix itself: ``function(block, rows, scale, *read arrays, *arguments)``.
 
         ``rows`` is (the block of A as a SciPy CSR array over own columns, then halo entries; the
         source block of each halo entry; its row in that block).
@@ -80,7 +80,9 @@ def as_linear_operator(operator: BlockOperator) -> LinearOperator:
     def matvec(x: Array) -> Array:
         return matmat(x)[:, 0]
 
-    return LinearOperator((n, n), matvec=matvec, matmat=matmat, rmatvec=matvec, rmatmat=matmat, dtype=np.float64)
+    return LinearOperator(
+        (n, n), matvec=matvec, matmat=matmat, rmatvec=matvec, rmatmat=matmat, dtype=np.float64
+    )
 
 
 def dot_test(operator: BlockOperator, seed: int = 0) -> float:

@@ -55,7 +55,10 @@ class SparseOperator:
             raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
         results = self.space.sweep(
             product_block,
-            reads=(self.scale, *names, *reads), halos=(self.scale, *names), writes=(*into, *writes), posts=posts,
+            reads=(self.scale, *names, *reads),
+            halos=(self.scale, *names),
+            writes=(*into, *writes),
+            posts=posts,
             arguments=(self.matrix, len(names), len(reads), then, tuple(arguments)),
         )
         return self._count(results)
@@ -72,7 +75,10 @@ class SparseOperator:
         """One pass: see :meth:`bigembed.operators.base.BlockOperator.walk`."""
         results = self.space.sweep(
             walk_block,
-            reads=(self.scale, *reads), halos=(self.scale,), writes=writes, posts=posts,
+            reads=(self.scale, *reads),
+            halos=(self.scale,),
+            writes=writes,
+            posts=posts,
             arguments=(self.matrix, len(reads), function, tuple(arguments)),
         )
         return self._count(results)

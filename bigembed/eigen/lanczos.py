@@ -1,0 +1,236 @@
+"""Block Lanczos with thick restart and full reorthogonalization.
+
+    A [Q_1 … Q_j] = [Q_1 … Q_j] T + Q_{j+1} B E_jᵀ,      T = QᵀAQ,
+
+restarted from the Ritz vectors of the largest Ritz values and the last residual block. For spectra
+that decay (PCA, kernel PCA, MDS), and as the reference of LOBPCG. One pass a block; every block is
+orthogonalized twice against all kept ones, two sweeps over at most ``max_blocks`` + 3 blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from bigembed.blocks.rows import Array
+from bigembed.blocks.vectors import tree_sum
+from bigembed.eigen.base import ADVICE, EigenResult, Reason, extremes, gaps_of, signs_of
+from bigembed.errors import InputError
+from bigembed.operators.base import BlockOperator
+
+_DROP = 1e-11
+
+
+def solve_lanczos(
+    operator: BlockOperator,
+    n_components: int,
+    *,
+    tol: float = 1e-6,
+    seed: int = 0,
+    max_passes: int = 1000,
+    block: int | None = None,
+    max_blocks: int = 12,
+    deflate: str | None = None,
+) -> EigenResult:
+    """The m largest eigenpairs beside the deflated ones, left in the space under ``"V"``.
+
+    ``block`` columns a pass (default m, at least 2); after ``max_blocks`` blocks a restart keeps the
+    best 2 m Ritz vectors. The certificate costs one more pass. An operator on fewer rows than the
+    basis could hold is solved exactly, because the basis then spans everything.
+    """
+    if n_components < 1 or not tol > 0 or max_passes < 3 or max_blocks < 4:
+        raise InputError(
+            f"n_components={n_components}, tol={tol}, max_passes={max_passes}, max_blocks={max_blocks}: "
+            "n_components ≥ 1, tol > 0, max_passes ≥ 3 and max_blocks ≥ 4 are needed"
+        )
+    run = _Run(operator, block or max(2, n_components), seed, deflate)
+    before = operator.passes, operator.bytes_moved
+    reason = Reason.MAX_PASSES
+    while True:
+        last = run.expand()
+        values, vectors, residuals = run.ritz()
+        enough = len(values) >= n_components
+        if enough and np.all(residuals[:n_components] <= tol * (1 - 1e-6)):
+            reason = Reason.CONVERGED
+            break
+        if last:
+            reason = Reason.CONVERGED
+            break
+        if operator.passes - before[0] + 1 >= max_passes:
+            break
+        if len(run.names) >= max_blocks:
+            run.restart(vectors[:, : min(2 * n_components, vectors.shape[1])])
+    if len(values) < n_components:
+        raise InputError(
+            f"n_components={n_components}: only {len(values)} eigenpairs were found before the passes or the "
+            "rows were used up; ask for fewer, or raise max_passes"
+        )
+    return _certified(run, values, vectors[:, :n_components], tol, reason, before)
+
+
+def _certified(
+    run: _Run, values: Array, vectors: Array, tol: float, reason: Reason, before: tuple[int, int]
+) -> EigenResult:
+    operator, m = run.operator, vectors.shape[1]
+    space = operator.space
+    space.sweep(combine_block, reads=run.names, writes=["lanczos.v"], arguments=(vectors,))
+    flips = signs_of(space.sweep(extreme_block, reads=["lanczos.v"]))
+    space.sweep(flip_block, reads=["lanczos.v"], writes=["V"], posts=["V"], arguments=(flips,))
+    parts = operator.product(["V"], ["lanczos.u"], then=residual_block, arguments=(values[:m],))
+    gram, squares = (tree_sum([part[k] for part in parts]) for k in range(2))
+    residuals = np.sqrt(squares)
+    met = bool(np.all(residuals <= tol))
+    if reason == Reason.CONVERGED and not met:
+        reason = Reason.STAGNATED
+    space.drop("lanczos.v", "lanczos.u", "lanczos.t", *run.names)
+    return EigenResult(
+        eigenvalues=values[:m],
+        vectors="V",
+        residuals=residuals,
+        gap=float(values[m - 1] - values[m]) if len(values) > m else float("inf"),
+        gaps=gaps_of(values[:m], values[m:]),
+        orthogonality=float(np.abs(gram - np.eye(m)).max()),
+        passes=operator.passes - before[0],
+        bytes_moved=operator.bytes_moved - before[1],
+        iterations=run.made,
+        converged=met,
+        reason=Reason.CONVERGED if met else reason,
+        advice="" if met else ADVICE[reason],
+    )
+
+
+class _Run:
+    """The basis blocks by name, and T = QᵀAQ."""
+
+    def __init__(self, operator: BlockOperator, width: int, seed: int, deflate: str | None) -> None:
+        self.operator = operator
+        self.names: list[str] = []
+        self.small = np.zeros((0, 0))
+        self.made = 0
+        self.rest = np.zeros((0, 0))
+        self.known = [deflate] if deflate else []
+        operator.space.sweep(
+            begin_block, reads=[operator.scale], writes=["lanczos.u"], arguments=(width, seed)
+        )
+        self.width = self._orthonormalize()[0].shape[0]
+
+    def expand(self) -> bool:
+        """One pass with the last block; True when the basis spans an invariant space."""
+        name = self.names[-1]
+        parts = self.operator.product(
+            [name], ["lanczos.u"], then=against_block, reads=self.names, arguments=(len(self.names),)
+        )
+        columns = tree_sum(parts)
+        old, size = self.small.shape[0], columns.shape[0]
+        grown = np.zeros((size, size))
+        grown[:old, :old] = self.small
+        grown[:, old:] = columns
+        grown[old:, :old] = columns[:old].T
+        self.small = grown
+        factor = self._orthonormalize()[0]
+        self.rest = factor
+        return not len(factor)
+
+    def ritz(self) -> tuple[Array, Array, Array]:
+        """Ritz values descending, their coefficients, and residual estimates ‖B s_last‖."""
+        values, vectors = linalg.eigh((self.small + self.small.T) / 2)
+        values, vectors = values[::-1].copy(), vectors[:, ::-1].copy()
+        tail = vectors[len(vectors) - self.rest.shape[1] :]
+        return values, vectors, np.linalg.norm(self.rest @ tail, axis=0)
+
+    def restart(self, vectors: Array) -> None:
+        """Keep the given combinations and the newest block."""
+        space, fresh = self.operator.space, self.names[-1]
+        self.made += 1
+        kept = f"lanczos.q{self.made}"
+        space.sweep(combine_block, reads=self.names[:-1], writes=[kept], arguments=(vectors,))
+        space.drop(*self.names[:-1])
+        self.small = vectors.T @ self.small @ vectors
+        self.names = [kept, fresh]
+
+    def _orthonormalize(self) -> tuple[Array]:
+        """The next block from ``lanczos.u``, twice against all blocks and the known vectors; U = Q B."""
+        space = self.operator.space
+        against = [*self.known, *self.names]
+        whole: Array | None = None
+        for _ in range(3):
+            parts = space.sweep(projection_block, reads=["lanczos.u", *against], arguments=(len(against),))
+            overlap, gram = (tree_sum([part[k] for part in parts]) for k in range(2))
+            mass, turn = linalg.eigh((gram - overlap.T @ overlap + (gram - overlap.T @ overlap).T) / 2)
+            floor = _DROP**2 if whole is None else 0.25
+            kept = mass > max(floor, _DROP * float(mass[-1]) if len(mass) else 0.0)
+            root = np.sqrt(mass[kept])
+            space.sweep(
+                project_block,
+                reads=["lanczos.u", *against],
+                writes=["lanczos.t"],
+                arguments=(overlap, turn[:, kept] / root, len(against)),
+            )
+            space.sweep(copy_block, reads=["lanczos.t"], writes=["lanczos.u"])
+            factor = root[:, None] * turn[:, kept].T
+            whole = factor if whole is None else factor @ whole
+        self.made += 1
+        assert whole is not None
+        if whole.shape[0]:
+            name = f"lanczos.q{self.made}"
+            space.sweep(copy_block, reads=["lanczos.u"], writes=[name], posts=[name])
+            self.names.append(name)
+        return (whole,)
+
+
+# --- one block -----------------------------------------------------------------------------------
+
+
+def begin_block(block: int, scale: Array, width: int, seed: int) -> tuple[tuple[Array], None]:
+    """Random start, zero outside the domain."""
+    start = np.random.default_rng([seed, block]).standard_normal((len(scale), width))
+    return (start * (scale != 0),), None
+
+
+def against_block(block: int, x: Array, y: Array, *rest: Any) -> tuple[tuple[()], Array]:
+    """QᵀAQ_j."""
+    *basis, _ = rest
+    return (), np.concatenate(basis, axis=1).T @ y
+
+
+def projection_block(block: int, u: Array, *rest: Any) -> tuple[tuple[()], tuple[Array, Array]]:
+    """QᵀU and UᵀU."""
+    *basis, count = rest
+    whole = np.concatenate(basis, axis=1) if count else np.zeros((len(u), 0))
+    return (), (whole.T @ u, u.T @ u)
+
+
+def project_block(block: int, u: Array, *rest: Any) -> tuple[tuple[Array], None]:
+    """(U − Q QᵀU) C."""
+    *basis, overlap, mix, count = rest
+    whole = np.concatenate(basis, axis=1) if count else np.zeros((len(u), 0))
+    return ((u - whole @ overlap) @ mix,), None
+
+
+def copy_block(block: int, u: Array) -> tuple[tuple[Array], None]:
+    """The same under another name."""
+    return (u,), None
+
+
+def combine_block(block: int, *rest: Any) -> tuple[tuple[Array], None]:
+    """Q C."""
+    *basis, mix = rest
+    return (np.concatenate(basis, axis=1)[:, : len(mix)] @ mix,), None
+
+
+def extreme_block(block: int, v: Array) -> tuple[tuple[()], Array]:
+    """Largest |entry| of each column and its sign."""
+    return (), extremes(v)
+
+
+def flip_block(block: int, v: Array, flips: Array) -> tuple[tuple[Array], None]:
+    """Signs by the rule."""
+    return (v * flips,), None
+
+
+def residual_block(block: int, v: Array, u: Array, values: Array) -> tuple[tuple[()], tuple[Array, Array]]:
+    """VᵀV and squared explicit residuals."""
+    residual = u - v * values
+    return (), (v.T @ v, np.einsum("ij,ij->j", residual, residual))

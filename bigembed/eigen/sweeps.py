@@ -1,0 +1,113 @@
+"""What LOBPCG does on one block of rows: the mathematics of :mod:`bigembed.eigen.lobpcg`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.eigen.aggregate import as_sparse
+from bigembed.eigen.base import extremes
+
+
+def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
+    """Rows of the solved component."""
+    return (), int(np.count_nonzero(scale))
+
+
+def start_block(
+    block: int, scale: Array, label: Array, basis: Array, modes: Array, *rest: Any
+) -> tuple[tuple[Array, Array], None]:
+    """X₀ = P · coarse eigenvectors, filled up with random columns, and a posted copy of the known vectors."""
+    *known, width, seed = rest
+    x = _prolonged(label, basis, modes)
+    missing = width - x.shape[1]
+    if missing > 0:
+        noise = np.random.default_rng([seed, block]).standard_normal((len(scale), missing))
+        x = np.concatenate([x, noise * (scale != 0)], axis=1)
+    return (x, known[0] if known else np.zeros((len(scale), 0))), None
+
+
+def first_block(
+    block: int, x: Array, t: Array, ax: Array, at: Array, label: Array, basis: Array
+) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    """Restricted [X, SX] and T; XᵀX, XᵀSX, TᵀX, TᵀST, and ‖St − θt‖² with the θ of this block."""
+    theta = t.T @ at
+    sums = (x.T @ x, x.T @ ax, t.T @ x, theta, _error(t, at))
+    return (_restricted(label, basis, x, ax), _restricted(label, basis, t)), sums
+
+
+def _error(t: Array, at: Array) -> Array:
+    """Squared deviation of At from t times its row-wise ratio's weighted mean in this block."""
+    mass = np.einsum("ij,ij->j", t, t)
+    theta = np.einsum("ij,ij->j", t, at) / np.where(mass > 0, mass, 1.0)
+    return np.asarray(((at - t * theta) ** 2).sum(axis=0))
+
+
+def update_block(
+    block: int, scale: Array, label: Array, basis: Array, diagonal: Array, t: Array, y: Array, *rest: Any
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and the Gram matrices known so far."""
+    *vectors, mix, away, values, overlap, known, count = rest
+    base, image = np.concatenate(vectors[:count], axis=1), np.concatenate(vectors[count:], axis=1)
+    both = np.concatenate([mix, away], axis=1)
+    drift = overlap @ both
+    xp = base @ both - t @ drift
+    axp = image @ both - t @ (known[:, None] * drift)
+    width = mix.shape[1]
+    x, p, ax, ap = xp[:, :width], xp[:, width:], axp[:, :width], axp[:, width:]
+    residual = ax - x * values
+    w = residual / np.maximum(1 - diagonal, 1e-3) + _prolonged(label, basis, y)
+    w = np.where(scale != 0, w, 0.0)
+    whole = np.concatenate([x, p, w], axis=1)
+    form = np.zeros((whole.shape[1], whole.shape[1]))
+    part = whole.T @ axp
+    form[:, : part.shape[1]] = part
+    form[: part.shape[1], part.shape[1] :] = part[part.shape[1] :].T
+    written = tuple(np.ascontiguousarray(a) for a in (x, p, w, ax, ap))
+    # The restricted images come last, as in [B SB]: PᵀSW follows with the pass.
+    coarse = _restricted(label, basis, x, p, w, ax, ap)
+    return (*written, coarse), (whole.T @ whole, form, t.T @ whole, np.einsum("ij,ij->j", residual, residual))
+
+
+def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
+    """Within the pass: BᵀSB for the vectors B that were multiplied, and the restriction of their images."""
+    *vectors, count = rest
+    xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
+    whole, image = np.concatenate(xs, axis=1), np.concatenate(ys, axis=1)
+    return (_restricted(label, basis, ys[-1]),), whole.T @ image
+
+
+def certify_block(
+    block: int, x: Array, ax: Array, label: Array, basis: Array, t: Array, values: Array
+) -> tuple[tuple[Array], tuple[Array, ...]]:
+    """Explicit residuals and the matrices to go on with."""
+    residual = ax - x * values
+    squares = np.einsum("ij,ij->j", residual, residual)
+    return (_restricted(label, basis, x, ax),), (x.T @ x, x.T @ ax, t.T @ x, squares)
+
+
+def extremes_block(block: int, x: Array) -> tuple[tuple[()], Array]:
+    """Largest |entry| of each column and its sign."""
+    return (), extremes(x)
+
+
+def sign_block(block: int, x: Array, flips: Array) -> tuple[tuple[Array], None]:
+    """Signs by the rule, ready for other blocks to read."""
+    return (x * flips,), None
+
+
+def final_block(block: int, x: Array, wanted: int) -> tuple[tuple[Array], Array]:
+    """The wanted columns and their Gram matrix."""
+    v = np.ascontiguousarray(x[:, :wanted])
+    return (v,), v.T @ v
+
+
+def _prolonged(label: Array, basis: Array, y: Array) -> Array:
+    return np.asarray(as_sparse(label, basis, len(y) // basis.shape[1]) @ y)
+
+
+def _restricted(label: Array, basis: Array, *vectors: Array) -> Array:
+    prolong = as_sparse(label, basis, int(label.max(initial=-1)) + 1)
+    return np.asarray(prolong.T @ np.concatenate(vectors, axis=1))
