@@ -150,8 +150,6 @@ class Coarse:
 
     counts: Sequence[int]
     functions: int
-    used: Array
-    """Unknowns that exist: small aggregates carry fewer functions than they have places."""
     matrix: Any
     solver: Any
     exact: bool
@@ -170,38 +168,30 @@ class Coarse:
             values.append(space.read("coarse.cross_values", b))
         total = int(start[-1])
         where, blocks = np.concatenate(pairs), np.concatenate(values)
+        del pairs, values
         order = np.lexsort((where[:, 1], where[:, 0]))
         where, blocks = where[order], blocks[order]
+        _settle(blocks, np.flatnonzero(where[:, 0] == where[:, 1]))
         pointer = np.searchsorted(where[:, 0], np.arange(total + 1))
-        matrix = sparse.bsr_array((blocks, where[:, 1], pointer), shape=(total * p, total * p)).tocsr()
-        matrix = (matrix + matrix.T) / 2
-        used = np.flatnonzero(matrix.diagonal() != 0)
-        matrix = (matrix[used][:, used] + SHIFT * sparse.eye_array(len(used))).tocsc()
+        matrix = sparse.bsr_array((blocks, where[:, 1], pointer), shape=(total * p, total * p)).tocsr().T
+        del where, blocks
         constant = np.zeros((total, p))
         constant[:, 0] = np.concatenate([space.read("coarse.norm", b) for b in range(len(counts))])
-        constant = constant.ravel()[used]
         if factor_entries(matrix, p) <= FACTOR:
             factor = sparse_linalg.splu(
                 matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
             )
-            return cls(counts, p, used, matrix, factor.solve, True)
-        return cls(counts, p, used, matrix, Descent(matrix.tocsr(), constant, p).solve, False)
+            return cls(counts, p, matrix, factor.solve, True)
+        return cls(counts, p, matrix, Descent(matrix.T, constant.ravel(), p).solve, False)
 
     def solve(self, right: Array) -> Array:
         """(L_c + 1e-8 I)^{-1} applied to columns (exactly, or by a fixed number of iterations)."""
-        y = np.zeros_like(right)
-        y[self.used] = self.solver(np.ascontiguousarray(right[self.used]))
-        return y
+        return np.asarray(self.solver(np.ascontiguousarray(right)))
 
     def lowest(self, count: int, seed: int) -> Array:
         """Orthonormal approximate eigenvectors of the ``count`` lowest eigenvalues, ascending."""
-        modes = self._lowest(min(count, len(self.used)), seed)
-        out = np.zeros((sum(self.counts) * self.functions, modes.shape[1]))
-        out[self.used] = modes
-        return out
-
-    def _lowest(self, count: int, seed: int) -> Array:
-        n = len(self.used)
+        n = self.matrix.shape[0]
+        count = min(count, n)
         if n <= 400:
             return np.asarray(np.linalg.eigh(self.matrix.toarray())[1][:, :count])
         start = np.random.default_rng([seed, 1]).standard_normal((n, count))
@@ -225,6 +215,13 @@ class Coarse:
         for b in range(len(self.counts)):
             part = values[start[b] : start[b + 1]]
             space.write(name, b, part if len(part) else np.zeros((self.functions, values.shape[1])))
+
+
+def _settle(blocks: Array, diagonal: Array) -> None:
+    """Add 1e-8 I to the diagonal blocks, and 1 where a small aggregate has fewer functions than places."""
+    place = np.arange(blocks.shape[1])
+    entries = blocks[diagonal[:, None], place, place]
+    blocks[diagonal[:, None], place, place] = entries + SHIFT + (entries == 0)
 
 
 def factor_entries(matrix: Any, functions: int) -> float:

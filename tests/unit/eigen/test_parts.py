@@ -72,8 +72,8 @@ def test_galerkin_matrix(graphs, rows):
         ]
     ).tocsr()
     expected = prolong.T @ ((sparse.eye_array(2000) - graphs.dense(weights)) @ prolong)
-    expected = np.asarray(expected)[np.ix_(found.used, found.used)]
-    shift = coarse.SHIFT * np.eye(len(found.used))
+    expected = np.asarray(expected) + np.diag(np.diag(expected) == 0)  # functions that small aggregates lack
+    shift = coarse.SHIFT * np.eye(len(expected))
     np.testing.assert_allclose(found.matrix.toarray() - shift, expected, atol=1e-6)
 
 
