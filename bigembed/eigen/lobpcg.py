@@ -23,7 +23,7 @@ Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15, ev
 constant function on aggregates of 16, W = .7 R / diag + 1.5 P y, the same data and columns):
 
     swiss roll, noise .05    10⁵ rows 12 (27)    10⁶ rows 18
-    64-d mixture             10⁵ rows 16 (38), 14 with ten guards    10⁶ rows 31
+    64-d mixture             10⁵ rows 16 (38), 14 with ten guards    10⁶ rows 31, 27 with ten guards
 
 Tried and left out: R / diag and P y as separate columns (one pass fewer, twice the vectors), a second
 P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks
@@ -97,9 +97,7 @@ def init(
             f"ask for at most {active - known}"
         )
     width = n_components + (max(5, (n_components + 1) // 2) if guards is None else guards)
-    state = State(
-        n_components=n_components, width=width, tol=tol, seed=seed, max_passes=max_passes, deflate=deflate
-    )
+    state = State(n_components=n_components, width=width, tol=tol, seed=seed, max_passes=max_passes, deflate=deflate)
     if active < max(5 * (width + known), 300):
         return state.replaced(dense=True)
     return _counted(operator, state, lambda: _start(operator, state, active, known))
@@ -140,9 +138,7 @@ def finish(operator: BlockOperator, state: State) -> EigenResult:
     )
 
 
-def solve(
-    operator: BlockOperator, state: State, on_step: Callable[[State], None] | None = None
-) -> EigenResult:
+def solve(operator: BlockOperator, state: State, on_step: Callable[[State], None] | None = None) -> EigenResult:
     """Step until the state stops.
 
     ``on_step`` gets every new state, and may publish it; vectors older than the state before the
@@ -209,9 +205,7 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
             f"deflate={state.deflate!r} is not made of eigenvectors: ‖At − θt‖ = {wrong:.1e}; "
             "give orthonormal eigenvectors, or none"
         )
-    return state.replaced(
-        gram=gram, form=form, overlap=overlap, known=np.diag(theta).copy(), sizes=(width, 0, 0)
-    )
+    return state.replaced(gram=gram, form=form, overlap=overlap, known=np.diag(theta).copy(), sizes=(width, 0, 0))
 
 
 def _iterate(operator: BlockOperator, state: State) -> State:
@@ -308,9 +302,7 @@ def _coarse_correction(
 
 def _limits(state: State, values: Array) -> Array:
     """r ≤ tol and r ≤ c (1 − λ), the latter down to tol / 10⁴."""
-    return np.asarray(
-        np.clip(RELATIVE * np.abs(1 - values[: state.n_components]), 1e-4 * state.tol, state.tol)
-    )
+    return np.asarray(np.clip(RELATIVE * np.abs(1 - values[: state.n_components]), 1e-4 * state.tol, state.tol))
 
 
 def _reason(before: State, new: State) -> Reason | None:
@@ -348,11 +340,7 @@ def _certify(operator: BlockOperator, state: State, reason: Reason) -> State:
     )
     if np.all(residuals[:m] <= _limits(state, state.values)):
         return new.replaced(reason=Reason.CONVERGED.value)
-    if (
-        reason == Reason.CONVERGED
-        and len(state.history) < 3 * REFRESH
-        and state.passes + 3 < state.max_passes
-    ):
+    if reason == Reason.CONVERGED and len(state.history) < 3 * REFRESH and state.passes + 3 < state.max_passes:
         return new
     return new.replaced(reason=(Reason.STAGNATED if reason == Reason.CONVERGED else reason).value)
 
