@@ -68,12 +68,20 @@ def peak_of(pid: int) -> Callable[[], int]:
 def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the results, and keep them with machine and date under ``results/``."""
     machine = f"{platform.machine()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total >> 30} GiB"
-    record = {"benchmark": name, "date": date.today().isoformat(), "machine": machine, "parameters": dict(parameters),
-              "rows": {key: dict(row) for key, row in rows.items()}}
+    record = {
+        "benchmark": name,
+        "date": date.today().isoformat(),
+        "machine": machine,
+        "parameters": dict(parameters),
+        "rows": {key: dict(row) for key, row in rows.items()},
+    }
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
     label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
     (folder / f"{label}.json").write_text(json.dumps(record, indent=1) + "\n")
     print(f"{name} {dict(parameters)}  ({machine}, {record['date']})")
     for key, row in rows.items():
-        print(f"  {key:12}", "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()))
+        print(
+            f"  {key:12}",
+            "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
+        )

@@ -47,8 +47,13 @@ def ours(path: str, k: int, out: str) -> dict[str, object]:
             began = time.perf_counter()
             graph = build_neighbor_graph(path, k, recall=RECALL, workdir=out)
             total = time.perf_counter() - began
-    return {"seconds": total - seconds["recall"], "stages": seconds, "probes": graph.run.results("search")["n_probes"],
-            "compared": graph.run.results("search")["compared_per_row"], "measured": graph.recall}
+    return {
+        "seconds": total - seconds["recall"],
+        "stages": seconds,
+        "probes": graph.run.results("search")["n_probes"],
+        "compared": graph.run.results("search")["compared_per_row"],
+        "measured": graph.recall,
+    }
 
 
 RECALL = 0.993
@@ -60,7 +65,11 @@ def peer(path: str, k: int, out: str) -> dict[str, object]:
     from pynndescent import NNDescent
     from scipy.sparse import csr_array
 
-    NNDescent(np.random.default_rng(0).normal(size=(5_000, 64)).astype(np.float32), n_neighbors=k + 1, n_jobs=WORKERS)
+    NNDescent(
+        np.random.default_rng(0).normal(size=(5_000, 64)).astype(np.float32),
+        n_neighbors=k + 1,
+        n_jobs=WORKERS,
+    )
     began = time.perf_counter()
     rows = zarr.open_array(path, mode="r")[...]
     ids, distances = NNDescent(rows, n_neighbors=k + 1, n_jobs=WORKERS, random_state=0).neighbor_graph
@@ -95,7 +104,9 @@ def recall_of(path: str, k: int, graph: str, lists: str, samples: int = 1_000) -
     for b in range(len(ordered.blocks)):
         here = (place >= ordered.starts[b]) & (place < ordered.starts[b + 1])
         mine[here] = original[read_array(f"{graph}/stages/search/neighbors/{b}")[place[here] - ordered.starts[b]]]
-    share = [np.mean([len(np.intersect1d(a, t)) / k for a, t in zip(found, ids, strict=True)]) for found in (mine, theirs)]
+    share = [
+        np.mean([len(np.intersect1d(a, t)) / k for a, t in zip(found, ids, strict=True)]) for found in (mine, theirs)
+    ]
     return float(share[0]), float(share[1])
 
 
@@ -114,15 +125,28 @@ def main() -> None:
         return
     rows = {}
     for side in ("peer", "ours"):
-        command = [sys.executable, __file__, "--n", str(given.n), "--k", str(given.k), "--folder", given.folder, "--side", side]
+        command = [
+            sys.executable,
+            __file__,
+            "--n",
+            str(given.n),
+            "--k",
+            str(given.k),
+            "--folder",
+            given.folder,
+            "--side",
+            side,
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         peak = peak_of(process.pid)
         output, _ = process.communicate()
         rows[side] = json.loads(output.strip().splitlines()[-1]) | {"peak_gib": round(peak() / 2**30, 2)}
     rows["ours"]["recall"], rows["peer"]["recall"] = recall_of(path, given.k, graph, lists)
-    rows["ratio"] = {"seconds": rows["ours"]["seconds"] / rows["peer"]["seconds"],
-                     "peak_gib": rows["ours"]["peak_gib"] / rows["peer"]["peak_gib"],
-                     "recall": rows["ours"]["recall"] - rows["peer"]["recall"]}
+    rows["ratio"] = {
+        "seconds": rows["ours"]["seconds"] / rows["peer"]["seconds"],
+        "peak_gib": rows["ours"]["peak_gib"] / rows["peer"]["peak_gib"],
+        "recall": rows["ours"]["recall"] - rows["peer"]["recall"],
+    }
     table("neighbors", {"n": given.n, "k": given.k}, rows)
 
 

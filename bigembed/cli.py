@@ -101,9 +101,7 @@ def run(
     scheduler: Scheduler = None,
     workers: Workers = None,
     memory: Memory = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -175,9 +173,7 @@ def verify(
                 + "\nRun the job again to make what is damaged anew"
             )
         if not found["finished"]:
-            raise InterruptedRun(
-                f"{path}: what is there is whole, but the run did not end. Run the job again"
-            )
+            raise InterruptedRun(f"{path}: what is there is whole, but the run did not end. Run the job again")
 
 
 @app.command()

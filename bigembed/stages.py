@@ -74,9 +74,7 @@ Observer = Callable[[Event], None]
 class Run:
     """A directory of stages: a Zarr group, their manifests, and the exchange of the stage in work."""
 
-    def __init__(
-        self, root: str | os.PathLike[str] | None, parents: Sequence[Run] = (), kind: str = "run"
-    ) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None, parents: Sequence[Run] = (), kind: str = "run") -> None:
         self.temporary = root is None
         self.root = Path(tempfile.mkdtemp(prefix="bigembed-")) if root is None else Path(root).absolute()
         self.parents = tuple(parents)
@@ -221,7 +219,9 @@ def locked(run: Run) -> Iterator[None]:
         except OSError as error:
             file.seek(0)
             holder = file.read().strip() or "another process"
-            raise LockedError(f"{run.root}: held by {holder}. Wait for it, or stop it; the run can then be resumed") from error
+            raise LockedError(
+                f"{run.root}: held by {holder}. Wait for it, or stop it; the run can then be resumed"
+            ) from error
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} on {os.uname().nodename}")

@@ -79,12 +79,7 @@ class MemoryMatrix:
         csr = sparse.csr_array(matrix)
         n = csr.shape[0]
         edges = [start for start, _ in bounds] + [bounds[-1][1] if bounds else 0]
-        if (
-            csr.shape != (n, n)
-            or edges[0] != 0
-            or edges[-1] != n
-            or [stop for _, stop in bounds] != edges[1:]
-        ):
+        if csr.shape != (n, n) or edges[0] != 0 or edges[-1] != n or [stop for _, stop in bounds] != edges[1:]:
             raise InputError(
                 f"bounds {list(bounds)} do not cut a matrix of shape {csr.shape} into consecutive row blocks"
             )

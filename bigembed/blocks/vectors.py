@@ -78,9 +78,7 @@ class MemorySpace:
         try:
             return self.arrays[name, block]
         except KeyError:
-            raise InputError(
-                f"no vector {name!r} in block {block}; it was never written or was dropped"
-            ) from None
+            raise InputError(f"no vector {name!r} in block {block}; it was never written or was dropped") from None
 
     def write(self, name: str, block: int, array: Array) -> None:
         """Write one block of a vector."""
@@ -106,9 +104,7 @@ class MemorySpace:
         """One walk over all blocks; nothing written is visible before its end."""
         missing = [name for name in halos if name not in self.posted]
         if missing:
-            raise InputError(
-                f"halos of {missing} are asked for, but these vectors were written without `posts`"
-            )
+            raise InputError(f"halos of {missing} are asked for, but these vectors were written without `posts`")
         results: list[Any] = []
         written: dict[tuple[str, int], Array] = {}
         with one_blas_thread():

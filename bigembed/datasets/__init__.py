@@ -58,20 +58,14 @@ def dataset(name: str, **given: Any) -> Dataset:
     unknown = [key for key in given if key not in known]
     if unknown:
         hints = [f"{key!r}{_nearest(key, list(known))}" for key in unknown]
-        raise InputError(
-            f"data set {name!r}: unknown parameter {', '.join(hints)}; it has {', '.join(known)}"
-        )
-    missing = [
-        key for key, value in known.items() if value.default is inspect.Parameter.empty and key not in given
-    ]
+        raise InputError(f"data set {name!r}: unknown parameter {', '.join(hints)}; it has {', '.join(known)}")
+    missing = [key for key, value in known.items() if value.default is inspect.Parameter.empty and key not in given]
     if missing:
         raise InputError(f"data set {name!r}: parameter {', '.join(missing)} must be given")
     try:
         return REGISTRY[name](**given)
     except TypeError as error:
-        raise InputTypeError(
-            f"data set {name!r}: a parameter of the wrong type: {given} ({error})"
-        ) from error
+        raise InputTypeError(f"data set {name!r}: a parameter of the wrong type: {given} ({error})") from error
 
 
 def parameters(name: str) -> dict[str, inspect.Parameter]:

@@ -45,9 +45,7 @@ class Dataset:
         if self.seed < 0:
             raise InputError(f"data set {self.name!r}: seed {self.seed}; it must be 0 or more")
         if not np.issubdtype(np.dtype(self.dtype), np.floating):
-            raise InputError(
-                f"data set {self.name!r}: dtype {self.dtype!r}; it must be a floating-point type"
-            )
+            raise InputError(f"data set {self.name!r}: dtype {self.dtype!r}; it must be a floating-point type")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -65,9 +63,7 @@ class Dataset:
         n = self.shape[0]
         stop = n if stop is None else stop
         if not 0 <= start <= stop <= n:
-            raise InputError(
-                f"data set {self.name!r}: rows {start} to {stop} asked for; it has rows 0 to {n}"
-            )
+            raise InputError(f"data set {self.name!r}: rows {start} to {stop} asked for; it has rows 0 to {n}")
         if self.granule is None:
             return self._typed(*self.function(start, stop, self._rng(0), n=n, **self.parameters))
         first = start - start % self.granule

@@ -105,17 +105,13 @@ def _digits() -> tuple[Array, Array]:
 @lru_cache(maxsize=2)
 def _mnist(folder: str, part: str) -> tuple[Array, Array]:
     parts = list(MNIST_FILES) if part == "all" else [part]
-    stems = [
-        f"{MNIST_FILES[name]}-{kind}" for name in parts for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
-    ]
+    stems = [f"{MNIST_FILES[name]}-{kind}" for name in parts for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
     paths = [_either(Path(folder) / stem) for stem in stems]
     _require(paths, f"MNIST ({part}) in {folder!r}", "compressed (.gz) or not")
     arrays = [read_idx(path) for path in paths]
     for path, images, labels in zip(paths[::2], arrays[::2], arrays[1::2], strict=True):
         if images.shape != (len(labels), 28, 28):
-            raise InputError(
-                f"{path}: shape {images.shape} for {len(labels)} labels; MNIST has (labels, 28, 28)"
-            )
+            raise InputError(f"{path}: shape {images.shape} for {len(labels)} labels; MNIST has (labels, 28, 28)")
     images = np.concatenate([array.reshape(-1, 784) for array in arrays[::2]])
     return images, np.concatenate(arrays[1::2]).astype(np.int64)
 

@@ -51,9 +51,7 @@ def mixture(
     if n_clusters < 1:
         raise InputError(f"data set 'mixture': n_clusters = {n_clusters}; it must be at least 1")
     if not (separation >= 0 and noise >= 0):
-        raise InputError(
-            f"data set 'mixture': separation = {separation}, noise = {noise}; neither may be negative"
-        )
+        raise InputError(f"data set 'mixture': separation = {separation}, noise = {noise}; neither may be negative")
     parameters = {
         "d": d,
         "n_clusters": n_clusters,

@@ -51,9 +51,7 @@ def swiss_roll_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.0
 
 def swiss_roll(n: int = 1600, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """The Swiss roll of seed 000, §6; noise .4 and .8 in its examples. Truth: arc length, height, angle."""
-    return Dataset(
-        "swiss_roll", (n, 3), swiss_roll_block, seed, dtype, {"noise": _noise("swiss_roll", noise)}
-    )
+    return Dataset("swiss_roll", (n, 3), swiss_roll_block, seed, dtype, {"noise": _noise("swiss_roll", noise)})
 
 
 def swiss_roll_mesh_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.0) -> tuple[Array, Truth]:
@@ -124,17 +122,13 @@ def spiral_block(
     return _noisy(rows, noise, rng), {"theta": theta, "arc_length": length}
 
 
-def spiral(
-    n: int = 1000, turns: float = 2.0, noise: float = 0.0, seed: int = 0, dtype: str = "float32"
-) -> Dataset:
+def spiral(n: int = 1000, turns: float = 2.0, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """The plane spiral of seed 002. Truth: theta, arc length."""
     parameters = {"turns": _positive("spiral", "turns", turns), "noise": _noise("spiral", noise)}
     return Dataset("spiral", (n, 2), spiral_block, seed, dtype, parameters)
 
 
-def hypersphere_block(
-    start: int, stop: int, rng: Rng, n: int, d: int = 3, noise: float = 0.0
-) -> tuple[Array, Truth]:
+def hypersphere_block(start: int, stop: int, rng: Rng, n: int, d: int = 3, noise: float = 0.0) -> tuple[Array, Truth]:
     """x ~ N(0, I), x ← x/‖x‖, times 1 + noise·N(0, 1) (seed 004, §4.3)."""
     rows = rng.standard_normal((stop - start, d))
     rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
@@ -142,9 +136,7 @@ def hypersphere_block(
     return rows * radius[:, None], {"radius": radius}
 
 
-def hypersphere(
-    n: int = 1000, d: int = 3, noise: float = 0.0, seed: int = 0, dtype: str = "float32"
-) -> Dataset:
+def hypersphere(n: int = 1000, d: int = 3, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on the unit sphere of dimension d − 1 in R^d (seed 004, §4.3). Truth: radius."""
     parameters = {"d": _at_least("hypersphere", "d", d, 2), "noise": _noise("hypersphere", noise)}
     return Dataset("hypersphere", (n, d), hypersphere_block, seed, dtype, parameters)
@@ -171,9 +163,7 @@ def circle_block(
     return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1), {"angle": angle}
 
 
-def circle(
-    n: int = 1000, radius: float = 1.0, regular: bool = False, seed: int = 0, dtype: str = "float32"
-) -> Dataset:
+def circle(n: int = 1000, radius: float = 1.0, regular: bool = False, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on a circle, at random or regularly. Truth: angle."""
     parameters = {"radius": _positive("circle", "radius", radius), "regular": regular}
     return Dataset("circle", (n, 2), circle_block, seed, dtype, parameters)
@@ -189,9 +179,7 @@ def torus_block(
     return np.stack(columns, axis=1), {"angle": a, "angle2": b}
 
 
-def torus(
-    n: int = 1000, radius: float = 1.0, radius2: float = 0.5, seed: int = 0, dtype: str = "float32"
-) -> Dataset:
+def torus(n: int = 1000, radius: float = 1.0, radius2: float = 0.5, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on a flat torus in R⁴. Truth: angle, angle2."""
     parameters = {
         "radius": _positive("torus", "radius", radius),
@@ -214,9 +202,7 @@ def _noisy(rows: Array, noise: float, rng: Rng) -> Array:
 
 def _noise(name: str, value: float) -> float:
     if not (np.isfinite(value) and value >= 0):
-        raise InputError(
-            f"data set {name!r}: standard deviation {value!r}; it must be finite and not negative"
-        )
+        raise InputError(f"data set {name!r}: standard deviation {value!r}; it must be finite and not negative")
     return float(value)
 
 
@@ -228,7 +214,5 @@ def _positive(name: str, parameter: str, value: float) -> float:
 
 def _at_least(name: str, parameter: str, value: int, least: int) -> int:
     if int(value) != value or value < least:
-        raise InputError(
-            f"data set {name!r}: {parameter} = {value!r}; it must be an integer of at least {least}"
-        )
+        raise InputError(f"data set {name!r}: {parameter} = {value!r}; it must be an integer of at least {least}")
     return int(value)

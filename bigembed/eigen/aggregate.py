@@ -153,6 +153,4 @@ def as_sparse(label: Array, basis: Array, count: int) -> Any:
     columns = np.maximum(label, 0)[:, None] * functions + np.arange(functions)
     pointer = np.arange(len(label) + 1) * functions
     values = np.where(label[:, None] >= 0, basis, 0).astype(np.float64)
-    return sparse.csr_array(
-        (values.ravel(), columns.ravel(), pointer), shape=(len(label), max(count, 1) * functions)
-    )
+    return sparse.csr_array((values.ravel(), columns.ravel(), pointer), shape=(len(label), max(count, 1) * functions))

@@ -108,9 +108,7 @@ def aggregate_block(
     row, far = cut.coords
     edges = np.stack([row, far, cut.data, source[far]], axis=1)[cut.data != 0]
     touched = (
-        len(np.unique(label[edges[:, 0].astype(int)] * float(len(source) + 1) + edges[:, 1])) // 4
-        if len(edges)
-        else 0
+        len(np.unique(label[edges[:, 0].astype(int)] * float(len(source) + 1) + edges[:, 1])) // 4 if len(edges) else 0
     )
     norm = np.sqrt(np.bincount(label[active], weights=scale[active, 0] ** -2.0, minlength=count))
     written = (label, basis, inner.diagonal()[:, None], pairs, galerkin.data, edges, norm)

@@ -13,9 +13,7 @@ from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator
 
 
-def solve_dense_matrix(
-    matrix: Array, n_components: int, *, deflate: Array | None = None
-) -> tuple[EigenResult, Array]:
+def solve_dense_matrix(matrix: Array, n_components: int, *, deflate: Array | None = None) -> tuple[EigenResult, Array]:
     """The m largest eigenpairs of a dense symmetric matrix beside the deflated ones, and the vectors (n, m).
 
     ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T; they are moved below the
@@ -34,9 +32,7 @@ def solve_dense_matrix(
     values, vectors = values[::-1], vectors[:, ::-1]
     chosen = vectors[:, :n_components] * extremes(vectors[:, :n_components])[1]
     kept = values[:n_components].copy()
-    others = np.concatenate(
-        [values[n_components : n - known.shape[1]], np.einsum("ij,ij->j", known, matrix @ known)]
-    )
+    others = np.concatenate([values[n_components : n - known.shape[1]], np.einsum("ij,ij->j", known, matrix @ known)])
     left = values[n_components : n - known.shape[1]]
     result = EigenResult(
         eigenvalues=kept,
@@ -75,9 +71,7 @@ def solve_dense(
     _, value, block, inner = np.concatenate(parts).T
     whole = sparse.coo_array((value, (row, (start[block.astype(int)] + inner).astype(int))), shape=(n, n))
     known = None if deflate is None else np.concatenate([space.read(deflate, b) for b in blocks])[inside]
-    result, chosen = solve_dense_matrix(
-        whole.tocsr()[inside][:, inside].toarray(), n_components, deflate=known
-    )
+    result, chosen = solve_dense_matrix(whole.tocsr()[inside][:, inside].toarray(), n_components, deflate=known)
     vectors = np.zeros((n, n_components))
     vectors[inside] = chosen
     for b in blocks:

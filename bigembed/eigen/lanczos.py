@@ -111,9 +111,7 @@ class _Run:
         self.made = 0
         self.rest = np.zeros((0, 0))
         self.known = [deflate] if deflate else []
-        operator.space.sweep(
-            begin_block, reads=[operator.scale], writes=["lanczos.u"], arguments=(width, seed)
-        )
+        operator.space.sweep(begin_block, reads=[operator.scale], writes=["lanczos.u"], arguments=(width, seed))
         self.width = self._orthonormalize()[0].shape[0]
 
     def expand(self) -> bool:

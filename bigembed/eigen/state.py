@@ -84,6 +84,4 @@ class State:
         if not self.history:
             return f"start: {self.passes} passes"
         end = f", {self.reason}" if self.reason else ""
-        return (
-            f"iteration {self.iteration}: {self.passes} passes, largest residual {self.history[-1]:.1e}{end}"
-        )
+        return f"iteration {self.iteration}: {self.passes} passes, largest residual {self.history[-1]:.1e}{end}"

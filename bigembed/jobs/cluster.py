@@ -121,9 +121,7 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
 
     limit = embedded_memory(table)
     stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
-    scratch = stack.enter_context(
-        tempfile.TemporaryDirectory(prefix="bigembed-workers-", ignore_cleanup_errors=True)
-    )
+    scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bigembed-workers-", ignore_cleanup_errors=True))
     local = LocalCluster(
         n_workers=worker_count(table),
         threads_per_worker=1,
@@ -258,9 +256,7 @@ def prove_access(client: Any, folder: Path, source: str | None) -> None:
             for worker, answer in sorted(answers.items())
             if not isinstance(answer, str) or not answer.startswith(token)
         ]
-        names = [
-            answer for answer in answers.values() if isinstance(answer, str) and answer.startswith(token)
-        ]
+        names = [answer for answer in answers.values() if isinstance(answer, str) and answer.startswith(token)]
         left = [folder / name for name in names]
         problems += [
             f"a worker wrote {path}, and it is not there for this process: not the same file system"

@@ -100,18 +100,14 @@ class Console:
         elif event.kind == "note":
             self._line(f"{event.stage}: {event.message}")
         else:
-            self._line(
-                f"{event.stage}: " + (f"done in {event.seconds:.1f} s" if event.kind == "done" else "reused")
-            )
+            self._line(f"{event.stage}: " + (f"done in {event.seconds:.1f} s" if event.kind == "done" else "reused"))
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Tasks of a map."""
         name = f"{self.stage}: {label}" if self.stage and label != self.stage else label
         if self.as_json:
             if self._due(JSON_SECONDS):
-                self._json(
-                    {"event": "progress", "stage": self.stage, "label": label, "done": done, "total": total}
-                )
+                self._json({"event": "progress", "stage": self.stage, "label": label, "done": done, "total": total})
         elif not self._show(name, (done, total)) and self._due(PLAIN_SECONDS):
             self._line(f"{name}: {done} of {total}")
 
@@ -195,10 +191,7 @@ def plan_lines(plan: Any) -> list[str]:
         (
             f"{name}{' *' if name in plan.published else ''}",
             f"{cost.passes:g}",
-            *(
-                size(value)
-                for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory, cost.coordinator)
-            ),
+            *(size(value) for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory, cost.coordinator)),
         )
         for name, cost in plan.stages
     ]
@@ -221,13 +214,11 @@ def plan_lines(plan: Any) -> list[str]:
     limit = f" of {size(place.memory_limit)}" if place.memory_limit else ""
     lines += [
         "",
-        f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, "
-        f"written {size(plan.total('write'))}",
+        f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, written {size(plan.total('write'))}",
         f"runs {where}{limit}",
         f"memory at the most: {size(plan.worker_peak)} a worker, "
         f"{size(plan.coordinator_peak)} the coordinator, {size(plan.total_peak)} all processes",
-        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept; "
-        f"{size(plan.free_disk)} free",
+        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept; {size(plan.free_disk)} free",
     ]
     return lines
 
@@ -262,13 +253,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
         sum(stage["files"] for stage in found["stages"]),
         sum(stage["bytes"] for stage in found["stages"]),
     )
-    state = (
-        "damaged"
-        if found["problems"]
-        else "as published"
-        if found["finished"]
-        else "as published, unfinished"
-    )
+    state = "damaged" if found["problems"] else "as published" if found["finished"] else "as published, unfinished"
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *certificate_lines(found, whole=True),
@@ -278,9 +263,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
 def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
     """The certificate: its single values, or all of it."""
     entries = found.get("certificate", {}).items()
-    return [
-        f"  {key}: {_short(value)}" for key, value in entries if whole or not isinstance(value, (dict, list))
-    ]
+    return [f"  {key}: {_short(value)}" for key, value in entries if whole or not isinstance(value, (dict, list))]
 
 
 def _short(value: Any) -> str:

@@ -29,9 +29,7 @@ def extend(
         raise ExistingOutputError(f"{out}: exists. Nothing was changed; choose another path or move it away")
     rows = open_reader(new)
     if not isinstance(rows, (NpyReader, ZarrReader)):
-        raise InputError(
-            f"{new}: new rows are read from .npy or Zarr; bigembed ingest {new} new.zarr makes one"
-        )
+        raise InputError(f"{new}: new rows are read from .npy or Zarr; bigembed ingest {new} new.zarr makes one")
     began = time.perf_counter()
     nbytes = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
     fitted = load(model)

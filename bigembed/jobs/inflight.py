@@ -75,13 +75,9 @@ class Flight:
 
     def _collect(self, arrived: list[Any]) -> None:
         numbers = [self.flying.pop(future) for future in arrived]
-        for number in (
-            number for number in (next(self.waiting, None) for _ in arrived) if number is not None
-        ):
+        for number in (number for number in (next(self.waiting, None) for _ in arrived) if number is not None):
             self._submit(number)
-        good = [
-            (n, future) for n, future in zip(numbers, arrived, strict=True) if future.status == "finished"
-        ]
+        good = [(n, future) for n, future in zip(numbers, arrived, strict=True) if future.status == "finished"]
         for (number, _), result in zip(good, self._gather([future for _, future in good]), strict=True):
             self.results[number] = result
         self.done += len(good)
@@ -98,8 +94,7 @@ class Flight:
         """Try again what may go better the next time; raise the rest."""
         if self.client.status != "running":
             raise InterruptedRun(
-                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when "
-                "it is back"
+                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
             )
         error = future.exception() if future.status == "error" else OSError("cancelled by the scheduler")
         name = f"task {number} of {self.label!r}"
@@ -123,8 +118,7 @@ class Flight:
         now = time.monotonic()
         if self.client.status in ("closed", "closing"):
             raise InterruptedRun(
-                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when "
-                "it is back"
+                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
             )
         if self.client.status == "running" and len(self.client.nthreads()):
             self.seen_worker = now

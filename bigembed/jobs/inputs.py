@@ -101,9 +101,7 @@ def find_input(job: JobSpec) -> Input:
         }
         return _existing(job.input_path, DatasetReader(made), about, made)
     reader = open_reader(job.input_path)
-    if isinstance(reader, NpyReader) or (
-        isinstance(reader, ZarrReader) and (job.input_path / "zarr.json").exists()
-    ):
+    if isinstance(reader, NpyReader) or (isinstance(reader, ZarrReader) and (job.input_path / "zarr.json").exists()):
         return Input(job.input_path, reader.shape, reader.dtype)
     stat = job.input_path.stat()
     about = {"copied": str(job.input_path), "bytes": stat.st_size, "time": stat.st_mtime_ns}

@@ -125,13 +125,9 @@ async def _start() -> None:
     import dask
     from distributed import Client, Scheduler, Worker
 
-    with dask.config.set(
-        {"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}
-    ):
+    with dask.config.set({"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}):
         async with (
-            Scheduler(
-                host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0"
-            ) as scheduler,
+            Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0") as scheduler,
             Worker(scheduler.address, nthreads=1, dashboard=False, dashboard_address="127.0.0.1:0"),
             Client(scheduler.address, asynchronous=True) as client,
         ):

@@ -64,9 +64,7 @@ class Plan:
     @property
     def worker_peak(self) -> int:
         """Peak of one worker process (in this process: of the one process)."""
-        held = [
-            cost.memory + (cost.coordinator if self.place.kind == "process" else 0) for _, cost in self.stages
-        ]
+        held = [cost.memory + (cost.coordinator if self.place.kind == "process" else 0) for _, cost in self.stages]
         return self.place.worker + int((1 + MARGIN) * max(held, default=0))
 
     @property
@@ -147,13 +145,10 @@ class Plan:
             if self.total_peak > there:
                 fitting = (there - self.coordinator_peak - place.others) // self.worker_peak
                 advice = (
-                    f"[cluster] workers = {fitting} fit"
-                    if fitting > 0
-                    else "a larger machine, or a cluster, is needed"
+                    f"[cluster] workers = {fitting} fit" if fitting > 0 else "a larger machine, or a cluster, is needed"
                 )
                 out.append(
-                    f"all processes would hold {size(self.total_peak)} of the {size(there)} of this machine; "
-                    f"{advice}"
+                    f"all processes would hold {size(self.total_peak)} of the {size(there)} of this machine; {advice}"
                 )
         return out
 
@@ -193,9 +188,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
         kept = sum(cost.disk for _, cost in costs)
         costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
     if with_picture:
-        costs.append(
-            ("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0])))
-        )
+        costs.append(("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0]))))
     return Plan(
         str(rows.path),
         str(job.output_path),

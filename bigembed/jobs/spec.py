@@ -243,18 +243,12 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
     source, cluster, output = tables.get("input"), tables.get("cluster"), tables.get("output")
     if source is not None and source.path is None and source.dataset is None:
         problems.append("[input] needs path (rows that are there) or dataset (rows to generate)")
-    if (
-        cluster is not None
-        and cluster.address is None
-        and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key)
-    ):
+    if cluster is not None and cluster.address is None and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key):
         problems.append(
             "[cluster] tls_ca, tls_cert, tls_key: only with address; an embedded cluster stays on this host"
         )
     if output is not None:
-        places = [
-            place for place in (output.path, output.picture, output.model, source and source.path) if place
-        ]
+        places = [place for place in (output.path, output.picture, output.model, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {place!r} is named twice" for place in twice)
 
@@ -292,9 +286,7 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
     source = job.input.model_copy(
         update={"path": at(job.input.path), "parameters": {**job.input.parameters, **folders}}
     )
-    output = job.output.model_copy(
-        update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model")}
-    )
+    output = job.output.model_copy(update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model")})
     cluster = job.cluster.model_copy(
         update={key: at(getattr(job.cluster, key)) for key in ("tls_ca", "tls_cert", "tls_key")}
     )

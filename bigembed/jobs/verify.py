@@ -31,9 +31,7 @@ def verify(path: Path) -> dict[str, Any]:
             for source, digest in found.inputs.items()
             if source in names and kind == "run" and run.manifest(source).digest != digest
         ]
-        stages.append(
-            {"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())}
-        )
+        stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
     record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
     missing = [name for name in record.get("method_stages", []) if name not in names]
     problems += [f"{name}: published before, and gone now" for name in missing]
@@ -53,7 +51,5 @@ def kind_of(path: Path) -> str:
     file = path / "zarr.json"
     kind = manifests.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
     if kind not in ("run", "model"):
-        raise InputError(
-            f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names"
-        )
+        raise InputError(f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names")
     return str(kind)

@@ -43,8 +43,13 @@ def bandwidth_stage(choice: Bandwidth) -> Stage:
         blocks = len(read_array(context.of("order", "starts"))) - 1
         kth = _median(context, blocks)
         epsilon = _epsilon(choice, context, blocks, kth, curve.best, counts)
-        return {"epsilon": epsilon, "rule": str(choice.epsilon), "ksum_epsilon": curve.best,
-                "dimension": curve.dimension, "median_kth": kth}
+        return {
+            "epsilon": epsilon,
+            "rule": str(choice.epsilon),
+            "ksum_epsilon": curve.best,
+            "dimension": curve.dimension,
+            "median_kth": kth,
+        }
 
     return Stage("bandwidth", ("order", "witness", "search"), parameters, run, Cost(coordinator=64 << 20))
 
@@ -111,8 +116,9 @@ def kernel_stage(choice: Bandwidth, alpha: float, n: int, n_neighbors: int, bloc
 
     def run(context: Context) -> dict[str, Any]:
         rows = tuple(np.diff(read_array(context.of(graph, "starts"))).tolist())
-        distances = StoredMatrix(context.of(graph), context.of(graph, "squared"), rows,
-                                 context.home.manifest(graph).digest)
+        distances = StoredMatrix(
+            context.of(graph), context.of(graph, "squared"), rows, context.home.manifest(graph).digest
+        )
         space = StoredSpace(distances, context.exchange)
         epsilon = context.results("bandwidth")["epsilon"]
         search, out = context.of("search"), context.path("")
@@ -124,8 +130,14 @@ def kernel_stage(choice: Bandwidth, alpha: float, n: int, n_neighbors: int, bloc
         return {"edges": edges, "nonzero": kept, "rows": list(rows)}
 
     edges = 2 * n * n_neighbors
-    cost = Cost(passes=2, read=24 * edges, write=4 * edges + 24 * n, disk=4 * edges + 16 * n, scratch=48 * n,
-                memory=40 * 2 * block * n_neighbors)
+    cost = Cost(
+        passes=2,
+        read=24 * edges,
+        write=4 * edges + 24 * n,
+        disk=4 * edges + 16 * n,
+        scratch=48 * n,
+        memory=40 * 2 * block * n_neighbors,
+    )
     return Stage("kernel", (graph, "search", "bandwidth"), parameters, run, cost)
 
 
@@ -141,8 +153,10 @@ def _unnormalized(
     squared = block.data
     if choice.self_tuned:
         if not (rho.all() and halo_rho.all()):
-            raise InputError("the self-tuned kernel divides by the distance to the k-th neighbor, which is 0 for some "
-                             "rows (more than k identical rows). Remove duplicates or use the fixed bandwidth")
+            raise InputError(
+                "the self-tuned kernel divides by the distance to the k-th neighbor, which is 0 for some "
+                "rows (more than k identical rows). Remove duplicates or use the fixed bandwidth"
+            )
         squared = self_tuned_block(block, rho[:, 0], halo_rho[:, 0])
     return gaussian_block(squared, epsilon, truncated=choice.truncated)
 
@@ -157,8 +171,16 @@ def density_block(
 
 
 def weights_block(
-    b: int, rho: Array, q: Array, halo_rho: Array, halo_q: Array,
-    distances: StoredMatrix, epsilon: float, choice: Bandwidth, alpha: float, out: str,
+    b: int,
+    rho: Array,
+    q: Array,
+    halo_rho: Array,
+    halo_q: Array,
+    distances: StoredMatrix,
+    epsilon: float,
+    choice: Bandwidth,
+    alpha: float,
+    out: str,
 ) -> tuple[tuple[()], tuple[int, int]]:
     """Write the normalized weights (float32) and their row sums, the degrees."""
     kernel = _unnormalized(b, rho, halo_rho, distances, epsilon, choice)

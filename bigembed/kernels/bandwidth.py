@@ -102,4 +102,4 @@ def pattern_counts(values: Array, high: int | None) -> Array:
 
 def total(parts: Sequence[Array]) -> Array:
     """Sum of integer counts (exact in any order)."""
-    return np.sum(np.stack(parts), axis=0)
+    return np.asarray(np.sum(np.stack(parts), axis=0))

@@ -26,4 +26,4 @@ def self_tuned_block(block: CSRBlock, rho: Array, halo_rho: Array) -> Array:
     """
     every = np.concatenate([rho, halo_rho])
     own = np.repeat(rho, np.diff(block.indptr))
-    return block.data.astype(np.float64) / (own * every[block.indices])
+    return np.asarray(block.data.astype(np.float64) / (own * every[block.indices]))

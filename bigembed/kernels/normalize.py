@@ -27,4 +27,4 @@ def normalize_block(block: CSRBlock, weights: Array, q: Array, halo_q: Array, al
         return weights
     every = np.concatenate([q, halo_q])
     own = np.repeat(q, np.diff(block.indptr))
-    return weights / (own * every[block.indices]) ** alpha
+    return np.asarray(weights / (own * every[block.indices]) ** alpha)

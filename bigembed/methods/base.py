@@ -29,8 +29,9 @@ class Estimator:
         known = self._names()
         for name, value in parameters.items():
             if name not in known:
-                raise InputError(f"Invalid parameter {name!r} for estimator {type(self).__name__}. Valid parameters "
-                                 f"are: {known}.")
+                raise InputError(
+                    f"Invalid parameter {name!r} for estimator {type(self).__name__}. Valid parameters are: {known}."
+                )
             setattr(self, name, value)
         return self
 
@@ -40,16 +41,23 @@ class Estimator:
 
     def __repr__(self) -> str:
         signature = inspect.signature(type(self).__init__).parameters
-        changed = [f"{name}={getattr(self, name)!r}" for name in self._names()
-                   if repr(getattr(self, name)) != repr(signature[name].default)]
+        changed = [
+            f"{name}={getattr(self, name)!r}"
+            for name in self._names()
+            if repr(getattr(self, name)) != repr(signature[name].default)
+        ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
-        return Tags(estimator_type="transformer", target_tags=TargetTags(required=False),
-                    transformer_tags=TransformerTags(preserves_dtype=[]), input_tags=InputTags(sparse=False))
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(sparse=False),
+        )
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "eigenvalues_")
@@ -66,8 +74,10 @@ class Estimator:
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with appropriate "
-                                 "arguments before using this estimator.")
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with appropriate "
+                "arguments before using this estimator."
+            )
 
     def _seed(self) -> int:
         state = getattr(self, "random_state", 0)

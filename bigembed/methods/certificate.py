@@ -16,10 +16,16 @@ def certificate(estimator: Any, run: Run) -> dict[str, Any]:
     """Residuals, gaps, recall, components, bandwidth, passes, versions, and every warning."""
     solve, components = run.results("solve"), run.results("components")
     out: dict[str, Any] = {
-        "eigenpairs": solve["solved"], "converged": solve["converged"], "passes": solve["passes"],
-        "bytes_moved": solve["bytes_moved"], "components": components["components"],
-        "component_sizes": components["sizes"][:20], "filled_rows": run.results("coordinates")["filled_rows"],
-        "t": estimator.t_, "seed": run.manifest("solve").parameters["seed"], "versions": _versions(),
+        "eigenpairs": solve["solved"],
+        "converged": solve["converged"],
+        "passes": solve["passes"],
+        "bytes_moved": solve["bytes_moved"],
+        "components": components["components"],
+        "component_sizes": components["sizes"][:20],
+        "filled_rows": run.results("coordinates")["filled_rows"],
+        "t": estimator.t_,
+        "seed": run.manifest("solve").parameters["seed"],
+        "versions": _versions(),
     }
     if run.has("bandwidth"):
         out["bandwidth"] = run.results("bandwidth")
@@ -34,27 +40,36 @@ def certificate(estimator: Any, run: Run) -> dict[str, Any]:
 
 def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list[str]]:
     solved = found["eigenpairs"]
-    convergence = [f"component {c}: the eigensolver stopped ({s['reason']}) with residuals up to "
-                   f"{max(s['residuals'], default=0):.2g} after {s['passes']} passes. {s['advice']}"
-                   for c, s in solved.items() if not s["converged"]]
+    convergence = [
+        f"component {c}: the eigensolver stopped ({s['reason']}) with residuals up to "
+        f"{max(s['residuals'], default=0):.2g} after {s['passes']} passes. {s['advice']}"
+        for c, s in solved.items()
+        if not s["converged"]
+    ]
     recall = []
     measured = found.get("recall")
     if measured and measured["recall"] < measured["target"]:
-        recall.append(f"recall of the neighbor graph is {measured['recall']:.4f} ± {measured['standard_error']:.4f}, "
-                      f"below the target {measured['target']}. {measured.get('advice', '')}")
+        recall.append(
+            f"recall of the neighbor graph is {measured['recall']:.4f} ± {measured['standard_error']:.4f}, "
+            f"below the target {measured['target']}. {measured.get('advice', '')}"
+        )
     components = []
     if found["components"] > 1:
         policy = run.manifest("coordinates").parameters["policy"]
-        components.append(f"the graph has {found['components']} components, the largest of "
-                          f"{found['component_sizes'][0]} rows; components={policy!r} was applied")
+        components.append(
+            f"the graph has {found['components']} components, the largest of "
+            f"{found['component_sizes'][0]} rows; components={policy!r} was applied"
+        )
     degenerate = [note] if (note := run.results("coordinates")["note"]) else []
     scale = found.get("bandwidth")
-    if scale and estimator.n_neighbors is not None and estimator.bandwidth == "fixed":
-        if scale["epsilon"] > FLAT * scale["median_kth"] > 0:
-            degenerate.append(
-                f"epsilon={scale['epsilon']:.4g} is {scale['epsilon'] / scale['median_kth']:.0f} times the median squared "
-                "distance to the k-th neighbor: the graph cuts the kernel off where it is still near 1. Take a smaller "
-                "epsilon, more neighbors, or n_neighbors=None")
+    fixed = scale and estimator.n_neighbors is not None and estimator.bandwidth == "fixed"
+    if fixed and scale["epsilon"] > FLAT * scale["median_kth"] > 0:
+        times = scale["epsilon"] / scale["median_kth"]
+        degenerate.append(
+            f"epsilon={scale['epsilon']:.4g} is {times:.0f} times the median squared distance to the k-th neighbor: "
+            "the graph cuts the kernel off where it is still near 1. Take a smaller epsilon, more neighbors, or "
+            "n_neighbors=None"
+        )
     return {"convergence": convergence, "recall": recall, "components": components, "degenerate": degenerate}
 
 

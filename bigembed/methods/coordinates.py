@@ -39,7 +39,9 @@ def diffusion_time(first: float, last: float, delta: float) -> tuple[float, str]
 
 
 def kept_by(eigenvalues: Array, t: float, delta: float, rule: str) -> int:
-    """Coordinates with |λ_l|^t > δ|λ_1|^t ("relative", seed 000 eq. 26) or > δ ("absolute", seed 001 eq. 9); at least 1.
+    """Coordinates with |λ_l|^t > δ|λ_1|^t ("relative", seed 000 eq. 26) or > δ ("absolute", seed 001 eq. 9).
+
+    At least one.
 
     >>> kept_by(np.array([0.9, 0.5, 0.1]), 1, 0.2, "relative"), kept_by(np.array([0.9, 0.5, 0.1]), 2, 0.2, "absolute")
     (2, 2)
@@ -56,7 +58,9 @@ def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncati
         time, note = diffusion_time(float(first[0]), float(first[-1]), 0.2 if delta is None else delta)
         return Scaling(time, len(first), note)
     if t != int(t) and (eigenvalues < 0).any():
-        raise InputError(f"t={t} is not an integer, and some eigenvalues are negative: λ^t is not real. Use an integer t")
+        raise InputError(
+            f"t={t} is not an integer, and some eigenvalues are negative: λ^t is not real. Use an integer t"
+        )
     kept = len(first) if delta is None else kept_by(first, float(t), delta, truncation)
     return Scaling(float(t), kept)
 
@@ -78,23 +82,53 @@ def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, 
         filled = 0
         if fill:
             if order is None:
-                raise InputError("components='largest' needs rows to find the nearest row in the largest component; a "
-                                 "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component")
-            filled = sum(map_blocks(fill_block, tasks, ordered=Ordered.open(order), labels=context.of("components", "labels"),
-                                    exchange=context.exchange))
-        map_blocks(coordinates_block, tasks, right=context.of("solve", "right"), labels=context.of("components", "labels"),
-                   eigenvalues=eigenvalues, scaling=chosen, starts=starts, order=order, fill=fill, out_rows=out_rows,
-                   exchange=context.exchange)
+                raise InputError(
+                    "components='largest' needs rows to find the nearest row in the largest component; a "
+                    "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
+                )
+            filled = sum(
+                map_blocks(
+                    fill_block,
+                    tasks,
+                    ordered=Ordered.open(order),
+                    labels=context.of("components", "labels"),
+                    exchange=context.exchange,
+                )
+            )
+        map_blocks(
+            coordinates_block,
+            tasks,
+            right=context.of("solve", "right"),
+            labels=context.of("components", "labels"),
+            eigenvalues=eigenvalues,
+            scaling=chosen,
+            starts=starts,
+            order=order,
+            fill=fill,
+            out_rows=out_rows,
+            exchange=context.exchange,
+        )
         create_rows(context.path("embedding"), (total, chosen.kept), np.float64, out_rows)
         create_rows(context.path("labels"), (total,), np.int32, out_rows)
         spans = [(number, *span) for number, span in enumerate(bounds(total, out_rows))]
-        map_blocks(restore_block, spans, blocks=len(rows), kept=chosen.kept, exchange=context.exchange,
-                   out=context.path(""))
+        map_blocks(
+            restore_block,
+            spans,
+            blocks=len(rows),
+            kept=chosen.kept,
+            exchange=context.exchange,
+            out=context.path(""),
+        )
         return {"t": chosen.t, "n_components": chosen.kept, "note": chosen.note, "filled_rows": filled}
 
     vectors = 8 * n * width
-    cost = Cost(read=2 * vectors, write=2 * vectors, disk=vectors + 4 * n, scratch=vectors + 12 * n,
-                memory=6 * 65_536 * (8 * width + 16))
+    cost = Cost(
+        read=2 * vectors,
+        write=2 * vectors,
+        disk=vectors + 4 * n,
+        scratch=vectors + 12 * n,
+        memory=6 * 65_536 * (8 * width + 16),
+    )
     return Stage("coordinates", ("kernel", "components", "solve"), {**scaling, "policy": policy}, run, cost)
 
 
@@ -112,8 +146,17 @@ def fill_block(b: int, *, ordered: Ordered, labels: str, exchange: Exchange) -> 
 
 
 def coordinates_block(
-    b: int, *, right: str, labels: str, eigenvalues: Array, scaling: Scaling, starts: list[int], order: str | None,
-    fill: bool, out_rows: int, exchange: Exchange,
+    b: int,
+    *,
+    right: str,
+    labels: str,
+    eigenvalues: Array,
+    scaling: Scaling,
+    starts: list[int],
+    order: str | None,
+    fill: bool,
+    out_rows: int,
+    exchange: Exchange,
 ) -> None:
     """Scale the eigenvectors of block b, fill the rows outside, and leave each output block its rows."""
     label = read_array(f"{labels}/{b}")
@@ -126,8 +169,11 @@ def coordinates_block(
     pieces: dict[str, Array] = {}
     for number in np.unique(target):
         mine = target == number
-        pieces |= {f"at{number}": ids[mine] - number * out_rows, f"xy{number}": coordinates[mine],
-                   f"label{number}": label[mine]}
+        pieces |= {
+            f"at{number}": ids[mine] - number * out_rows,
+            f"xy{number}": coordinates[mine],
+            f"label{number}": label[mine],
+        }
     exchange.put("coordinates", b, pieces)
 
 
@@ -168,7 +214,5 @@ def restore_block(number: int, start: int, stop: int, *, blocks: int, kept: int,
 
 def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:
     piece = exchange.get(name, block, key)
-    assert piece is not None  # noqa: S101  (written by an earlier step of this stage)
+    assert piece is not None
     return piece
-
-

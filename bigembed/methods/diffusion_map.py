@@ -82,12 +82,29 @@ class DiffusionMap(Estimator):
     """
 
     registered = "diffusion_map"
+    embedding_: Any
+    labels_: Any
+    eigenvalues_: Array
 
     def __init__(
-        self, n_components: int = 2, *, n_neighbors: int | None = 15, alpha: float = 1.0, epsilon: str | float = "auto",
-        sigma: float | None = None, t: float | str = 1, delta: float | None = None, truncation: str = "relative",
-        bandwidth: str = "fixed", truncated: bool = False, metric: str = "euclidean", components: str = "auto",
-        recall: float = 0.99, tol: float = 1e-6, max_passes: int = 300, random_state: Any = 0,
+        self,
+        n_components: int = 2,
+        *,
+        n_neighbors: int | None = 15,
+        alpha: float = 1.0,
+        epsilon: str | float = "auto",
+        sigma: float | None = None,
+        t: float | str = 1,
+        delta: float | None = None,
+        truncation: str = "relative",
+        bandwidth: str = "fixed",
+        truncated: bool = False,
+        metric: str = "euclidean",
+        components: str = "auto",
+        recall: float = 0.99,
+        tol: float = 1e-6,
+        max_passes: int = 300,
+        random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_components = n_components
@@ -112,7 +129,8 @@ class DiffusionMap(Estimator):
         """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""
         from bigembed.methods.fitting import fit_spectral
 
-        return fit_spectral(self, X)
+        fit_spectral(self, X)
+        return self
 
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
         """All stages from rows to coordinates."""
@@ -132,15 +150,22 @@ class DiffusionMap(Estimator):
         choice = Bandwidth(self._epsilon(), self.bandwidth == "self-tuned", self.truncated, k == n - 1)
         spectrum = Spectrum(self.n_components, policy, self.tol, self.max_passes, seed)
         bridged = policy == "bridge" and not weighted
-        kernel = [*([bridge_stage(n, k)] if bridged else []), bandwidth_stage(choice),
-                  kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph")]
+        kernel = [
+            *([bridge_stage(n, k)] if bridged else []),
+            bandwidth_stage(choice),
+            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph"),
+        ]
         if weighted:
             from bigembed.methods.weights import weighted_kernel_stage
 
             kernel = [weighted_kernel_stage(self.alpha, n)]
         scaling = {"t": self.t, "delta": self.delta, "truncation": self.truncation}
-        return [*kernel, components_stage(), solve_stage(spectrum, n, k, block),
-                coordinates_stage(policy, self.n_components, scaling, n, d)]
+        return [
+            *kernel,
+            components_stage(),
+            solve_stage(spectrum, n, k, block),
+            coordinates_stage(policy, self.n_components, scaling, n, d),
+        ]
 
     def _epsilon(self) -> str | float:
         if self.sigma is None:
@@ -156,15 +181,32 @@ class DiffusionMap(Estimator):
                 wrong.append(f"{name}={getattr(self, name)!r}; allowed: {allowed}")
 
         need(_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
-        need(self.n_neighbors is None or (_integer(self.n_neighbors) and self.n_neighbors >= 1), "n_neighbors",
-             "an integer ≥ 1, or None for every pair")
+        need(
+            self.n_neighbors is None or (_integer(self.n_neighbors) and self.n_neighbors >= 1),
+            "n_neighbors",
+            "an integer ≥ 1, or None for every pair",
+        )
         need(_number(self.alpha), "alpha", "a finite number")
-        need(self.epsilon in RULES if isinstance(self.epsilon, str) else _number(self.epsilon) and self.epsilon > 0,
-             "epsilon", f"a number > 0 or one of {', '.join(RULES)}")
-        need(self.sigma is None or (_number(self.sigma) and self.sigma > 0 and self.epsilon == "auto"), "sigma",
-             "None or a number > 0, and then epsilon stays 'auto'")
-        need(self.t == "auto" if isinstance(self.t, str) else _number(self.t) and self.t >= 0, "t", "a number ≥ 0 or 'auto'")
-        need(self.delta is None or (_number(self.delta) and 0 < self.delta < 1), "delta", "None or a number in (0, 1)")
+        need(
+            self.epsilon in RULES if isinstance(self.epsilon, str) else _number(self.epsilon) and self.epsilon > 0,
+            "epsilon",
+            f"a number > 0 or one of {', '.join(RULES)}",
+        )
+        need(
+            self.sigma is None or (_number(self.sigma) and self.sigma > 0 and self.epsilon == "auto"),
+            "sigma",
+            "None or a number > 0, and then epsilon stays 'auto'",
+        )
+        need(
+            self.t == "auto" if isinstance(self.t, str) else _number(self.t) and self.t >= 0,
+            "t",
+            "a number ≥ 0 or 'auto'",
+        )
+        need(
+            self.delta is None or (_number(self.delta) and 0 < self.delta < 1),
+            "delta",
+            "None or a number in (0, 1)",
+        )
         need(self.truncation in ("relative", "absolute"), "truncation", "'relative' or 'absolute'")
         need(self.bandwidth in ("fixed", "self-tuned"), "bandwidth", "'fixed' or 'self-tuned'")
         need(self.metric in ("euclidean", "cosine"), "metric", "'euclidean' or 'cosine'")
@@ -227,4 +269,3 @@ def _integer(value: Any) -> bool:
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and bool(np.isfinite(value))
-

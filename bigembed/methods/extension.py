@@ -48,17 +48,33 @@ def model_of(estimator: Any) -> Model:
     """The extension model of a fitted estimator."""
     run: Run = estimator._run
     if not run.has("order"):
-        raise InputTypeError("transform needs the rows that were fitted; this map was fitted to a user's graph, which "
-                             "has no place for new rows")
+        raise InputTypeError(
+            "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
+            "has no place for new rows"
+        )
     survey, coordinates = run.results("survey"), run.results("coordinates")
-    index = Index(run.path("order"), run.path("search"), run.path("shortlist"), run.path("partition", "centers"),
-                  run.results("search")["n_neighbors"], run.results("search")["n_probes"])
+    index = Index(
+        run.path("order"),
+        run.path("search"),
+        run.path("shortlist"),
+        run.path("partition", "centers"),
+        run.results("search")["n_neighbors"],
+        run.results("search")["n_probes"],
+    )
     kernel = run.manifest("kernel").parameters
     return Model(
-        index, Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]), run.path("solve", "right"),
-        run.path("components", "labels"), run.path("kernel", "q"), run.path("search"),
-        run.results("bandwidth")["epsilon"], kernel["alpha"], kernel["self_tuned"], kernel["truncated"],
-        run.manifest("coordinates").parameters["policy"], read_array(run.path("solve", "eigenvalues")),
+        index,
+        Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
+        run.path("solve", "right"),
+        run.path("components", "labels"),
+        run.path("kernel", "q"),
+        run.path("search"),
+        run.results("bandwidth")["epsilon"],
+        kernel["alpha"],
+        kernel["self_tuned"],
+        kernel["truncated"],
+        run.manifest("coordinates").parameters["policy"],
+        read_array(run.path("solve", "eigenvalues")),
         Scaling(coordinates["t"], coordinates["n_components"]),
     )
 
@@ -98,8 +114,9 @@ def transform_to(estimator: Any, X: Any, out: str | os.PathLike[str]) -> None:
 def _check_width(source: RowSource, model: Model, estimator: Any) -> None:
     shape = shape_of(source, model.shape.metric)
     if shape.d != model.shape.d:
-        raise InputError(f"X has {shape.d} features, but {type(estimator).__name__} is expecting {model.shape.d} features "
-                         "as input.")
+        raise InputError(
+            f"X has {shape.d} features, but {type(estimator).__name__} is expecting {model.shape.d} features as input."
+        )
 
 
 def _check_names(estimator: Any, X: Any) -> None:
@@ -129,8 +146,10 @@ def extend_block(start: int, stop: int, *, source: RowSource, model: Model) -> A
     rows = prepare(source.read(start, stop), model.shape)
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
-        raise InputError(f"Input contains NaN or infinity: {len(bad)} rows of {start}:{stop}, the first are rows "
-                         f"{(bad[:10] + start).tolist()}. Drop or impute them")
+        raise InputError(
+            f"Input contains NaN or infinity: {len(bad)} rows of {start}:{stop}, the first are rows "
+            f"{(bad[:10] + start).tolist()}. Drop or impute them"
+        )
     if model.shape.metric == "cosine" and (~rows.any(axis=1)).any():
         raise InputError(f"metric='cosine' is not defined for rows of zeros (in rows {start}:{stop})")
     return extend_rows(rows, model)

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import ComponentsWarning, ConvergenceWarning, DegenerateWarning, InputTypeError, RecallWarning
+from bigembed.errors import (
+    ComponentsWarning,
+    ConvergenceWarning,
+    DegenerateWarning,
+    InputTypeError,
+    RecallWarning,
+)
 from bigembed.methods.base import feature_names, warn
 from bigembed.methods.certificate import certificate
 from bigembed.methods.weights import is_weights, weights_stage
@@ -20,8 +26,10 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     """Run the stages for rows, a graph or weights, and set the fitted attributes."""
     estimator._check()
     if X is None:
-        raise InputTypeError("fit needs rows, a NeighborGraph or a sparse matrix of weights; got None. This "
-                             f"{type(estimator).__name__} estimator requires X to be passed")
+        raise InputTypeError(
+            "fit needs rows, a NeighborGraph or a sparse matrix of weights; got None. This "
+            f"{type(estimator).__name__} estimator requires X to be passed"
+        )
     if isinstance(X, NeighborGraph):
         run = Run(estimator.workdir, parents=[X.run])
         estimator.n_features_in_ = X.n_features

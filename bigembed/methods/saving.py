@@ -22,11 +22,28 @@ from bigembed.store.manifest import read_json, write_json
 
 FORMAT = 1
 KEPT: dict[str, tuple[str, ...]] = {
-    "survey": (), "partition": ("centers",), "shortlist": ("shortlist",), "bandwidth": ("",), "recall": ("",),
-    "order": ("rows", "ids", "blocks", "starts", "cell_offsets", "cell_centers_of", "cell_centers", "cell_starts",
-              "cell_block_starts"),
-    "search": ("rho_squared", "kappa", "asked", "asked_indptr"), "kernel": ("q",), "components": ("labels",),
-    "solve": ("right", "eigenvalues", "residuals"), "coordinates": ("embedding", "labels"), "weights": ("starts",),
+    "survey": (),
+    "partition": ("centers",),
+    "shortlist": ("shortlist",),
+    "bandwidth": ("",),
+    "recall": ("",),
+    "order": (
+        "rows",
+        "ids",
+        "blocks",
+        "starts",
+        "cell_offsets",
+        "cell_centers_of",
+        "cell_centers",
+        "cell_starts",
+        "cell_block_starts",
+    ),
+    "search": ("rho_squared", "kappa", "asked", "asked_indptr"),
+    "kernel": ("q",),
+    "components": ("labels",),
+    "solve": ("right", "eigenvalues", "residuals"),
+    "coordinates": ("embedding", "labels"),
+    "weights": ("starts",),
 }
 """Stages of a model and the arrays kept of each (all where the name is empty)."""
 LARGEST_PICKLE = 1 << 30
@@ -51,8 +68,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 def _copy(run: Run, stage: str, names: tuple[str, ...], target: Path) -> None:
     """Copy some arrays of a stage, and its manifest with these files only."""
     manifest = run.manifest(stage)
-    files = {name: entry for name, entry in manifest.files.items()
-             if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)}
+    files = {
+        name: entry
+        for name, entry in manifest.files.items()
+        if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)
+    }
     source = Path(run.path(stage))
     for name in files:
         place = target / "stages" / stage / name
@@ -63,13 +83,19 @@ def _copy(run: Run, stage: str, names: tuple[str, ...], target: Path) -> None:
 
 
 def _description(estimator: Any) -> dict[str, Any]:
-    parameters = {name: value for name, value in estimator.get_params().items() if name not in ("workdir", "random_state")}
+    parameters = {
+        name: value for name, value in estimator.get_params().items() if name not in ("workdir", "random_state")
+    }
     parameters["random_state"] = estimator._run.manifest("solve").parameters["seed"]
     names = getattr(estimator, "feature_names_in_", None)
     return {
-        "format": FORMAT, "method": type(estimator).registered, "parameters": parameters,
-        "n_features_in": estimator.n_features_in_, "in_memory": estimator._in_memory,
-        "feature_names_in": None if names is None else list(names), "certificate": estimator.certificate_,
+        "format": FORMAT,
+        "method": type(estimator).registered,
+        "parameters": parameters,
+        "n_features_in": estimator.n_features_in_,
+        "in_memory": estimator._in_memory,
+        "feature_names_in": None if names is None else list(names),
+        "certificate": estimator.certificate_,
     }
 
 
@@ -85,8 +111,10 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise InputError(f"{root}: not a saved model (it has no model.json). Give the path that save() wrote")
     description = read_json(root / "model.json")
     if description.get("format") != FORMAT:
-        raise DamagedError(f"{root}: model format {description.get('format')}, this version reads {FORMAT}. Fit again, or "
-                           "use the version that wrote it")
+        raise DamagedError(
+            f"{root}: model format {description.get('format')}, this version reads {FORMAT}. Fit again, or "
+            "use the version that wrote it"
+        )
     run = Run(root, kind="model")
     for stage in run.published():
         if not manifests.complete(root, run.manifest(stage)):
@@ -118,7 +146,9 @@ def to_state(estimator: Any) -> dict[str, Any]:
     save(estimator, place)
     size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     if size > LARGEST_PICKLE:
-        raise InputError(f"the model holds {size >> 20} MiB, too much to pickle; use save(path) and bigembed.load(path)")
+        raise InputError(
+            f"the model holds {size >> 20} MiB, too much to pickle; use save(path) and bigembed.load(path)"
+        )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(place, arcname="model")

@@ -73,13 +73,25 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         labels = context.of("components", "labels")
         degree = context.of("kernel", "degree")
         if small:
-            map_blocks(gather_block, [(b,) for b in range(len(weights.rows))], weights=weights, wanted=small,
-                       labels=labels, starts=offsets(weights.rows), exchange=context.exchange)
+            map_blocks(
+                gather_block,
+                [(b,) for b in range(len(weights.rows))],
+                weights=weights,
+                wanted=small,
+                labels=labels,
+                starts=offsets(weights.rows),
+                exchange=context.exchange,
+            )
         solved: dict[int, dict[str, Any]] = {}
         for c, size, wanted in targets:
             if size <= DENSE_ROWS:
-                [solved[c]] = map_blocks(dense_component, [(c,)], blocks=len(weights.rows), wanted=wanted,
-                                         exchange=context.exchange)
+                [solved[c]] = map_blocks(
+                    dense_component,
+                    [(c,)],
+                    blocks=len(weights.rows),
+                    wanted=wanted,
+                    exchange=context.exchange,
+                )
             else:
                 solved[c] = _large_component(context, weights, c, wanted, asked)
         return _assemble(context, weights, asked, found, solved, labels, degree)
@@ -88,9 +100,15 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
     vectors = 8 * n * width
     edges = 2 * n * n_neighbors
     passes = 40
-    cost = Cost(passes=passes, read=passes * (7 * vectors + 8 * edges), write=passes * 6 * vectors,
-                disk=8 * n * asked.n_components, scratch=14 * vectors, memory=8 * 16 * block * width + 24 * 2 * block * n_neighbors,
-                coordinator=60 * n)
+    cost = Cost(
+        passes=passes,
+        read=passes * (7 * vectors + 8 * edges),
+        write=passes * 6 * vectors,
+        disk=8 * n * asked.n_components,
+        scratch=14 * vectors,
+        memory=8 * 16 * block * width + 24 * 2 * block * n_neighbors,
+        coordinator=60 * n,
+    )
     return Stage("solve", ("kernel", "components"), asdict(asked), run, cost, resumes=True)
 
 
@@ -106,15 +124,19 @@ def _targets(asked: Spectrum, found: dict[str, Any]) -> list[tuple[int, int, int
         )
     if count == 1 or asked.components == "largest":
         if sizes[0] <= asked.n_components:
-            raise InputError(f"n_components={asked.n_components} needs a component of at least "
-                             f"{asked.n_components + 1} rows; the largest has {sizes[0]}. Ask for fewer components")
+            raise InputError(
+                f"n_components={asked.n_components} needs a component of at least "
+                f"{asked.n_components + 1} rows; the largest has {sizes[0]}. Ask for fewer components"
+            )
         return [(0, sizes[0], asked.n_components)]
     wanted = asked.n_components - (count - 1 if asked.components == "joint" else 0)
     if wanted <= 0:
         return []
     if count > MAX_SOLVED:
-        raise DisconnectedGraphError(f"components={asked.components!r} would solve {count} components one by one (of "
-                                     f"{shown} rows); at most {MAX_SOLVED}. Use components='largest', or raise n_neighbors")
+        raise DisconnectedGraphError(
+            f"components={asked.components!r} would solve {count} components one by one (of "
+            f"{shown} rows); at most {MAX_SOLVED}. Use components='largest', or raise n_neighbors"
+        )
     return [(c, size, min(wanted, size - 1)) for c, size in enumerate(sizes) if size > 1]
 
 
@@ -164,10 +186,15 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
         exchange.clear()
         labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
         totals = space.sweep(total_degree_block, arguments=(labels, degree, c))
-        space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"],
-                    arguments=(labels, degree, c, float(np.sum(totals))))
-        state = lobpcg.init(operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes,
-                            deflate="trivial")
+        space.sweep(
+            scale_block,
+            writes=["scale", "trivial"],
+            posts=["scale"],
+            arguments=(labels, degree, c, float(np.sum(totals))),
+        )
+        state = lobpcg.init(
+            operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial"
+        )
 
     def publish(state: lobpcg.State) -> None:
         write_json(state_file, state.to_json())
@@ -195,10 +222,17 @@ def scale_block(b: int, labels: str, degree: str, c: int, total: float) -> tuple
 
 def _summary(result: EigenResult) -> dict[str, Any]:
     return {
-        "eigenvalues": np.asarray(result.eigenvalues).tolist(), "residuals": np.asarray(result.residuals).tolist(),
-        "gap": float(result.gap), "gaps": np.asarray(result.gaps).tolist(), "orthogonality": float(result.orthogonality),
-        "passes": int(result.passes), "bytes_moved": int(result.bytes_moved), "iterations": int(result.iterations),
-        "converged": bool(result.converged), "reason": str(result.reason), "advice": str(result.advice),
+        "eigenvalues": np.asarray(result.eigenvalues).tolist(),
+        "residuals": np.asarray(result.residuals).tolist(),
+        "gap": float(result.gap),
+        "gaps": np.asarray(result.gaps).tolist(),
+        "orthogonality": float(result.orthogonality),
+        "passes": int(result.passes),
+        "bytes_moved": int(result.bytes_moved),
+        "iterations": int(result.iterations),
+        "converged": bool(result.converged),
+        "reason": str(result.reason),
+        "advice": str(result.advice),
     }
 
 
@@ -212,8 +246,13 @@ class Column:
 
 
 def _assemble(
-    context: Context, weights: StoredMatrix, asked: Spectrum, found: dict[str, Any],
-    solved: dict[int, dict[str, Any]], labels: str, degree: str,
+    context: Context,
+    weights: StoredMatrix,
+    asked: Spectrum,
+    found: dict[str, Any],
+    solved: dict[int, dict[str, Any]],
+    labels: str,
+    degree: str,
 ) -> dict[str, Any]:
     """Put the components' vectors together as the policy says, fix signs, write ``right/b``."""
     tasks = [(b,) for b in range(len(weights.rows))]
@@ -230,24 +269,37 @@ def _assemble(
         columns = (columns + sorted(rest, key=lambda column: -column.eigenvalue))[: asked.n_components]
     files = {c: s.get("vectors", "") for c, s in solved.items()}
     root = context.exchange.root
-    shape = {"labels": labels, "degree": degree, "starts": offsets(weights.rows), "columns": columns, "files": files,
-             "width": asked.n_components, "sums": sums, "together": together, "root": root}
+    shape = {
+        "labels": labels,
+        "degree": degree,
+        "starts": offsets(weights.rows),
+        "columns": columns,
+        "files": files,
+        "width": asked.n_components,
+        "sums": sums,
+        "together": together,
+        "root": root,
+    }
     extremes = map_blocks(right_block, tasks, exchange=context.exchange, **shape)
     signs = _signs(np.stack([part[0] for part in extremes]), np.stack([part[1] for part in extremes]))
     map_blocks(signed_block, tasks, exchange=context.exchange, signs=signs, labels=labels, out=context.path(""))
     if columns:
         eigenvalues: Any = [column.eigenvalue for column in columns]
-        residuals: Any = [0.0 if column.index < 0 else solved[column.component]["residuals"][column.index]
-                          for column in columns]
+        residuals: Any = [
+            0.0 if column.index < 0 else solved[column.component]["residuals"][column.index] for column in columns
+        ]
     else:
         eigenvalues = [_padded(solved.get(c, {}).get("eigenvalues", []), asked.n_components) for c in range(count)]
         residuals = [_padded(solved.get(c, {}).get("residuals", []), asked.n_components) for c in range(count)]
     write_array(context.path("eigenvalues"), np.asarray(eigenvalues, np.float64))
     write_array(context.path("residuals"), np.asarray(residuals, np.float64))
-    return {"solved": {str(c): {k: v for k, v in s.items() if k != "vectors"} for c, s in solved.items()},
-            "converged": all(s["converged"] for s in solved.values()),
-            "passes": sum(s["passes"] for s in solved.values()),
-            "bytes_moved": sum(s["bytes_moved"] for s in solved.values()), "degree_sums": sums[:1000].tolist()}
+    return {
+        "solved": {str(c): {k: v for k, v in s.items() if k != "vectors"} for c, s in solved.items()},
+        "converged": all(s["converged"] for s in solved.values()),
+        "passes": sum(s["passes"] for s in solved.values()),
+        "bytes_moved": sum(s["bytes_moved"] for s in solved.values()),
+        "degree_sums": sums[:1000].tolist(),
+    }
 
 
 def degree_sums_block(b: int, *, labels: str, degree: str, count: int) -> Array:
@@ -256,8 +308,18 @@ def degree_sums_block(b: int, *, labels: str, degree: str, count: int) -> Array:
 
 
 def right_block(
-    b: int, *, labels: str, degree: str, starts: Array, columns: list[Column], files: dict[int, str], width: int,
-    sums: Array, together: bool, root: str, exchange: Exchange,
+    b: int,
+    *,
+    labels: str,
+    degree: str,
+    starts: Array,
+    columns: list[Column],
+    files: dict[int, str],
+    width: int,
+    sums: Array,
+    together: bool,
+    root: str,
+    exchange: Exchange,
 ) -> tuple[Array, Array]:
     """R = Π^{-1/2} V of one block, unsigned; the largest |entry| of each column (and component) and its sign."""
     label, d = read_array(f"{labels}/{b}"), read_array(f"{degree}/{b}")
@@ -270,11 +332,17 @@ def right_block(
         if int(c) in files:
             vectors = _vectors(int(c), files[int(c)], b, ids[rows], rows, root, exchange)
             scale = np.sqrt((sums[c] if total is None else total) / d[rows])[:, None]
-            chosen = range(vectors.shape[1]) if per_component else [x.index for x in columns
-                                                                    if x.component == c and x.index >= 0]
-            place = list(chosen) if per_component else [k for k, x in enumerate(columns)
-                                                        if x.component == c and x.index >= 0]
-            right[np.ix_(rows, place)] = (vectors * scale)[:, list(chosen)]
+            chosen = (
+                range(vectors.shape[1])
+                if per_component
+                else [x.index for x in columns if x.component == c and x.index >= 0]
+            )
+            place = (
+                list(chosen)
+                if per_component
+                else [k for k, x in enumerate(columns) if x.component == c and x.index >= 0]
+            )
+            right[rows[:, None], place] = (vectors * scale)[:, list(chosen)]
         for k, column in enumerate(columns):
             if column.index < 0:
                 right[rows, k] = contrast(int(c), column.component, sums)
@@ -307,23 +375,24 @@ def _vectors(c: int, name: str, b: int, ids: Array, rows: Array, root: str, exch
     """Orthonormal eigenvectors of component c on the given rows of block b."""
     if name:
         found = Exchange(f"{root}/component{c}").get(name, b, "own")
-        assert found is not None  # noqa: S101  (the solver wrote it)
+        assert found is not None
         return found[rows]
     known, vectors = exchange.get("solved", c, "ids"), exchange.get("solved", c, "vectors")
-    assert known is not None and vectors is not None  # noqa: S101  (written by dense_component)
+    assert known is not None
+    assert vectors is not None
     return vectors[np.searchsorted(known, ids)]
 
 
 def _signs(largest: Array, sign: Array) -> Array:
     """Sign of the largest |entry| over all blocks (the first of equal ones), per group and column."""
     winner = np.argmax(largest, axis=0)
-    return np.take_along_axis(sign, winner[None], axis=0)[0]
+    return np.asarray(np.take_along_axis(sign, winner[None], axis=0)[0])
 
 
 def signed_block(b: int, *, exchange: Exchange, signs: Array, labels: str, out: str) -> None:
     """Write R with the largest |entry| of each column positive."""
     right = exchange.get("right", b, "right")
-    assert right is not None  # noqa: S101  (written by right_block)
+    assert right is not None
     group = read_array(f"{labels}/{b}") if len(signs) > 1 else np.zeros(len(right), int)
     write_array(f"{out}right/{b}", right * signs[group])
 

@@ -40,7 +40,13 @@ def weights_stage(X: Any) -> Stage:
             write_structure(out, b, block)
             write_values(f"{out}given", b, block.data)
             context.exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
-        map_blocks(outbox_block, [(b,) for b in range(len(spans))], blocks=len(spans), exchange=context.exchange, out=out)
+        map_blocks(
+            outbox_block,
+            [(b,) for b in range(len(spans))],
+            blocks=len(spans),
+            exchange=context.exchange,
+            out=out,
+        )
         write_array(context.path("starts"), np.array(starts, np.int64))
         return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
 
@@ -58,16 +64,22 @@ def _checked(X: Any) -> Any:
     if not np.isfinite(matrix.data).all():
         raise InputError("Input contains NaN or infinity: some weights are not finite. Remove those edges")
     if (matrix.data < 0).any():
-        raise InputError(f"{int((matrix.data < 0).sum())} weights are negative; a random walk needs weights ≥ 0. If these "
-                         "are distances, build weights from them first, for example exp(-d**2 / epsilon)")
+        raise InputError(
+            f"{int((matrix.data < 0).sum())} weights are negative; a random walk needs weights ≥ 0. If these "
+            "are distances, build weights from them first, for example exp(-d**2 / epsilon)"
+        )
     difference = abs(matrix - matrix.T)
     if difference.nnz and difference.max() > 1e-12 * abs(matrix).max():
-        raise InputError(f"the weight matrix is not symmetric (largest difference {difference.max():.3g}). Give "
-                         "(W + W.T) / 2, or W.maximum(W.T) for a directed graph of neighbors")
+        raise InputError(
+            f"the weight matrix is not symmetric (largest difference {difference.max():.3g}). Give "
+            "(W + W.T) / 2, or W.maximum(W.T) for a directed graph of neighbors"
+        )
     isolated = np.flatnonzero(matrix.sum(axis=1) == 0)
     if len(isolated):
-        raise InputError(f"{len(isolated)} nodes have no edge; the first are {isolated[:10].tolist()}. A random walk "
-                         "cannot leave them: remove them, or give them a weight to themselves")
+        raise InputError(
+            f"{len(isolated)} nodes have no edge; the first are {isolated[:10].tolist()}. A random walk "
+            "cannot leave them: remove them, or give them a weight to themselves"
+        )
     return matrix
 
 
@@ -76,8 +88,12 @@ def weighted_kernel_stage(alpha: float, n: int) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         rows = tuple(np.diff(read_array(context.of("weights", "starts"))).tolist())
-        given = StoredMatrix(context.of("weights"), context.of("weights", "given"), rows,
-                             context.home.manifest("weights").digest)
+        given = StoredMatrix(
+            context.of("weights"),
+            context.of("weights", "given"),
+            rows,
+            context.home.manifest("weights").digest,
+        )
         space = StoredSpace(given, context.exchange)
         out = context.path("")
         space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))

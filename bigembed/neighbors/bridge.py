@@ -34,7 +34,7 @@ _CELLS = 16
 
 
 def bridge_stage(n: int, n_neighbors: int) -> Stage:
-    """The graph with bridges between its components; ``bridges`` lists them (row, row, squared distance, internal ids)."""
+    """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length)."""
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
@@ -46,30 +46,56 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
         write_array(f"{out}bridges", bridges)
         longest = LONGEST * float(np.median(read_array(context.of("witness", "squared"))[:, -1]))
         shortened = np.column_stack([bridges[:, :2], np.minimum(bridges[:, 2], longest)])
-        map_blocks(bridged_block, blocks, given=given, starts=list(ordered.starts), bridges=shortened,
-                   exchange=context.exchange, out=out)
+        map_blocks(
+            bridged_block,
+            blocks,
+            given=given,
+            starts=list(ordered.starts),
+            bridges=shortened,
+            exchange=context.exchange,
+            out=out,
+        )
         map_blocks(outbox_block, blocks, blocks=len(blocks), exchange=context.exchange, out=out)
         write_array(f"{out}starts", np.array(ordered.starts, np.int64))
-        return {"components": found["components"], "sizes": found["sizes"][:20], "bridges": len(bridges),
-                "longest": float(np.sqrt(bridges[:, 2].max())) if len(bridges) else 0.0}
+        return {
+            "components": found["components"],
+            "sizes": found["sizes"][:20],
+            "bridges": len(bridges),
+            "longest": float(np.sqrt(bridges[:, 2].max())) if len(bridges) else 0.0,
+        }
 
     edges = 2 * n * n_neighbors
-    return Stage("bridge", ("order", "witness", "graph"), {"rows": ROWS_A_COMPONENT, "longest": LONGEST}, run,
-                 Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges))
+    return Stage(
+        "bridge",
+        ("order", "witness", "graph"),
+        {"rows": ROWS_A_COMPONENT, "longest": LONGEST},
+        run,
+        Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges),
+    )
 
 
 def _bridges(count: int, ordered: Ordered, labels: str, exchange: Exchange) -> Array:
     """Edges that join all components: (row, row, squared distance)."""
-    group = np.arange(count)
+    group: Array = np.arange(count)
     chosen: list[tuple[float, float, float]] = []
-    sizes = np.sum(map_blocks(sizes_block, [(b,) for b in range(len(ordered.blocks))], labels=labels, count=count), axis=0)
+    sizes = np.sum(
+        map_blocks(sizes_block, [(b,) for b in range(len(ordered.blocks))], labels=labels, count=count),
+        axis=0,
+    )
     for _ in range(MAX_ROUNDS):
         groups = int(group.max()) + 1
         if groups == 1:
             break
         largest = int(np.argmax(np.bincount(group, weights=sizes)))
-        parts = map_blocks(nearest_other_block, [(b,) for b in range(len(ordered.blocks))], ordered=ordered,
-                           labels=labels, group=group, largest=largest, sizes=sizes)
+        parts = map_blocks(
+            nearest_other_block,
+            [(b,) for b in range(len(ordered.blocks))],
+            ordered=ordered,
+            labels=labels,
+            group=group,
+            largest=largest,
+            sizes=sizes,
+        )
         best: dict[int, tuple[float, int, int]] = {}
         for source, squared, row, other in (edge for part in parts for edge in part):
             if source not in best or (squared, row, other) < best[source]:
@@ -132,7 +158,9 @@ class _Outside:
         parts = []
         for b in range(len(ordered.blocks)):
             of_row = group[read_array(f"{labels}/{b}")]
-            offsets = self.cells.starts[self.cells.block_starts[b] : self.cells.block_starts[b + 1] + 1] - ordered.starts[b]
+            offsets = (
+                self.cells.starts[self.cells.block_starts[b] : self.cells.block_starts[b + 1] + 1] - ordered.starts[b]
+            )
             low, high = np.minimum.reduceat(of_row, offsets[:-1]), np.maximum.reduceat(of_row, offsets[:-1])
             parts.append(np.column_stack([low, high]))
         self.groups = np.concatenate(parts)
@@ -145,7 +173,9 @@ class _Outside:
         best = (np.inf, 0, 0)
         for c in near:
             ids_there, base = self.cells.ids(int(c)), self.ordered.starts[self.cells.block(int(c))]
-            label = read_array(f"{self.labels}/{self.cells.block(int(c))}", ids_there[0] - base, ids_there[-1] + 1 - base)
+            label = read_array(
+                f"{self.labels}/{self.cells.block(int(c))}", ids_there[0] - base, ids_there[-1] + 1 - base
+            )
             other = self.group[label] != g
             there, numbers = self.cells.rows(int(c))[other], ids_there[other]
             approximate, slack = approximate_squared(rows, there)
@@ -168,9 +198,11 @@ def bridged_block(
     both = np.concatenate([bridges, bridges[:, [1, 0, 2]]])
     mine = both[(both[:, 0] >= starts[b]) & (both[:, 0] < starts[b + 1])]
     new: CSRBlock = csr_block(
-        b, np.concatenate([row, (mine[:, 0] - starts[b]).astype(np.int32)]),
+        b,
+        np.concatenate([row, (mine[:, 0] - starts[b]).astype(np.int32)]),
         np.concatenate([column, mine[:, 1].astype(np.int64)]),
-        np.concatenate([block.data, mine[:, 2].astype(block.data.dtype)]), starts,
+        np.concatenate([block.data, mine[:, 2].astype(block.data.dtype)]),
+        starts,
     )
     write_structure(out, b, new)
     write_values(f"{out}squared", b, new.data)

@@ -55,9 +55,7 @@ def empty_lists(n_rows: int, k: int, dtype: np.dtype[Any]) -> tuple[Array, Array
     return ids, np.full((n_rows, k), np.inf, dtype=dtype)
 
 
-def update_lists(
-    ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array
-) -> None:
+def update_lists(ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array) -> None:
     """Take ``rows`` (N, d) as candidates into the lists of ``queries`` (m, d), in place.
 
     ``ids`` (m, k) int64 and ``squared`` (m, k) are ordered by (squared distance, id); a query is no
@@ -92,9 +90,7 @@ def approximate_squared(queries: Array, rows: Array) -> tuple[Array, Array]:
     return approximate, slack
 
 
-def _update_tile(
-    ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array
-) -> None:
+def _update_tile(ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array) -> None:
     k = ids.shape[1]
     approximate, slack = approximate_squared(queries, rows)
     bound = squared[:, -1] + slack

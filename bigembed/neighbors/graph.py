@@ -23,18 +23,20 @@ CELL_ROWS = 192
 COMPLETE_ROWS = 4_096
 
 
-def neighbor_stages(
-    source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int
-) -> list[Stage]:
+def neighbor_stages(source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int) -> list[Stage]:
     """Stages from rows to the symmetric graph with measured recall."""
     shape = shape_of(source, metric)
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     if n_neighbors is None and shape.n > COMPLETE_ROWS:
-        raise InputError(f"n_neighbors=None takes every pair of rows, which is meant for n ≤ {COMPLETE_ROWS}; got n = "
-                         f"{shape.n}. Give a number of neighbors")
+        raise InputError(
+            f"n_neighbors=None takes every pair of rows, which is meant for n ≤ {COMPLETE_ROWS}; got n = "
+            f"{shape.n}. Give a number of neighbors"
+        )
     if shape.n < k + 1 or k < 1:
-        raise InputError(f"n_neighbors={n_neighbors} needs at least {max(k, 1) + 1} rows (the row itself is not "
-                         f"counted); got n_samples = {shape.n}. Lower n_neighbors or give more rows")
+        raise InputError(
+            f"n_neighbors={n_neighbors} needs at least {max(k, 1) + 1} rows (the row itself is not "
+            f"counted); got n_samples = {shape.n}. Lower n_neighbors or give more rows"
+        )
     return [
         survey_stage(source, shape, seed),
         partition_stage(shape, seed),
@@ -64,8 +66,10 @@ class NeighborGraph:
         self.n_neighbors: int = run.results("search")["n_neighbors"]
 
     def __repr__(self) -> str:
-        return (f"NeighborGraph(n={self.n}, n_neighbors={self.n_neighbors}, metric={self.metric!r}, "
-                f"recall={self.recall:.4f}, path={str(self.run.root)!r})")
+        return (
+            f"NeighborGraph(n={self.n}, n_neighbors={self.n_neighbors}, metric={self.metric!r}, "
+            f"recall={self.recall:.4f}, path={str(self.run.root)!r})"
+        )
 
     @property
     def recall(self) -> float:
@@ -76,8 +80,9 @@ class NeighborGraph:
     def matrix(self) -> StoredMatrix:
         """Squared distances by row blocks, in internal order; the diagonal is stored as 0."""
         rows = Ordered.open(self.run.path("order")).rows_of
-        return StoredMatrix(self.run.path("graph"), self.run.path("graph", "squared"), rows,
-                            self.run.manifest("graph").digest)
+        return StoredMatrix(
+            self.run.path("graph"), self.run.path("graph", "squared"), rows, self.run.manifest("graph").digest
+        )
 
     def original_ids(self) -> Array:
         """Row of the input for each internal id, (n,) int64; in this process."""
@@ -104,7 +109,12 @@ class NeighborGraph:
 
 
 def build_neighbor_graph(
-    X: Any, n_neighbors: int = 15, *, metric: str = "euclidean", recall: float = 0.99, random_state: int = 0,
+    X: Any,
+    n_neighbors: int = 15,
+    *,
+    metric: str = "euclidean",
+    recall: float = 0.99,
+    random_state: int = 0,
     workdir: str | os.PathLike[str] | None = None,
 ) -> NeighborGraph:
     """Build the symmetric graph of the k nearest neighbors of every row, larger than memory.

@@ -40,9 +40,7 @@ class Cells:
     """(c, d)."""
 
 
-def search_cells(
-    ids: Array, squared: Array, rows: Array, row_ids: Array, probing: Probing, piece: Cells
-) -> int:
+def search_cells(ids: Array, squared: Array, rows: Array, row_ids: Array, probing: Probing, piece: Cells) -> int:
     """Take the rows of ``piece`` into the lists of the ``rows`` (n, d) that probe them, in place.
 
     ``ids`` int64 (n, k) and ``squared`` (n, k) begin as :func:`~bigembed.neighbors.exact.empty_lists`;
@@ -79,9 +77,7 @@ def search_own(ids: Array, squared: Array, rows: Array, row_ids: Array, probing:
     return pairs
 
 
-def search_rows(
-    ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array
-) -> None:
+def search_rows(ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array) -> None:
     """:func:`bigembed.neighbors.exact.update_lists`, compiled: the same lists, several times faster."""
     work = _Work(ids, squared, queries, query_ids)
     everyone = np.arange(len(queries), dtype=np.int32)
@@ -126,8 +122,15 @@ class _Work:
         pairs = 0
         for start in range(0, len(asking), _CHUNK_ROWS):
             count = self.kernels.gather(
-                self.rows, asking[start : start + _CHUNK_ROWS], center, radius, self.rounding, squared,
-                self.shifted, self.norms, self.kept,
+                self.rows,
+                asking[start : start + _CHUNK_ROWS],
+                center,
+                radius,
+                self.rounding,
+                squared,
+                self.shifted,
+                self.norms,
+                self.kept,
             )
             if count == 0:
                 continue
@@ -135,8 +138,20 @@ class _Work:
             with np.errstate(over="ignore", invalid="ignore"):
                 np.matmul(self.shifted[:count], near.T, out=products)
             self.kernels.update(
-                products, near_norms, candidates, candidate_ids, self.rows, self.row_ids, self.kept,
-                self.norms, radius, self.rounding, self.lows, self.best, ids, squared,
+                products,
+                near_norms,
+                candidates,
+                candidate_ids,
+                self.rows,
+                self.row_ids,
+                self.kept,
+                self.norms,
+                radius,
+                self.rounding,
+                self.lows,
+                self.best,
+                ids,
+                squared,
             )
             pairs += count * len(candidates)
         return pairs

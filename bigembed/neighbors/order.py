@@ -38,8 +38,13 @@ def partition_stage(shape: Shape, seed: int) -> Stage:
         return {"partitions": len(centers)}
 
     partitions = -(-shape.n // shape.block)
-    return Stage("partition", ("survey",), {"seed": seed, "block": shape.block, "fill": FILL}, run,
-                 Cost(coordinator=4 * shape.sample * shape.row_bytes, disk=2 * partitions * shape.row_bytes))
+    return Stage(
+        "partition",
+        ("survey",),
+        {"seed": seed, "block": shape.block, "fill": FILL},
+        run,
+        Cost(coordinator=4 * shape.sample * shape.row_bytes, disk=2 * partitions * shape.row_bytes),
+    )
 
 
 def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> Stage:
@@ -47,11 +52,24 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
 
     def run(context: Context) -> dict[str, Any]:
         spans = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
-        map_blocks(scatter_block, spans, source=source, shape=shape, exchange=context.exchange,
-                   centers=context.of("partition", "centers"))
+        map_blocks(
+            scatter_block,
+            spans,
+            source=source,
+            shape=shape,
+            exchange=context.exchange,
+            centers=context.of("partition", "centers"),
+        )
         partitions = context.results("partition")["partitions"]
-        found = map_blocks(order_block, [(p,) for p in range(partitions)], sources=len(spans), cell_size=cell_size,
-                           seed=seed, exchange=context.exchange, out=context.path(""))
+        found = map_blocks(
+            order_block,
+            [(p,) for p in range(partitions)],
+            sources=len(spans),
+            cell_size=cell_size,
+            seed=seed,
+            exchange=context.exchange,
+            out=context.path(""),
+        )
         context.exchange.clear()
         kept = [p for p, part in enumerate(found) if part["rows"]]
         starts = offsets(found[p]["rows"] for p in kept)
@@ -59,15 +77,30 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
         write_array(context.path("blocks"), np.array(kept, np.int64))
         write_array(context.path("starts"), starts)
         write_array(context.path("cell_block_starts"), offsets(len(cell) - 1 for cell in cells))
-        write_array(context.path("cell_starts"), np.concatenate(
-            [cell[:-1] + start for cell, start in zip(cells, starts[:-1], strict=True)] + [starts[-1:]]))
-        write_array(context.path("cell_centers"),
-                    np.concatenate([read_array(context.path(f"cell_centers_of/{p}")) for p in kept]))
-        return {"blocks": len(kept), "largest": int(np.diff(starts).max()), "cells": sum(len(c) - 1 for c in cells)}
+        write_array(
+            context.path("cell_starts"),
+            np.concatenate([cell[:-1] + start for cell, start in zip(cells, starts[:-1], strict=True)] + [starts[-1:]]),
+        )
+        write_array(
+            context.path("cell_centers"),
+            np.concatenate([read_array(context.path(f"cell_centers_of/{p}")) for p in kept]),
+        )
+        return {
+            "blocks": len(kept),
+            "largest": int(np.diff(starts).max()),
+            "cells": sum(len(c) - 1 for c in cells),
+        }
 
     block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
-    cost = Cost(passes=1, read=2 * total, write=2 * total, disk=total + 8 * shape.n, scratch=total + 8 * shape.n,
-                memory=6 * block, coordinator=4 * shape.n // cell_size * shape.row_bytes)
+    cost = Cost(
+        passes=1,
+        read=2 * total,
+        write=2 * total,
+        disk=total + 8 * shape.n,
+        scratch=total + 8 * shape.n,
+        memory=6 * block,
+        coordinator=4 * shape.n // cell_size * shape.row_bytes,
+    )
     return Stage("order", ("survey", "partition"), {"cell_size": cell_size, "seed": seed}, run, cost)
 
 
@@ -91,8 +124,13 @@ def order_block(
     partition: int, *, sources: int, cell_size: int, seed: int, exchange: Exchange, out: str
 ) -> dict[str, int]:
     """Collect one partition, divide it into cells, write it in cell order."""
-    parts = [(exchange.get("scatter", source, f"rows{partition}"), exchange.get("scatter", source, f"ids{partition}"))
-             for source in range(sources)]
+    parts = [
+        (
+            exchange.get("scatter", source, f"rows{partition}"),
+            exchange.get("scatter", source, f"ids{partition}"),
+        )
+        for source in range(sources)
+    ]
     there = [(rows, ids) for rows, ids in parts if rows is not None and ids is not None]
     if not there:
         return {"rows": 0, "cells": 0}

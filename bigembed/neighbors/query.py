@@ -65,16 +65,26 @@ class _Reader:
             while len(self.kept) >= _KEPT_BLOCKS:
                 self.kept.pop(next(iter(self.kept)))
             path = self.index.search
-            self.kept[b] = (read_array(f"{path}/rho_squared/{b}"), read_array(f"{path}/kappa/{b}"),
-                            read_array(f"{self.index.shortlist}/shortlist/{b}"))
+            self.kept[b] = (
+                read_array(f"{path}/rho_squared/{b}"),
+                read_array(f"{path}/kappa/{b}"),
+                read_array(f"{self.index.shortlist}/shortlist/{b}"),
+            )
         return self.kept[b]
 
     def probes(self, rows: Array, cell: int) -> Array:
         """The cells that rows of a cell probe, as in the search; −1 is none."""
         b = self.cells.block(cell)
         shortlist = self.lists(b)[2][[cell - int(self.cells.block_starts[b])]]
-        return probe_block(rows, np.array([0, len(rows)]), shortlist, self.cells.centers, self.index.n_probes,
-                           sizes=self.sizes, least=self.index.n_neighbors + 1)
+        return probe_block(
+            rows,
+            np.array([0, len(rows)]),
+            shortlist,
+            self.cells.centers,
+            self.index.n_probes,
+            sizes=self.sizes,
+            least=self.index.n_neighbors + 1,
+        )
 
     def gather(self, cells: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Rows of some cells: rows, ids, ρ², κ and the cell of each."""
@@ -98,15 +108,18 @@ def join_rows(rows: Array, index: Index) -> Joined:
     for group in np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []:
         for start in range(0, len(group), _GROUP):
             members = group[start : start + _GROUP]
-            for member, edges in zip(members, _join_group(rows[members], int(number[members[0]]), reader), strict=True):
-                found[member] = edges
+            joined = _join_group(rows[members], int(number[members[0]]), reader)
+            for member, part in zip(members, joined, strict=True):
+                found[member] = part
     edges = [part for part in found if part is not None]
     sizes = [len(part[0]) for part in edges]
     return Joined(
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         np.concatenate([part[0] for part in edges] or [np.zeros(0, np.int64)]),
         np.concatenate([part[1] for part in edges] or [np.zeros(0)]),
-        np.array([part[2] for part in edges]), block, cell,
+        np.array([part[2] for part in edges]),
+        block,
+        cell,
     )
 
 
@@ -133,7 +146,9 @@ def _join_group(rows: Array, number: int, reader: _Reader) -> list[tuple[Array, 
     candidates, ids, rho, kappa, home = reader.gather(cells)
     return [
         _join_row(row, number, mine[mine >= 0], candidates, ids, rho, kappa, home, near, reader)
-        for row, mine, near in zip(rows, probes, _near(rows, candidates, rho, reader.index.n_neighbors, probes, home), strict=True)
+        for row, mine, near in zip(
+            rows, probes, _near(rows, candidates, rho, reader.index.n_neighbors, probes, home), strict=True
+        )
     ]
 
 
@@ -152,8 +167,16 @@ def _near(rows: Array, candidates: Array, rho: Array, k: int, probes: Array, hom
 
 
 def _join_row(
-    row: Array, number: int, probes: Array, candidates: Array, ids: Array, rho: Array, kappa: Array, home: Array,
-    near: Array, reader: _Reader,
+    row: Array,
+    number: int,
+    probes: Array,
+    candidates: Array,
+    ids: Array,
+    rho: Array,
+    kappa: Array,
+    home: Array,
+    near: Array,
+    reader: _Reader,
 ) -> tuple[Array, Array, float]:
     """Ids and squared distances of the rows joined to one row, by id; and its ρ."""
     repeated = np.broadcast_to(row, (len(near), len(row)))
@@ -167,7 +190,11 @@ def _join_row(
     theirs = (squared < rho[near]) | ((squared == rho[near]) & (identity <= kappa[near]))
     theirs[nearest] = False
     reverse = np.flatnonzero(theirs & (ids[near] != identity))
-    reverse = reverse[[_probes_cell(int(near[m]), candidates, home, number, reader) for m in reverse]] if len(reverse) else reverse
+    reverse = (
+        reverse[[_probes_cell(int(near[m]), candidates, home, number, reader) for m in reverse]]
+        if len(reverse)
+        else reverse
+    )
     own = np.flatnonzero(ids[near] == identity)
     chosen = np.concatenate([nearest, reverse, own]).astype(np.int64)
     chosen = chosen[np.argsort(ids[near][chosen])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,13 @@ from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.probes import asking_cells, empty_shortlist, group_probes, probe_block, update_shortlist
+from bigembed.neighbors.probes import (
+    asking_cells,
+    empty_shortlist,
+    group_probes,
+    probe_block,
+    update_shortlist,
+)
 from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -31,8 +37,12 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
         return {"length": SHORTLIST}
 
     cells = -(-n // cell_size)
-    cost = Cost(read=cells * row_bytes, write=8 * SHORTLIST * cells, disk=4 * SHORTLIST * cells,
-                memory=2 * cells * row_bytes + 64 * SHORTLIST * 512)
+    cost = Cost(
+        read=cells * row_bytes,
+        write=8 * SHORTLIST * cells,
+        disk=4 * SHORTLIST * cells,
+        memory=2 * cells * row_bytes + 64 * SHORTLIST * 512,
+    )
     return Stage("shortlist", ("order",), {"length": SHORTLIST}, run, cost)
 
 
@@ -54,19 +64,40 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
         probes = context.results("witness")["n_probes"]
+        compute: Callable[..., int]
+        shared: dict[str, Any]
         if n <= EXACT_ROWS and len(blocks) == 1:
             compute, shared = all_pairs_block, {}
             probes = context.results("order")["cells"]  # a query then compares every pair too
         else:
             compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
-        pairs = map_blocks(compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange,
-                           out=context.path(""), **shared)
-        map_blocks(asked_block, blocks, blocks=len(blocks), ordered=ordered, exchange=context.exchange, out=context.path(""))
+        pairs = map_blocks(
+            compute,
+            blocks,
+            ordered=ordered,
+            k=n_neighbors,
+            exchange=context.exchange,
+            out=context.path(""),
+            **shared,
+        )
+        map_blocks(
+            asked_block,
+            blocks,
+            blocks=len(blocks),
+            ordered=ordered,
+            exchange=context.exchange,
+            out=context.path(""),
+        )
         return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": sum(pairs) / n}
 
     lists = n * n_neighbors * 12
-    cost = Cost(passes=2, read=3 * n * row_bytes, write=lists, disk=lists + 12 * n,
-                memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20))
+    cost = Cost(
+        passes=2,
+        read=3 * n * row_bytes,
+        write=lists,
+        disk=lists + 12 * n,
+        memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20),
+    )
     return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors}, run, cost)
 
 
@@ -98,7 +129,7 @@ def search_block(
     pairs = search_own(ids, squared, rows, row_ids, probing, own)
     for piece in foreign_pieces(b, probing.cells, ordered, every_center):
         pairs += search_cells(ids, squared, rows, row_ids, probing, piece)
-    asking = asking_cells(probing, offsets) + [first, 0]
+    asking = asking_cells(probing, offsets) + np.array([first, 0])
     _finish(b, ids, squared, asking, ordered, exchange, out)
     return pairs
 
@@ -118,13 +149,16 @@ def foreign_pieces(b: int, cells: Array, ordered: Ordered, centers: Array) -> It
             begin, end = int(cell_starts[numbers[0]]), int(cell_starts[numbers[-1] + 1])
             base = ordered.starts[block]
             rows = ordered.rows(int(block), begin - base, end - base)
-            yield Cells(numbers, cell_starts[numbers[0] : numbers[-1] + 2] - begin, rows,
-                        np.arange(begin, end, dtype=np.int64), centers[numbers])
+            yield Cells(
+                numbers,
+                cell_starts[numbers[0] : numbers[-1] + 2] - begin,
+                rows,
+                np.arange(begin, end, dtype=np.int64),
+                centers[numbers],
+            )
 
 
-def _finish(
-    b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str
-) -> None:
+def _finish(b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str) -> None:
     """Write the lists; leave with each block which home cells (column 0) probe its cells (column 1)."""
     write_array(f"{out}neighbors/{b}", ids)
     write_array(f"{out}squared/{b}", squared)

@@ -48,8 +48,10 @@ class Shape:
 def shape_of(source: RowSource, metric: str) -> Shape:
     """Shape of a source, checked: two dimensions, numbers, at least one row and column."""
     if len(source.shape) != 2:
-        raise InputError(f"rows must form a 2-dimensional array (n, d); got {len(source.shape)} dimension(s), shape "
-                         f"{source.shape}. Reshape your data: one row a point")
+        raise InputError(
+            f"rows must form a 2-dimensional array (n, d); got {len(source.shape)} dimension(s), shape "
+            f"{source.shape}. Reshape your data: one row a point"
+        )
     n, d = source.shape
     if n == 0:
         raise InputError(f"Found array with 0 sample(s) (shape={source.shape}) while a minimum of 1 is required.")
@@ -60,7 +62,12 @@ def shape_of(source: RowSource, metric: str) -> Shape:
 
 def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     """Check every row for NaN and infinity, digest the content, take a stratified sample. One pass."""
-    parameters = {"source": source.fingerprint(), "shape": [shape.n, shape.d], "metric": shape.metric, "seed": seed}
+    parameters = {
+        "source": source.fingerprint(),
+        "shape": [shape.n, shape.d],
+        "metric": shape.metric,
+        "seed": seed,
+    }
 
     def run(context: Context) -> dict[str, Any]:
         tasks = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
@@ -73,12 +80,26 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
         low = np.min([part["low"] for part in found], axis=0)
         high = np.max([part["high"] for part in found], axis=0)
         content = sha256("".join(part["digest"] for part in found).encode()).hexdigest()
-        return {"n": shape.n, "d": shape.d, "dtype": shape.dtype, "metric": shape.metric, "content": content,
-                "constant_columns": int(np.sum(low == high)), "low": float(low.min()), "high": float(high.max())}
+        return {
+            "n": shape.n,
+            "d": shape.d,
+            "dtype": shape.dtype,
+            "metric": shape.metric,
+            "content": content,
+            "constant_columns": int(np.sum(low == high)),
+            "low": float(low.min()),
+            "high": float(high.max()),
+        }
 
     block = shape.block * shape.row_bytes
-    cost = Cost(passes=1, read=shape.n * shape.row_bytes, write=shape.sample * shape.row_bytes, memory=4 * block,
-                disk=shape.sample * shape.row_bytes, coordinator=3 * shape.sample * shape.row_bytes)
+    cost = Cost(
+        passes=1,
+        read=shape.n * shape.row_bytes,
+        write=shape.sample * shape.row_bytes,
+        memory=4 * block,
+        disk=shape.sample * shape.row_bytes,
+        coordinator=3 * shape.sample * shape.row_bytes,
+    )
     return Stage("survey", (), parameters, run, cost)
 
 
@@ -96,9 +117,13 @@ def survey_block(
     exchange.put("sample", number, {"rows": prepare(rows[chosen], shape), "ids": chosen + start})
     return {
         "digest": sha256(rows.tobytes()).hexdigest(),
-        "low": rows.min(axis=0), "high": rows.max(axis=0),
-        "bad": int(bad.sum()), "first_bad": (np.flatnonzero(bad)[:5] + start).tolist(),
-        "nan": bool(np.isnan(rows).any()), "zero": (np.flatnonzero(zero)[:5] + start).tolist(), "zeros": int(zero.sum()),
+        "low": rows.min(axis=0),
+        "high": rows.max(axis=0),
+        "bad": int(bad.sum()),
+        "first_bad": (np.flatnonzero(bad)[:5] + start).tolist(),
+        "nan": bool(np.isnan(rows).any()),
+        "zero": (np.flatnonzero(zero)[:5] + start).tolist(),
+        "zeros": int(zero.sum()),
     }
 
 
@@ -116,10 +141,14 @@ def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
     if bad:
         first = [row for part in found for row in part["first_bad"]][:10]
         what = "NaN" if any(part["nan"] for part in found) else "infinity or a value too large for the work dtype"
-        raise InputError(f"Input contains NaN or infinity: {bad} of {shape.n} rows hold {what}; the first are rows "
-                         f"{first}. Drop or impute them before the run")
+        raise InputError(
+            f"Input contains NaN or infinity: {bad} of {shape.n} rows hold {what}; the first are rows "
+            f"{first}. Drop or impute them before the run"
+        )
     zeros = sum(part["zeros"] for part in found)
     if zeros:
         first = [row for part in found for row in part["zero"]][:10]
-        raise InputError(f"metric='cosine' is not defined for rows of zeros: {zeros} of {shape.n}, the first are rows "
-                         f"{first}. Drop them, or use metric='euclidean'")
+        raise InputError(
+            f"metric='cosine' is not defined for rows of zeros: {zeros} of {shape.n}, the first are rows "
+            f"{first}. Drop them, or use metric='euclidean'"
+        )

@@ -26,15 +26,26 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
         tasks = [(b,) for b in range(len(starts) - 1)]
         lists = context.of("search")
         map_blocks(reverse_block, tasks, lists=lists, starts=starts, exchange=context.exchange)
-        found = map_blocks(join_block, tasks, lists=lists, starts=starts, exchange=context.exchange, out=context.path(""))
+        found = map_blocks(
+            join_block, tasks, lists=lists, starts=starts, exchange=context.exchange, out=context.path("")
+        )
         map_blocks(outbox_block, tasks, blocks=len(tasks), exchange=context.exchange, out=context.path(""))
         write_array(context.path("starts"), np.array(starts, np.int64))
-        return {"blocks": len(tasks), "edges": sum(part["edges"] for part in found),
-                "halo_rows": sum(part["halo"] for part in found), "zero_edges": sum(part["zeros"] for part in found)}
+        return {
+            "blocks": len(tasks),
+            "edges": sum(part["edges"] for part in found),
+            "halo_rows": sum(part["halo"] for part in found),
+            "zero_edges": sum(part["zeros"] for part in found),
+        }
 
     edges = 2 * n * n_neighbors
-    cost = Cost(read=24 * edges, write=24 * edges, disk=8 * edges + 8 * n, scratch=20 * edges // 2,
-                memory=6 * 24 * 2 * block * n_neighbors)
+    cost = Cost(
+        read=24 * edges,
+        write=24 * edges,
+        disk=8 * edges + 8 * n,
+        scratch=20 * edges // 2,
+        memory=6 * 24 * 2 * block * n_neighbors,
+    )
     return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run, cost)
 
 
@@ -71,7 +82,11 @@ def join_block(b: int, *, lists: str, starts: list[int], exchange: Exchange, out
     write_values(f"{out}squared", b, block.data)
     exchange.put("wanted", b, {str(source): part for source, part in block.segments()})
     off_diagonal = len(block.data) - len(ids)
-    return {"edges": off_diagonal // 1, "halo": len(block.halo_rows), "zeros": int(np.sum(block.data == 0)) - len(ids)}
+    return {
+        "edges": off_diagonal // 1,
+        "halo": len(block.halo_rows),
+        "zeros": int(np.sum(block.data == 0)) - len(ids),
+    }
 
 
 def csr_block(b: int, rows: Array, columns: Array, values: Array, starts: list[int]) -> CSRBlock:
@@ -104,5 +119,5 @@ def outbox_block(b: int, *, blocks: int, exchange: Exchange, out: str) -> None:
 
 def _piece(exchange: Exchange, source: int, key: str) -> Array:
     piece = exchange.get("reversed", source, key)
-    assert piece is not None  # noqa: S101  (written together with its row piece)
+    assert piece is not None
     return piece

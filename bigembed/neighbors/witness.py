@@ -7,6 +7,7 @@ from which global scales (Ksum, median) and the intrinsic dimension come.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,20 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
         map_blocks(choose_block, blocks, ordered=ordered, seed=seed, exchange=context.exchange)
-        rows, ids = (np.concatenate([_piece(context.exchange, "chosen", b, name) for (b,) in blocks])
-                     for name in ("rows", "ids"))
+        rows, ids = (
+            np.concatenate([_piece(context.exchange, "chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids")
+        )
         write_array(context.path("rows"), rows)
         write_array(context.path("ids"), ids)
-        map_blocks(witness_block, blocks, ordered=ordered, k=k, witness=context.path(""), seed=seed,
-                   exchange=context.exchange)
+        map_blocks(
+            witness_block,
+            blocks,
+            ordered=ordered,
+            k=k,
+            witness=context.path(""),
+            seed=seed,
+            exchange=context.exchange,
+        )
         near, squared = _merge(len(ids), k, rows.dtype, context.exchange, len(blocks))
         counts = sum(_piece(context.exchange, "witness", b, "counts") for (b,) in blocks)
         write_array(context.path("neighbors"), near)
@@ -55,8 +64,13 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(ids)}
 
     size = witnesses(shape.n)
-    cost = Cost(passes=1, read=shape.n * shape.row_bytes, disk=size * shape.row_bytes + 8 * BINS,
-                memory=shape.block * shape.row_bytes + 8 * size * _TILE_ROWS * 6, coordinator=4 * size * (k * 16 + 1000))
+    cost = Cost(
+        passes=1,
+        read=shape.n * shape.row_bytes,
+        disk=size * shape.row_bytes + 8 * BINS,
+        memory=shape.block * shape.row_bytes + 8 * size * _TILE_ROWS * 6,
+        coordinator=4 * size * (k * 16 + 1000),
+    )
     return Stage("witness", ("order", "shortlist"), {"n_neighbors": k, "target": target, "seed": seed}, run, cost)
 
 
@@ -92,7 +106,7 @@ def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, 
 
 
 def distance_counts(queries: Array, query_ids: Array, rows: Array, row_ids: Array) -> Array:
-    """How many squared distances have each upper half of their float32 bit pattern; (65536,). A row is at 0 of itself."""
+    """Squared distances counted by the upper half of their float32 bit pattern, (65536,). A row is at 0 of itself."""
     approximate, _ = approximate_squared(queries, rows)
     squared = np.maximum(approximate, 0).astype(np.float32)
     squared[query_ids[:, None] == row_ids[None, :]] = 0.0
@@ -130,7 +144,7 @@ def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortli
             wanted = np.searchsorted(cell_starts, near[row], side="right") - 1
             ranks = probe_ranks(rows[row], lists[own[row] - block_starts[b]], centers, wanted)
             counts += np.bincount(np.minimum(ranks, lists.shape[1]), minlength=len(counts))
-    assert counts is not None  # noqa: S101  (there is at least one witness)
+    assert counts is not None
     return np.asarray(np.cumsum(counts)[:-1] / counts.sum())
 
 
@@ -150,14 +164,25 @@ def recall_stage(target: float) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         starts = np.array(Ordered.open(context.of("order")).starts)
         ids, near = read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors"))
-        tasks = [(b, int(start), int(stop)) for b, (start, stop) in enumerate(zip(starts, starts[1:], strict=False))]
+        tasks = [(b, int(start), int(stop)) for b, (start, stop) in enumerate(pairwise(starts))]
         found = np.concatenate(map_blocks(found_block, tasks, search=context.of("search"), ids=ids, near=near))
         recall = float(found.sum() / near.size)
         error = float(np.std(found / near.shape[1]) / np.sqrt(len(found)))
-        advice = "" if recall >= target else (
-            "Every cell on the shortlists was searched already. Such data have no near neighbors to speak of (high intrinsic "
-            "dimension): reduce the dimension first (PCA), or accept the recall by lowering the target")
-        return {"recall": recall, "standard_error": error, "target": target, "rows": len(found), "advice": advice}
+        advice = (
+            ""
+            if recall >= target
+            else (
+                "Every cell on the shortlists was searched already. Such data have no near neighbors to speak of "
+                "(high intrinsic dimension): reduce the dimension first (PCA), or lower the target"
+            )
+        )
+        return {
+            "recall": recall,
+            "standard_error": error,
+            "target": target,
+            "rows": len(found),
+            "advice": advice,
+        }
 
     return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
 
@@ -173,5 +198,5 @@ def found_block(b: int, start: int, stop: int, *, search: str, ids: Array, near:
 
 def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:
     piece = exchange.get(name, block, key)
-    assert piece is not None  # noqa: S101  (written by an earlier step of this stage)
+    assert piece is not None
     return piece

@@ -80,9 +80,7 @@ def as_linear_operator(operator: BlockOperator) -> LinearOperator:
     def matvec(x: Array) -> Array:
         return matmat(x)[:, 0]
 
-    return LinearOperator(
-        (n, n), matvec=matvec, matmat=matmat, rmatvec=matvec, rmatmat=matmat, dtype=np.float64
-    )
+    return LinearOperator((n, n), matvec=matvec, matmat=matmat, rmatvec=matvec, rmatmat=matmat, dtype=np.float64)
 
 
 def dot_test(operator: BlockOperator, seed: int = 0) -> float:

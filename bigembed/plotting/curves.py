@@ -66,9 +66,7 @@ def bandwidth(
     grid = np.asarray(epsilons, dtype=np.float64).ravel()
     sums = np.asarray(ksum, dtype=np.float64).ravel()
     if len(grid) != len(sums) or len(grid) < 3 or not (np.all(grid > 0) and np.all(sums > 0)):
-        raise InputError(
-            f"bandwidth: {len(grid)} scales and {len(sums)} sums; equally many, at least 3, all positive"
-        )
+        raise InputError(f"bandwidth: {len(grid)} scales and {len(sums)} sums; equally many, at least 3, all positive")
     slope = np.gradient(np.log(sums), np.log(grid))
     figure, (upper, lower) = new_figure(6.8, 6.2, rows=2, sharex=True)
     upper.loglog(grid, sums, color=ACCENT, linewidth=1.8)

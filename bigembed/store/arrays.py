@@ -54,7 +54,12 @@ def write_array(path: str | os.PathLike[str], array: Array, *, chunk_rows: int |
 
 
 def create_rows(
-    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any, shard_rows: int, *, overwrite: bool = False
+    path: str | os.PathLike[str],
+    shape: tuple[int, ...],
+    dtype: Any,
+    shard_rows: int,
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Create an array to be filled by tasks that each write whole shards of ``shard_rows`` rows."""
     import zarr
@@ -136,13 +141,13 @@ def open_array(source: Any) -> da.Array:
         return source
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        if path.suffix == ".npy":
-            return da.from_array(_npy(path))
-        array = open_zarr(path)
-        return da.from_zarr(array, chunks=array.shards or array.chunks)
+        source = _npy(path) if path.suffix == ".npy" else open_zarr(path)
+    lazy: da.Array
     if is_zarr(source):
-        return da.from_zarr(source, chunks=source.shards or source.chunks)
-    return da.from_array(np.asarray(source))
+        lazy = da.from_zarr(source, chunks=source.shards or source.chunks)
+    else:
+        lazy = da.from_array(np.asanyarray(source))
+    return lazy
 
 
 def open_zarr(path: str | os.PathLike[str]) -> Any:
@@ -151,17 +156,22 @@ def open_zarr(path: str | os.PathLike[str]) -> Any:
 
     text = os.fspath(path)
     if "://" not in text and not Path(text).exists():
-        raise MissingPathError(f"{text}: no such path. Give the path of a Zarr array; relative paths of a job "
-                               "file start at the job file")
+        raise MissingPathError(
+            f"{text}: no such path. Give the path of a Zarr array; relative paths of a job file start at the job file"
+        )
     try:
         array = zarr.open_array(text, mode="r")
     except Exception as error:
-        raise InputError(f"{text}: not a Zarr array ({error}). A group needs the array's own path in it, for "
-                         "example points.zarr/rows") from error
+        raise InputError(
+            f"{text}: not a Zarr array ({error}). A group needs the array's own path in it, for "
+            "example points.zarr/rows"
+        ) from error
     missing = missing_shards(array)
     if missing:
-        raise DamagedError(f"{text}: {missing} chunks are missing and would read as fill values; the array was not "
-                           "written to its end. Write it again (write_empty_chunks=True), or ingest it again")
+        raise DamagedError(
+            f"{text}: {missing} chunks are missing and would read as fill values; the array was not "
+            "written to its end. Write it again (write_empty_chunks=True), or ingest it again"
+        )
     return array
 
 
@@ -173,7 +183,8 @@ def is_zarr(source: Any) -> bool:
 def _npy(path: Path) -> Array:
     if not path.exists():
         raise MissingPathError(f"{path}: no such file")
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    mapped: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
 
 
 @dataclass(frozen=True)
@@ -189,7 +200,7 @@ class RowSource:
         """Rows ``start:stop`` as stored."""
         if self.array is not None:
             return np.asarray(self.array[start:stop])
-        assert self.path is not None  # noqa: S101  (one of the two is always given)
+        assert self.path is not None
         if self.path.endswith(".npy"):
             return np.array(_npy(Path(self.path))[start:stop])
         return read_array(self.path, start, stop)
@@ -218,6 +229,8 @@ def work_dtype(dtype: Any) -> np.dtype[Any]:
     """
     dtype = np.dtype(dtype)
     if dtype.kind not in "buif":
-        raise InputError(f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "
-                         "Complex data not supported; encode text and objects first")
+        raise InputError(
+            f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "
+            "Complex data not supported; encode text and objects first"
+        )
     return np.dtype(np.float32) if np.can_cast(dtype, np.float32, "safe") else np.dtype(np.float64)

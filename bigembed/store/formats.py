@@ -141,9 +141,7 @@ def write_dask(X: Any, path: str | os.PathLike[str]) -> None:
         found = open_zarr(dest)
         if tuple(found.shape) == (n, d) and found.dtype == X.dtype:
             return
-        raise ExistingOutputError(
-            f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}"
-        )
+        raise ExistingOutputError(f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}")
     work_dtype(X.dtype)
     rows = block_rows(d, X.dtype.itemsize)
     with _aside(dest) as partial:
@@ -176,8 +174,7 @@ def open_npy(path: Path) -> NpyReader:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise InputError(
-            f"{path}: not readable as .npy without unpickling ({error}). It must hold numbers, and all "
-            "of them"
+            f"{path}: not readable as .npy without unpickling ({error}). It must hold numbers, and all of them"
         ) from error
     return NpyReader(str(path), _two(path, array.shape), array.dtype)
 
@@ -236,15 +233,9 @@ class IdxReader:
                     data = file.read(count * row)
                     if len(data) != count * row:
                         raise EOFError(f"ends in the rows {first}:{first + count}")
-                    yield (
-                        np.frombuffer(data, self.dtype)
-                        .reshape(count, -1)
-                        .astype(self.dtype.newbyteorder("="))
-                    )
+                    yield (np.frombuffer(data, self.dtype).reshape(count, -1).astype(self.dtype.newbyteorder("=")))
             except (EOFError, OSError, zlib.error) as error:
-                raise DamagedError(
-                    f"{self.path}: shorter than its header says, or damaged ({error})"
-                ) from error
+                raise DamagedError(f"{self.path}: shorter than its header says, or damaged ({error})") from error
 
 
 def open_idx(path: Path) -> IdxReader:
@@ -354,8 +345,7 @@ def _pyarrow(module: str) -> Any:
         return import_module(f"pyarrow.{module}")
     except ImportError as error:
         raise InputError(
-            "reading Parquet needs pyarrow, which the extra 'parquet' installs: "
-            'pip install "bigembed[parquet]"'
+            "reading Parquet needs pyarrow, which the extra 'parquet' installs: pip install \"bigembed[parquet]\""
         ) from error
 
 
@@ -451,8 +441,7 @@ def _checked(path: Path, reader: Reader) -> Reader:
 def _two(path: Path, shape: Sequence[int]) -> tuple[int, int]:
     if len(shape) != 2:
         raise InputError(
-            f"{path}: shape {tuple(shape)}; rows must be a 2-dimensional array (n, d). "
-            "Reshape it, one item a row"
+            f"{path}: shape {tuple(shape)}; rows must be a 2-dimensional array (n, d). Reshape it, one item a row"
         )
     return int(shape[0]), int(shape[1])
 

@@ -30,11 +30,11 @@ def row_source(X: Any, scratch: Path, name: str = "input") -> tuple[RowSource, b
         return _dask_source(X, scratch, name), False
     array = _numpy(X)
     if not remote():
-        return RowSource(array.shape, array.dtype, array=array), True  # type: ignore[arg-type]
+        return RowSource(array.shape, array.dtype, array=array), True
     path = scratch / f"{name}.npy"
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, array)
-    return RowSource(array.shape, array.dtype, path=str(path)), True  # type: ignore[arg-type]
+    return RowSource(array.shape, array.dtype, path=str(path)), True
 
 
 def _path_source(path: Path) -> RowSource:
@@ -63,8 +63,10 @@ def _dask_source(X: Any, scratch: Path, name: str) -> RowSource:
 
 def _numpy(X: Any) -> Array:
     if _is_sparse(X):
-        raise InputTypeError("rows as a sparse matrix are not supported by this method: use X.toarray() for rows, or "
-                             "give a square symmetric sparse matrix of weights (sparse data was passed)")
+        raise InputTypeError(
+            "rows as a sparse matrix are not supported by this method: use X.toarray() for rows, or "
+            "give a square symmetric sparse matrix of weights (sparse data was passed)"
+        )
     array = np.asarray(X)
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
@@ -73,10 +75,13 @@ def _numpy(X: Any) -> Array:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise (InputTypeError if isinstance(error, TypeError) else InputError)(
-                f"rows hold objects that are not numbers: argument must be a string or a number ({error})") from error
+                f"rows hold objects that are not numbers: argument must be a string or a number ({error})"
+            ) from error
     if array.ndim != 2:
-        raise InputError(f"Expected 2D array, got {array.ndim}D array instead: shape {array.shape}. Reshape your data "
-                         "using array.reshape(-1, 1) if it has a single feature, array.reshape(1, -1) if it is one row")
+        raise InputError(
+            f"Expected 2D array, got {array.ndim}D array instead: shape {array.shape}. Reshape your data "
+            "using array.reshape(-1, 1) if it has a single feature, array.reshape(1, -1) if it is one row"
+        )
     work_dtype(array.dtype)
     return array
 

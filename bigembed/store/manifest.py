@@ -70,14 +70,19 @@ def read_json(path: Path) -> Any:
 
 
 def publish(
-    root: Path, stage: str, key: str, parameters: Mapping[str, Any], inputs: Mapping[str, str],
-    results: Mapping[str, Any], measured: Mapping[str, Any],
+    root: Path,
+    stage: str,
+    key: str,
+    parameters: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    results: Mapping[str, Any],
+    measured: Mapping[str, Any],
 ) -> Manifest:
     """Digest every file of the stage (in parallel, reading back what was written) and list them."""
     files = digests(root / "stages" / stage)
     manifest = Manifest(stage, key, dict(parameters), dict(inputs), files, dict(results), dict(measured))
     write_json(root / "manifest" / f"{stage}.json", asdict(manifest))
-    return find(root, stage)  # type: ignore[return-value]  (it was written just now)
+    return manifest
 
 
 def find(root: Path, stage: str) -> Manifest | None:
@@ -149,8 +154,9 @@ def prepare(root: Path, kind: str) -> None:
     if root.exists() and any(root.iterdir()):
         attributes = _attributes(root)
         if attributes.get("bigembed") != kind:
-            raise ExistingOutputError(f"{root}: exists and is not a bigembed {kind}. Nothing was changed; choose "
-                                      "another path or move it away")
+            raise ExistingOutputError(
+                f"{root}: exists and is not a bigembed {kind}. Nothing was changed; choose another path or move it away"
+            )
         if attributes.get("format") != FORMAT:
             raise DamagedError(f"{root}: format {attributes.get('format')}, this version reads {FORMAT}")
         return

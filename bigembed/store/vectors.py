@@ -58,14 +58,28 @@ class StoredSpace:
             sweep_block,
             [(block,) for block in range(len(self.rows))],
             label=function.__name__.strip("_"),
-            compute=function, matrix=self.matrix, exchange=self.exchange, reads=tuple(reads), halos=tuple(halos),
-            writes=tuple(writes), posts=tuple(posts), arguments=tuple(arguments),
+            compute=function,
+            matrix=self.matrix,
+            exchange=self.exchange,
+            reads=tuple(reads),
+            halos=tuple(halos),
+            writes=tuple(writes),
+            posts=tuple(posts),
+            arguments=tuple(arguments),
         )
 
 
 def sweep_block(
-    block: int, *, compute: Callable[..., tuple[Sequence[Array], Any]], matrix: BlockMatrix, exchange: Exchange,
-    reads: Sequence[str], halos: Sequence[str], writes: Sequence[str], posts: Sequence[str], arguments: Sequence[Any],
+    block: int,
+    *,
+    compute: Callable[..., tuple[Sequence[Array], Any]],
+    matrix: BlockMatrix,
+    exchange: Exchange,
+    reads: Sequence[str],
+    halos: Sequence[str],
+    writes: Sequence[str],
+    posts: Sequence[str],
+    arguments: Sequence[Any],
 ) -> Any:
     """Read, compute, write for one block."""
     own = [_piece(exchange, name, block, "own") for name in reads]

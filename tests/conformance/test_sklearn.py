@@ -18,7 +18,10 @@ def checks() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pairs = [pair for estimator in ESTIMATORS for pair in estimator_checks_generator(estimator)]
-    return [pytest.param(estimator, check, id=f"{type(estimator).__name__}-{check.func.__name__}") for estimator, check in pairs]
+    return [
+        pytest.param(estimator, check, id=f"{type(estimator).__name__}-{check.func.__name__}")
+        for estimator, check in pairs
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")

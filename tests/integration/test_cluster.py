@@ -34,9 +34,7 @@ def test_results_in_order_and_few_in_flight(place):
 
     run = client_executor(place.client, 60, lambda label, done, total: seen.append((label, done, total)))
     with executor(run):
-        assert map_blocks(tasks.square, [(i,) for i in range(50)], label="square") == [
-            i * i for i in range(50)
-        ]
+        assert map_blocks(tasks.square, [(i,) for i in range(50)], label="square") == [i * i for i in range(50)]
     assert seen[-1] == ("square", 50, 50)
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
     with executor(run):
@@ -115,9 +113,7 @@ def test_tasks_that_always_kill_are_given_up(place):
 
 
 def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def test_a_running_scheduler(tmp_path):

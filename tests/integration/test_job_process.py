@@ -36,9 +36,7 @@ def command(*arguments):
 
 def start(*arguments):
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command(*arguments), stdout=pipe, stderr=pipe, text=True, cwd=ROOT, start_new_session=True
-    )
+    return subprocess.Popen(command(*arguments), stdout=pipe, stderr=pipe, text=True, cwd=ROOT, start_new_session=True)
 
 
 def run(*arguments):

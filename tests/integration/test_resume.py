@@ -98,9 +98,7 @@ def test_a_worker_killed_in_each_stage(reference):
     process = start(job)
     for stage in stages:
         events_of(process, until=stage)
-        workers = [
-            c for c in psutil.Process(process.pid).children() if "tracker" not in " ".join(c.cmdline())
-        ]
+        workers = [c for c in psutil.Process(process.pid).children() if "tracker" not in " ".join(c.cmdline())]
         if workers and stage in stages[::3]:
             os.kill(workers[0].pid, signal.SIGKILL)
     events = events_of(process)

@@ -22,7 +22,12 @@ N = 70_000
 def digest(X: Any) -> str:
     dm = be.DiffusionMap(n_components=2, n_neighbors=6, tol=1e-3, components="largest").fit(X)
     assert len(dm.graph_.matrix.rows) > 1
-    parts = (np.asarray(dm.embedding_), dm.eigenvalues_, np.asarray(dm.labels_), dm.transform(np.asarray(X[:50])))
+    parts = (
+        np.asarray(dm.embedding_),
+        dm.eigenvalues_,
+        np.asarray(dm.labels_),
+        dm.transform(np.asarray(X[:50])),
+    )
     return sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
 
 

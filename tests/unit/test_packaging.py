@@ -31,9 +31,7 @@ def metadata() -> dict[str, Any]:
 
 
 def test_import_is_light() -> None:
-    heavy = run(
-        sys.executable, "-c", f"import bigembed, sys; print([m for m in {HEAVY} if m in sys.modules])"
-    )
+    heavy = run(sys.executable, "-c", f"import bigembed, sys; print([m for m in {HEAVY} if m in sys.modules])")
     assert heavy.strip() == "[]"
 
 

@@ -31,7 +31,10 @@ class Counter:
             write_array(context.path("y"), factor * read_array(context.of("first", "x")))
             return {"sum": float(factor * context.results("first")["value"] * 4)}
 
-        return [Stage("first", (), {"value": value}, first), Stage("second", ("first",), {"factor": factor}, second)]
+        return [
+            Stage("first", (), {"value": value}, first),
+            Stage("second", ("first",), {"factor": factor}, second),
+        ]
 
 
 def test_a_second_run_computes_nothing(tmp_path: Path) -> None:
@@ -70,7 +73,11 @@ def test_a_stage_that_was_not_published_does_not_exist(tmp_path: Path) -> None:
 def test_a_stage_that_lost_a_file_is_made_again(tmp_path: Path) -> None:
     counter, run = Counter(), Run(tmp_path / "run")
     run_stages(counter.stages(), run)
-    next(path for path in (tmp_path / "run" / "stages" / "first").rglob("*") if path.name != "zarr.json" and path.is_file()).unlink()
+    next(
+        path
+        for path in (tmp_path / "run" / "stages" / "first").rglob("*")
+        if path.name != "zarr.json" and path.is_file()
+    ).unlink()
     run_stages(counter.stages(), Run(tmp_path / "run"))
     assert counter.runs == ["first", "second", "first"]  # the same bytes again, so the second is still good
 

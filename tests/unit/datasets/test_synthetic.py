@@ -86,9 +86,7 @@ def test_clusters_are_four() -> None:
 def test_manifolds_with_known_spectra() -> None:
     circle = datasets.circle(360, radius=2.0, regular=True, dtype="float64")
     angle = 2 * np.pi * np.arange(360) / 360
-    np.testing.assert_allclose(
-        circle.rows(), 2 * np.stack([np.cos(angle), np.sin(angle)], axis=1), atol=1e-12
-    )
+    np.testing.assert_allclose(circle.rows(), 2 * np.stack([np.cos(angle), np.sin(angle)], axis=1), atol=1e-12)
     np.testing.assert_array_equal(circle.truth(90, 91)["angle"], angle[90:91])
     torus = datasets.torus(100, radius=2.0, radius2=0.5, dtype="float64").rows()
     np.testing.assert_allclose(np.linalg.norm(torus[:, :2], axis=1), 2.0)
@@ -113,9 +111,7 @@ def test_spectra() -> None:
 def test_mixture_has_the_intrinsic_dimension() -> None:
     rows, truth = datasets.mixture(20_000, d=64, n_clusters=20, intrinsic=12, dtype="float64").draw()
     assert len(np.unique(truth["label"])) == 20
-    within = np.concatenate(
-        [rows[truth["label"] == c] - rows[truth["label"] == c].mean(0) for c in range(20)]
-    )
+    within = np.concatenate([rows[truth["label"] == c] - rows[truth["label"] == c].mean(0) for c in range(20)])
     deviations = np.linalg.svd(within, compute_uv=False) / np.sqrt(len(rows))
     np.testing.assert_allclose(deviations[:12], 1.0, rtol=0.05)
     np.testing.assert_allclose(deviations[12:], 0.05, rtol=0.1)

@@ -27,9 +27,7 @@ def fill_block(block: int, arrays: Sequence[Any], cuts: Sequence[tuple[int, int]
 class Graphs:
     """Weight matrices, and the normalized operator S = D^{-1/2} W D^{-1/2} of some of their rows."""
 
-    def operator(
-        self, weights: Any, rows: int | Sequence[tuple[int, int]] = 500, inside: Any = None
-    ) -> SparseOperator:
+    def operator(self, weights: Any, rows: int | Sequence[tuple[int, int]] = 500, inside: Any = None) -> SparseOperator:
         """S on the rows ``inside`` (all), with vectors "scale" and "trivial" in its space."""
         weights = sparse.csr_array(weights)
         n = weights.shape[0]
@@ -40,9 +38,7 @@ class Graphs:
         trivial = np.where(inside, np.sqrt(degree / degree[inside].sum()), 0)[:, None]
         matrix = MemoryMatrix.from_scipy(weights, cuts)
         space = MemorySpace(matrix)
-        space.sweep(
-            fill_block, writes=["scale", "trivial"], posts=["scale"], arguments=([scale, trivial], cuts)
-        )
+        space.sweep(fill_block, writes=["scale", "trivial"], posts=["scale"], arguments=([scale, trivial], cuts))
         return SparseOperator(matrix, space, "scale")
 
     def ring(self, n: int) -> Any:
@@ -93,9 +89,7 @@ class Graphs:
             block = matrix.block(b)
             far = [start[source] + rows for source, rows in block.segments()]
             names = np.concatenate([np.arange(start[b], start[b + 1]), *far]).astype(int)
-            dense = sparse.csr_array(
-                (block.data, names[block.indices], block.indptr), shape=(matrix.rows[b], len(v))
-            )
+            dense = sparse.csr_array((block.data, names[block.indices], block.indptr), shape=(matrix.rows[b], len(v)))
             out.append(dense @ (scale * v))
         return np.linalg.norm(scale * np.concatenate(out) - v * result.eigenvalues, axis=0)
 

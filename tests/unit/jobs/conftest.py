@@ -28,9 +28,7 @@ def write_job(tmp_path):
     """Write a job file with the small method, and what follows it."""
 
     def write(method="", output="", cluster="", source='path = "rows.npy"', name="job.toml"):
-        text = (
-            f'[input]\n{source}\n[method]\nname = "small"\n{method}\n[output]\npath = "run.zarr"\n{output}\n'
-        )
+        text = f'[input]\n{source}\n[method]\nname = "small"\n{method}\n[output]\npath = "run.zarr"\n{output}\n'
         (tmp_path / name).write_text(text + (f"[cluster]\n{cluster}\n" if cluster else ""))
         return tmp_path / name
 

@@ -40,12 +40,7 @@ def test_sums():
 
 def test_in_one_process_tasks_and_coordinator_add_up():
     plan = plan_of("process", workers=1)
-    assert (
-        plan.total_peak
-        == plan.worker_peak
-        == plan.coordinator_peak
-        == 100 * MIB + int(340 * MIB * (1 + MARGIN))
-    )
+    assert plan.total_peak == plan.worker_peak == plan.coordinator_peak == 100 * MIB + int(340 * MIB * (1 + MARGIN))
 
 
 def test_too_little_memory_is_refused_with_a_proposal():
@@ -69,9 +64,7 @@ def test_too_little_disk_is_refused():
 def test_a_plan_writes_nothing(write_job, rows, tmp_path):
     before = sorted(tmp_path.iterdir())
     job = read_job(
-        write_job(
-            "n_components = 3", 'picture = "p.png"\nmodel = "m.zarr"', source='dataset = "plane"\nn = 5000'
-        )
+        write_job("n_components = 3", 'picture = "p.png"\nmodel = "m.zarr"', source='dataset = "plane"\nn = 5000')
     )
     plan = make_plan(job)
     assert sorted(set(tmp_path.iterdir()) - set(before)) == [job.file]

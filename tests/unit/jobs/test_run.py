@@ -60,9 +60,7 @@ def test_again_is_a_no_op_and_changes_compute_only_what_depends_on_them(write_jo
 def test_what_was_lost_is_made_again(write_job, rows, tmp_path):
     job = read_job(write_job(output='model = "model.zarr"'))
     run_job(job)
-    shard = next(
-        path for path in (tmp_path / "run.zarr/stages/center/embedding/c").rglob("*") if path.is_file()
-    )
+    shard = next(path for path in (tmp_path / "run.zarr/stages/center/embedding/c").rglob("*") if path.is_file())
     shard.unlink()
     found = run_job(job)
     assert [(stage["name"], stage["reused"]) for stage in found["stages"]][:2] == [

@@ -20,9 +20,7 @@ def problems_of(value):
 
 
 def test_paths_are_relative_to_the_file():
-    job = parse_job(
-        GOOD | {"output": {"path": "a/run.zarr", "picture": "/p.png", "model": "../m.zarr"}}, FILE
-    )
+    job = parse_job(GOOD | {"output": {"path": "a/run.zarr", "picture": "/p.png", "model": "../m.zarr"}}, FILE)
     assert job.input_path == Path("/jobs/x.zarr")
     assert job.output_path == Path("/jobs/a/run.zarr")
     assert (job.output.picture, job.output.model) == ("/p.png", "/m.zarr")

@@ -13,8 +13,14 @@ from scipy.sparse import block_diag, csr_array, diags_array
 
 import bigembed as be
 from bigembed.errors import (
-    ComponentsWarning, ConvergenceWarning, DegenerateWarning, DisconnectedGraphError, ExistingOutputError, InputError,
-    InputTypeError, NotFittedError,
+    ComponentsWarning,
+    ConvergenceWarning,
+    DegenerateWarning,
+    DisconnectedGraphError,
+    ExistingOutputError,
+    InputError,
+    InputTypeError,
+    NotFittedError,
 )
 
 
@@ -70,8 +76,11 @@ def test_two_disjoint_rings_are_told_apart_first() -> None:
     n1, n2 = 30, 20
     with pytest.warns(ComponentsWarning, match="2 components"):
         dm = be.DiffusionMap(n_components=5, t=0).fit(csr_array(block_diag([ring(n1), ring(n2)])))
-    np.testing.assert_allclose(dm.eigenvalues_, [1, *np.cos(2 * np.pi * np.array([1, 1]) / n1),
-                                                 *sorted([np.cos(2 * np.pi / n2)] * 2)], atol=1e-12)
+    np.testing.assert_allclose(
+        dm.eigenvalues_,
+        [1, *np.cos(2 * np.pi * np.array([1, 1]) / n1), *sorted([np.cos(2 * np.pi / n2)] * 2)],
+        atol=1e-12,
+    )
     first = dm.embedding_[:, 0]
     np.testing.assert_allclose(first / first[0] * n2, np.r_[np.full(n1, n2), np.full(n2, -n1)])
     assert np.abs(dm.embedding_[n1:, 1:3]).max() < 1e-12  # then the larger ring
@@ -105,7 +114,9 @@ def test_normalization_is_that_of_the_source() -> None:
     np.testing.assert_allclose(dm.embedding_, right * signs, atol=1e-5)
     scaled = be.DiffusionMap(n_components=3, n_neighbors=10, alpha=0.0, epsilon=0.7, t=3).fit(X)
     np.testing.assert_allclose(scaled.embedding_, dm.embedding_ * values**3, atol=1e-5)
-    np.testing.assert_allclose(scaled.diffusion_distance(4, 9)[0], np.linalg.norm(scaled.embedding_[4] - scaled.embedding_[9]))
+    np.testing.assert_allclose(
+        scaled.diffusion_distance(4, 9)[0], np.linalg.norm(scaled.embedding_[4] - scaled.embedding_[9])
+    )
 
 
 def test_complete_map_gives_diffusion_distances() -> None:
@@ -144,7 +155,12 @@ def test_epsilon_rules() -> None:
     def epsilon(**parameters: object) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return be.DiffusionMap(n_components=1, n_neighbors=8, components="joint").set_params(**parameters).fit(X).epsilon_
+            return (
+                be.DiffusionMap(n_components=1, n_neighbors=8, components="joint")
+                .set_params(**parameters)
+                .fit(X)
+                .epsilon_
+            )
 
     assert epsilon(epsilon="auto") == pytest.approx(np.sort(nearest[:, 7])[149], rel=1e-6)
     assert epsilon(epsilon="max-min") == pytest.approx(nearest[:, 0].max(), rel=1e-6)
@@ -178,7 +194,9 @@ def test_self_tuned_and_truncated_kernels() -> None:
     tuned = be.DiffusionMap(n_components=2, n_neighbors=12, bandwidth="self-tuned", components="bridge").fit(X)
     assert tuned.epsilon_ == 1.0
     with pytest.warns(ComponentsWarning):
-        truncated = be.DiffusionMap(n_components=2, n_neighbors=12, truncated=True, epsilon=0.02, components="joint").fit(X)
+        truncated = be.DiffusionMap(
+            n_components=2, n_neighbors=12, truncated=True, epsilon=0.02, components="joint"
+        ).fit(X)
     assert truncated.certificate_["components"] > tuned.certificate_["components"]
 
 
@@ -186,7 +204,9 @@ def test_transform_gives_fitted_rows_their_coordinates() -> None:
     X = np.random.default_rng(8).normal(size=(1500, 4)).astype(np.float32)
     dm = be.DiffusionMap(n_components=5, n_neighbors=12).fit(X)
     back = dm.transform(X)
-    np.testing.assert_allclose(np.linalg.norm(back - dm.embedding_, axis=1) / np.linalg.norm(dm.embedding_, axis=1), 0, atol=1e-4)
+    np.testing.assert_allclose(
+        np.linalg.norm(back - dm.embedding_, axis=1) / np.linalg.norm(dm.embedding_, axis=1), 0, atol=1e-4
+    )
     new = np.random.default_rng(9).normal(size=(50, 4)).astype(np.float32)
     together = dm.transform(new)
     np.testing.assert_array_equal(np.concatenate([dm.transform(new[i : i + 1]) for i in range(50)]), together)
@@ -261,8 +281,10 @@ def test_wrong_parameters_are_all_named() -> None:
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (csr_array(np.array([[0.0, 1.0], [2.0, 0.0]])), "not symmetric"), (csr_array(-np.ones((3, 3))), "negative"),
-        (csr_array(np.full((2, 2), np.nan)), "NaN"), (csr_array(np.diag([1.0, 1.0, 0.0])), "no edge"),
+        (csr_array(np.array([[0.0, 1.0], [2.0, 0.0]])), "not symmetric"),
+        (csr_array(-np.ones((3, 3))), "negative"),
+        (csr_array(np.full((2, 2), np.nan)), "NaN"),
+        (csr_array(np.diag([1.0, 1.0, 0.0])), "no edge"),
     ],
 )
 def test_bad_weights_are_named(graph: csr_array, message: str) -> None:
@@ -274,7 +296,10 @@ def test_degenerate_rows_have_a_clear_outcome() -> None:
     with pytest.raises(InputError, match="identical rows"):
         be.DiffusionMap(n_neighbors=5).fit(np.ones((50, 3)))
     X = np.random.default_rng(14).normal(size=(200, 1))
-    assert be.DiffusionMap(n_neighbors=10, components="bridge").fit(X).embedding_.shape == (200, 2)  # one column
+    assert be.DiffusionMap(n_neighbors=10, components="bridge").fit(X).embedding_.shape == (
+        200,
+        2,
+    )  # one column
     constant = np.column_stack([X, np.full(200, 7.0)])
     dm = be.DiffusionMap(n_neighbors=10, components="bridge").fit(constant)
     assert dm.certificate_["input"]["constant_columns"] == 1

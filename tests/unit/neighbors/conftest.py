@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from bigembed.blocks import rows
@@ -11,9 +9,8 @@ from bigembed.neighbors import search
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of at most 400 rows, and no shortcut for small data."""
     monkeypatch.setattr(rows, "MAX_BLOCK_ROWS", 400)
     monkeypatch.setattr(rows, "MIN_BLOCK_ROWS", 100)
     monkeypatch.setattr(search, "EXACT_ROWS", 0)
-    yield

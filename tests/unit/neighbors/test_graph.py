@@ -33,8 +33,14 @@ def dense(graph: be.NeighborGraph) -> np.ndarray:
 
 def index_of(graph: be.NeighborGraph) -> Index:
     run = graph.run
-    return Index(run.path("order"), run.path("search"), run.path("shortlist"), run.path("partition", "centers"),
-                 graph.n_neighbors, run.results("search")["n_probes"])
+    return Index(
+        run.path("order"),
+        run.path("search"),
+        run.path("shortlist"),
+        run.path("partition", "centers"),
+        graph.n_neighbors,
+        run.results("search")["n_probes"],
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.uint8, np.int64])
@@ -43,12 +49,16 @@ def test_a_small_graph_is_exact(dtype: type) -> None:
     graph = be.build_neighbor_graph(X, 7)
     assert graph.recall == 1.0
     if np.issubdtype(dtype, np.integer) or dtype == np.float16:  # ties: the lengths agree, whatever the choice
-        np.testing.assert_allclose(np.sort(dense(graph), axis=1)[:, :7], np.sort(reference(X, 7), axis=1)[:, :7], rtol=1e-6)
+        np.testing.assert_allclose(
+            np.sort(dense(graph), axis=1)[:, :7], np.sort(reference(X, 7), axis=1)[:, :7], rtol=1e-6
+        )
     else:
         np.testing.assert_allclose(dense(graph), reference(X, 7), rtol=1e-6)
 
 
-def test_across_blocks_the_graph_is_that_of_the_probed_cells_and_recall_is_measured(small_blocks: None) -> None:
+def test_across_blocks_the_graph_is_that_of_the_probed_cells_and_recall_is_measured(
+    small_blocks: None,
+) -> None:
     X = np.random.default_rng(0).normal(size=(1500, 3))
     graph = be.build_neighbor_graph(X, 8, recall=0.95)
     assert len(graph.matrix.rows) > 3
@@ -104,7 +114,9 @@ def test_a_new_row_is_joined_alike_in_any_batch(small_blocks: None) -> None:
 
 def test_components_agree_with_scipy(small_blocks: None, tmp_path: object) -> None:
     generator = np.random.default_rng(3)
-    X = np.concatenate([generator.normal(size=(size, 2)) + 50 * number for number, size in enumerate((500, 300, 90, 20))])
+    X = np.concatenate(
+        [generator.normal(size=(size, 2)) + 50 * number for number, size in enumerate((500, 300, 90, 20))]
+    )
     graph = be.build_neighbor_graph(X[generator.permutation(len(X))], 5)
     out = f"{tmp_path}/"
     found = find_components(graph.matrix, Exchange(f"{out}exchange"), out, weighted=False)
@@ -122,8 +134,12 @@ def test_cosine_is_euclidean_between_rows_of_length_one() -> None:
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros((0, 3)), "0 sample"), (np.zeros((5, 0)), "0 feature"), (np.zeros(5), "2D array"),
-        (np.full((50, 2), np.nan), "NaN"), (np.full((50, 2), np.inf), "infinity"), (np.zeros((5, 2)), "n_neighbors=15"),
+        (np.zeros((0, 3)), "0 sample"),
+        (np.zeros((5, 0)), "0 feature"),
+        (np.zeros(5), "2D array"),
+        (np.full((50, 2), np.nan), "NaN"),
+        (np.full((50, 2), np.inf), "infinity"),
+        (np.zeros((5, 2)), "n_neighbors=15"),
         (np.zeros((1, 2)), "n_samples = 1"),
     ],
 )

@@ -50,9 +50,7 @@ def reference(rows, cells, probes, k):
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.integers(0, 99), st.integers(20, 300), st.sampled_from([1, 3, 21]), KINDS, DTYPES, st.integers(1, 12)
-)
+@given(st.integers(0, 99), st.integers(20, 300), st.sampled_from([1, 3, 21]), KINDS, DTYPES, st.integers(1, 12))
 def test_search_is_the_reference_in_any_pieces(seed, n, d, kind, dtype, k):
     rows, cells = ordered_cells(draw_rows(seed, n, d, kind, dtype), 24)
     _, probes = probes_of(rows, cells, 3, 5)

@@ -10,7 +10,14 @@ import zarr
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.store.arrays import (
-    create_rows, missing_shards, open_array, open_zarr, read_array, work_dtype, write_array, write_rows,
+    create_rows,
+    missing_shards,
+    open_array,
+    open_zarr,
+    read_array,
+    work_dtype,
+    write_array,
+    write_rows,
 )
 
 
@@ -79,8 +86,13 @@ def test_open_array_takes_every_kind(tmp_path: Path) -> None:
     rows = np.arange(20.0).reshape(10, 2)
     np.save(tmp_path / "rows.npy", rows)
     write_array(tmp_path / "rows.zarr", rows)
-    for source in (rows, da.from_array(rows), tmp_path / "rows.npy", str(tmp_path / "rows.zarr"),
-                   zarr.open_array(str(tmp_path / "rows.zarr"))):
+    for source in (
+        rows,
+        da.from_array(rows),
+        tmp_path / "rows.npy",
+        str(tmp_path / "rows.zarr"),
+        zarr.open_array(str(tmp_path / "rows.zarr")),
+    ):
         opened = open_array(source)
         assert isinstance(opened, da.Array)
         np.testing.assert_array_equal(opened.compute(), rows)

@@ -18,8 +18,13 @@ def exchange(tmp_path: Path) -> Exchange:
 
 @pytest.mark.parametrize(
     "piece",
-    [np.arange(12.0).reshape(3, 4), np.zeros((0, 3), np.float32), np.array(7, np.int64), np.arange(12).reshape(3, 4).T,
-     np.array([True, False])],
+    [
+        np.arange(12.0).reshape(3, 4),
+        np.zeros((0, 3), np.float32),
+        np.array(7, np.int64),
+        np.arange(12).reshape(3, 4).T,
+        np.array([True, False]),
+    ],
     ids=["matrix", "empty", "scalar", "transposed", "bool"],
 )
 def test_a_piece_comes_back_as_it_was_put(exchange: Exchange, piece: np.ndarray) -> None:
@@ -30,7 +35,9 @@ def test_a_piece_comes_back_as_it_was_put(exchange: Exchange, piece: np.ndarray)
     np.testing.assert_array_equal(got, piece)
 
 
-def test_a_piece_that_was_not_left_is_none_and_a_block_that_never_wrote_is_an_error(exchange: Exchange) -> None:
+def test_a_piece_that_was_not_left_is_none_and_a_block_that_never_wrote_is_an_error(
+    exchange: Exchange,
+) -> None:
     exchange.put("name", 0, {"1": np.ones(2)})
     assert exchange.get("name", 0, "2") is None
     with pytest.raises(DamagedError, match="block 5"):

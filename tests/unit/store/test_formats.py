@@ -56,9 +56,7 @@ def test_zarr_of_any_chunks(tmp_path, chunks, version):
 
 
 def test_absent_chunks_are_refused_or_filled_on_demand(tmp_path):
-    source = zarr.create_array(
-        str(tmp_path / "raw.zarr"), shape=(30, 2), dtype="f4", chunks=(10, 2), fill_value=7
-    )
+    source = zarr.create_array(str(tmp_path / "raw.zarr"), shape=(30, 2), dtype="f4", chunks=(10, 2), fill_value=7)
     source[:10] = 1.0
     with pytest.raises(DamagedError, match="--fill-absent"):
         ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr")
