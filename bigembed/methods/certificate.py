@@ -62,8 +62,8 @@ def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list
         )
     degenerate = [note] if (note := run.results("coordinates")["note"]) else []
     scale = found.get("bandwidth")
-    fixed = scale and estimator.n_neighbors is not None and estimator.bandwidth == "fixed"
-    if fixed and scale["epsilon"] > FLAT * scale["median_kth"] > 0:
+    fixed = estimator.n_neighbors is not None and estimator.bandwidth == "fixed"
+    if scale and fixed and scale["epsilon"] > FLAT * scale["median_kth"] > 0:
         times = scale["epsilon"] / scale["median_kth"]
         degenerate.append(
             f"epsilon={scale['epsilon']:.4g} is {times:.0f} times the median squared distance to the k-th neighbor: "
