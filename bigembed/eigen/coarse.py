@@ -28,7 +28,7 @@ from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
 from bigembed.operators.base import BlockOperator
 
 UNKNOWNS = 150_000
-ENTRIES = 3.0e7
+ENTRIES = 8.0e6
 """Entries of L_c at most; fewer functions are kept where aggregates touch very many others."""
 FACTOR = 1.0e8
 """Estimated entries of the factor at most; beyond, the coarse problem is solved by conjugate gradients."""

@@ -189,6 +189,10 @@ def settings(table: ClusterTable) -> dict[str, Any]:
         "distributed.worker.memory.terminate": TERMINATE,
         "distributed.comm.timeouts.connect": "30s",
         "distributed.nanny.pre-spawn-environ.NUMBA_NUM_THREADS": 1,
+        # Freed arrays stay with the process: returned, they would be faulted in again, page by page, by every task.
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 128 << 20,
+        "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
+        "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
         "distributed.worker.preload": ["bigembed.jobs.preload"],
     }
 
