@@ -7,8 +7,8 @@ keeps the edges that cross to other blocks; a sweep over those alone, with the f
 rows, gives the rest. No object of n rows is made in one process: the coordinating process holds
 L_c, its factor, and a few coarse vectors.
 
-Size. Aggregates have up to 64, 128 or 256 rows (n ≤ 2e4, 2e5, 1.5e6) and carry up to 16 functions;
-beyond, functions become fewer and aggregates larger, so that there are at most about 1.5e5 unknowns
+Size. Aggregates have up to 64 rows with 16 functions (n ≤ 2e4) or 8 (n ≤ 2e5), then 256 with 16;
+from 1.5e6 rows on, functions become fewer and aggregates larger, so that there are at most about 1.5e5 unknowns
 (n = 16e6: aggregates of 1024 rows with 7 functions, a factor of some hundred MB).
 """
 
@@ -50,12 +50,12 @@ def shape_of(n: int) -> tuple[int, int]:
     """Rows of an aggregate and functions on it, from n alone (aggregates come out at about ¾ of the limit).
 
     >>> shape_of(10_000), shape_of(100_000), shape_of(1_000_000), shape_of(16_000_000)
-    ((64, 16), (128, 16), (256, 16), (1024, 7))
+    ((64, 16), (64, 8), (256, 16), (1024, 7))
     """
-    size = 64 if n <= 20_000 else 128 if n <= 200_000 else 256
+    size, most = (64, 16) if n <= 20_000 else (64, 8) if n <= 200_000 else (256, 16)
     while size < 1024 and n / (0.75 * size) * 8 > UNKNOWNS:
         size *= 2
-    return size, int(np.clip(UNKNOWNS * 0.75 * size / n, 2, 16))
+    return size, int(np.clip(UNKNOWNS * 0.75 * size / n, 2, most))
 
 
 def build(operator: BlockOperator, size: int, functions: int) -> list[int]:

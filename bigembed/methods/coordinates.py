@@ -65,7 +65,7 @@ def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncati
     return Scaling(float(t), kept)
 
 
-def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, d: int) -> Stage:
+def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, block: int) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
 
     def run(context: Context) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, 
         write=2 * vectors,
         disk=vectors + 4 * n,
         scratch=vectors + 12 * n,
-        memory=6 * 65_536 * (8 * width + 16),
+        memory=6 * block * (8 * width + 16),
     )
     return Stage("coordinates", ("kernel", "components", "solve"), {**scaling, "policy": policy}, run, cost)
 

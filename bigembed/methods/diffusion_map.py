@@ -15,6 +15,7 @@ from bigembed.methods.coordinates import coordinates_stage
 from bigembed.methods.spectral import POLICIES, Spectrum, components_stage, solve_stage
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import neighbor_stages
+from bigembed.neighbors.survey import shape_of
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import RowSource
 
@@ -135,17 +136,15 @@ class DiffusionMap(Estimator):
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
         """All stages from rows to coordinates."""
         self._check()
-        n = source.shape[0]
-        seed = self._seed()
+        shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed)
-        return [*stages, *self._after_graph(n, source.shape[1], seed, "error")]
+        return [*stages, *self._after_graph(shape.n, shape.block, seed, "error")]
 
     def _after_graph(
-        self, n: int, d: int, seed: int, default: str, weighted: bool = False, k: int | None = None
+        self, n: int, block: int, seed: int, default: str, weighted: bool = False, k: int | None = None
     ) -> list[Stage]:
-        """The stages that follow a neighbor graph (or, ``weighted``, a user's weights)."""
+        """The stages that follow a neighbor graph (or, ``weighted``, a user's weights) in blocks of ``block`` rows."""
         k = k or self.n_neighbors or n - 1
-        block = 65_536
         policy = default if self.components == "auto" else self.components
         choice = Bandwidth(self._epsilon(), self.bandwidth == "self-tuned", self.truncated, k == n - 1)
         spectrum = Spectrum(self.n_components, policy, self.tol, self.max_passes, seed)
@@ -162,9 +161,9 @@ class DiffusionMap(Estimator):
         scaling = {"t": self.t, "delta": self.delta, "truncation": self.truncation}
         return [
             *kernel,
-            components_stage(),
+            components_stage(n, k, block),
             solve_stage(spectrum, n, k, block),
-            coordinates_stage(policy, self.n_components, scaling, n, d),
+            coordinates_stage(policy, self.n_components, scaling, n, block),
         ]
 
     def _epsilon(self) -> str | float:

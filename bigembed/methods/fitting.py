@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.errors import (
     ComponentsWarning,
     ConvergenceWarning,
@@ -33,13 +34,13 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     if isinstance(X, NeighborGraph):
         run = Run(estimator.workdir, parents=[X.run])
         estimator.n_features_in_ = X.n_features
-        stages = estimator._after_graph(X.n, X.n_features, estimator._seed(), "error", k=X.n_neighbors)
+        stages = estimator._after_graph(X.n, X.block, estimator._seed(), "error", k=X.n_neighbors)
         in_memory = X.in_memory
     elif is_weights(X):
         run = Run(estimator.workdir)
         stage = weights_stage(X)
         estimator.n_features_in_ = X.shape[0]
-        stages = [stage, *estimator._after_graph(X.shape[0], 0, estimator._seed(), "joint", weighted=True)]
+        stages = [stage, *estimator._after_graph(X.shape[0], MAX_BLOCK_ROWS, estimator._seed(), "joint", weighted=True)]
         in_memory = True
     else:
         run = Run(estimator.workdir)

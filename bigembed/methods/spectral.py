@@ -17,6 +17,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.eigen import lobpcg
 from bigembed.eigen.base import EigenResult
+from bigembed.eigen.coarse import ENTRIES, UNKNOWNS
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.neighbors.components import find_components
@@ -30,6 +31,7 @@ from bigembed.store.vectors import StoredSpace
 
 POLICIES = ("error", "largest", "per-component", "bridge", "joint")
 DENSE_ROWS = 2_000
+PASSES = 40
 MAX_SOLVED = 200
 """Components solved one by one; more are refused with advice."""
 
@@ -53,13 +55,15 @@ def weights_of(context: Context) -> StoredMatrix:
     return StoredMatrix(context.of(graph), context.of("kernel", "weights"), rows, manifest.digest)
 
 
-def components_stage() -> Stage:
+def components_stage(n: int, n_neighbors: int, block: int) -> Stage:
     """Connected components of the kernel (an edge of weight 0 joins nothing)."""
 
     def run(context: Context) -> dict[str, Any]:
         return find_components(weights_of(context), context.exchange, context.path(""), weighted=True)
 
-    return Stage("components", ("kernel",), {}, run, Cost(passes=2))
+    edges = 2 * n * n_neighbors
+    cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=64 * block * n_neighbors)
+    return Stage("components", ("kernel",), {}, run, cost)
 
 
 def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
@@ -96,20 +100,29 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
                 solved[c] = _large_component(context, weights, c, wanted, asked)
         return _assemble(context, weights, asked, found, solved, labels, degree)
 
-    width = 2 * asked.n_components + 4
-    vectors = 8 * n * width
-    edges = 2 * n * n_neighbors
-    passes = 40
-    cost = Cost(
-        passes=passes,
-        read=passes * (7 * vectors + 8 * edges),
-        write=passes * 6 * vectors,
-        disk=8 * n * asked.n_components,
-        scratch=14 * vectors,
-        memory=8 * 16 * block * width + 24 * 2 * block * n_neighbors,
-        coordinator=60 * n,
-    )
+    cost = solve_cost(asked, n, n_neighbors, block)
     return Stage("solve", ("kernel", "components"), asdict(asked), run, cost, resumes=True)
+
+
+def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
+    """Passes as on the harder of the benchmarked graphs; bytes from the width of the block of vectors.
+
+    A task of the update holds some 30 arrays (rows, width): six read, five written, their products
+    and outboxes; one that makes the coarse space holds the rows of the matrix about six times. The
+    coordinator holds the coarse matrix twice and a few coarse vectors.
+    """
+    width = asked.n_components + max(5, (asked.n_components + 1) // 2)
+    vectors, edges = 8 * n * width, 2 * n * n_neighbors
+    small = n <= DENSE_ROWS
+    return Cost(
+        passes=1 if small else PASSES,
+        read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 8 * edges),
+        write=vectors if small else PASSES * 6 * vectors,
+        disk=8 * n * asked.n_components,
+        scratch=40 * edges if small else 14 * vectors,
+        memory=40 * n * n if small else min(block, n) * (240 * width + 144 * n_neighbors),
+        coordinator=0 if small else int(16 * min(ENTRIES, 30 * n) + 64 * width * min(UNKNOWNS, n // 12)),
+    )
 
 
 def _targets(asked: Spectrum, found: dict[str, Any]) -> list[tuple[int, int, int]]:

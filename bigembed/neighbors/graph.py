@@ -11,7 +11,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered, order_stage, partition_stage
 from bigembed.neighbors.search import search_stage, shortlist_stage
-from bigembed.neighbors.survey import shape_of, survey_stage
+from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.neighbors.witness import recall_stage, witness_stage
 from bigembed.stages import Run, Stage, run_stages
@@ -63,6 +63,7 @@ class NeighborGraph:
         self.n: int = survey["n"]
         self.n_features: int = survey["d"]
         self.metric: str = survey["metric"]
+        self.block: int = Shape(self.n, self.n_features, survey["dtype"], self.metric).block
         self.n_neighbors: int = run.results("search")["n_neighbors"]
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, map_blocks
+from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import Ordered
@@ -24,7 +24,6 @@ from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
 SHORTLIST = 256
-_GAP_ROWS = 1_024
 _CENTERS_A_PIECE = 16_384
 
 
@@ -71,6 +70,7 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
             probes = context.results("order")["cells"]  # a query then compares every pair too
         else:
             compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
+            map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
         pairs = map_blocks(
             compute,
             blocks,
@@ -94,8 +94,9 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
     cost = Cost(
         passes=2,
         read=3 * n * row_bytes,
-        write=lists,
+        write=lists + n * row_bytes,
         disk=lists + 12 * n,
+        scratch=n * row_bytes,
         memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20),
     )
     return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors}, run, cost)
@@ -116,26 +117,32 @@ def search_block(
 ) -> int:
     """Search one block: its own cells first, then cells of other blocks, a bounded piece at a time."""
     rows = ordered.rows(b)
-    offsets, centers = ordered.cells(b)
+    cell_offsets, centers = ordered.cells(b)
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
     every_center = read_array(f"{ordered.path}/cell_centers")
     sizes = np.diff(read_array(f"{ordered.path}/cell_starts"))
     lists = read_array(f"{shortlist}/shortlist/{b}")
-    probes = probe_block(rows, offsets, lists, every_center, n_probes, sizes=sizes, least=k + 1)
+    probes = probe_block(rows, cell_offsets, lists, every_center, n_probes, sizes=sizes, least=k + 1)
     probing = group_probes(probes)
     ids, squared = empty_lists(len(rows), k, rows.dtype)
     row_ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
-    own = Cells(np.arange(first, first + len(centers)), offsets, rows, row_ids, centers)
+    own = Cells(np.arange(first, first + len(centers)), cell_offsets, rows, row_ids, centers)
     pairs = search_own(ids, squared, rows, row_ids, probing, own)
-    for piece in foreign_pieces(b, probing.cells, ordered, every_center):
+    for piece in foreign_pieces(b, probing.cells, ordered, every_center, exchange):
         pairs += search_cells(ids, squared, rows, row_ids, probing, piece)
-    asking = asking_cells(probing, offsets) + np.array([first, 0])
+    asking = asking_cells(probing, cell_offsets) + np.array([first, 0])
     _finish(b, ids, squared, asking, ordered, exchange, out)
     return pairs
 
 
-def foreign_pieces(b: int, cells: Array, ordered: Ordered, centers: Array) -> Iterator[Cells]:
-    """The probed cells that lie in other blocks, read in runs of near cells."""
+def spread_block(b: int, *, ordered: Ordered, exchange: Exchange) -> None:
+    """Leave every cell of the block as a piece of its own: other blocks want few, and not side by side."""
+    rows, (cell_offsets, _) = ordered.rows(b), ordered.cells(b)
+    exchange.put("cells", b, {str(c): part for c, part in enumerate(np.split(rows, cell_offsets[1:-1]))})
+
+
+def foreign_pieces(b: int, cells: Array, ordered: Ordered, centers: Array, exchange: Exchange) -> Iterator[Cells]:
+    """The probed cells that lie in other blocks, block by block."""
     block_starts = read_array(f"{ordered.path}/cell_block_starts")
     cell_starts = read_array(f"{ordered.path}/cell_starts")
     owner = np.searchsorted(block_starts, cells, side="right") - 1
@@ -143,19 +150,10 @@ def foreign_pieces(b: int, cells: Array, ordered: Ordered, centers: Array) -> It
         if block == b:
             continue
         wanted = cells[owner == block]
-        gaps = cell_starts[wanted[1:]] - cell_starts[wanted[:-1] + 1]
-        for run in np.split(wanted, np.flatnonzero(gaps > _GAP_ROWS) + 1):
-            numbers = np.arange(run[0], run[-1] + 1)
-            begin, end = int(cell_starts[numbers[0]]), int(cell_starts[numbers[-1] + 1])
-            base = ordered.starts[block]
-            rows = ordered.rows(int(block), begin - base, end - base)
-            yield Cells(
-                numbers,
-                cell_starts[numbers[0] : numbers[-1] + 2] - begin,
-                rows,
-                np.arange(begin, end, dtype=np.int64),
-                centers[numbers],
-            )
+        parts = exchange.get_many("cells", int(block), [str(c) for c in wanted - block_starts[block]])
+        ids = [np.arange(cell_starts[c], cell_starts[c + 1]) for c in wanted]
+        sizes = offsets(len(part) for part in parts)
+        yield Cells(wanted, sizes, np.concatenate(parts), np.concatenate(ids), centers[wanted])
 
 
 def _finish(b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str) -> None:

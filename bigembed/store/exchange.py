@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,18 @@ class Exchange:
                 return None if entry is None else _read(file, entry, path, key)
         except FileNotFoundError as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+
+    def get_many(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
+        """Several pieces of one block, all of which it must have left: one look at its index."""
+        path = self._path(name, block)
+        try:
+            with open(path, "rb") as file:
+                index = _index(file, path)
+                return [_read(file, index[key], path, key) for key in keys]
+        except (FileNotFoundError, KeyError) as error:
+            raise DamagedError(
+                f"{path}: pieces of block {block} are gone ({error}); run again to make them anew"
+            ) from error
 
     def has(self, name: str, block: int) -> bool:
         """Whether (name, block) was written."""

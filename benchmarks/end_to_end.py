@@ -1,0 +1,74 @@
+"""A diffusion map from Zarr to Zarr by `bigembed run`: time, and resident memory measured and planned.
+
+    python benchmarks/end_to_end.py --n 1000000 --d 64 --memory "1.5 GiB" --folder bench-data
+    python benchmarks/end_to_end.py --n 2600000 --d 512 --memory "600 MiB" --folder bench-data   # larger than memory
+
+The data are the Gaussian mixture (10 coordinates, k = 15, the largest component). Memory is the
+peak of the resident memory of all processes together, client and scheduler included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from common import data_set, table
+
+from bigembed.jobs.spec import parse_bytes
+
+JOB = """
+[input]
+path = "{rows}"
+[method]
+name = "diffusion_map"
+n_components = 10
+n_neighbors = 15
+components = "largest"
+[output]
+path = "end-to-end.zarr"
+[cluster]
+workers = {workers}
+memory = "{memory}"
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=1_000_000)
+    parser.add_argument("--d", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--memory", default="1.5 GiB")
+    parser.add_argument("--folder", default="bench-data")
+    given = parser.parse_args()
+    folder = Path(given.folder).absolute()
+    rows = data_set("mixture", folder, n=given.n, d=given.d)
+    job = folder / "end-to-end.toml"
+    shutil.rmtree(folder / "end-to-end.zarr", ignore_errors=True)
+    job.write_text(JOB.format(rows=rows, workers=given.workers, memory=given.memory))
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(job)], check=True, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - began
+    record = json.loads((folder / "end-to-end.zarr" / "job.json").read_text())
+    size, limits = given.n * given.d * 4, given.workers * int(parse_bytes(given.memory))
+    result: dict[str, Any] = {
+        "seconds": seconds,
+        "passes": record["certificate"]["passes"],
+        "recall": record["certificate"]["recall"]["recall"],
+        "measured_gib": record["measured"]["total"] / 2**30,
+        "planned_gib": record["predicted"]["total"] / 2**30,
+        "rows_gib": size / 2**30,
+        "rows_over_worker_limits": size / limits,
+        "rows_over_measured_peak": size / record["measured"]["total"],
+        "stages": {stage["name"]: stage["seconds"] for stage in record["stages"]},
+    }
+    table("end_to_end", {"n": given.n, "d": given.d, "workers": given.workers}, {"bigembed": result})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The memory of every process stays under the plan, and does not grow with the number of rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOB = """
+[input]
+dataset = "swiss_roll"
+n = {n}
+noise = 0.05
+path = "rows.zarr"
+[method]
+name = "diffusion_map"
+n_components = 2
+n_neighbors = 10
+tol = 1e-4
+components = "largest"
+[output]
+path = "run.zarr"
+[cluster]
+workers = 2
+memory = "1 GiB"
+"""
+
+
+def peaks(folder: Path, n: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Planned and measured resident peaks of a whole job."""
+    folder.mkdir()
+    (folder / "job.toml").write_text(JOB.format(n=n))
+    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(folder / "job.toml")], check=True, timeout=280)
+    record = json.loads((folder / "run.zarr" / "job.json").read_text())
+    return record["predicted"], record["measured"]
+
+
+@pytest.mark.cluster
+def test_memory_is_planned_and_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    small_plan, small = peaks(tmp_path / "small", 200_000)
+    large_plan, large = peaks(tmp_path / "large", 400_000)
+    assert small["total"] <= small_plan["total"]
+    assert large["total"] <= large_plan["total"]
+    rows_added = 200_000 * 3 * 4 + 200_000 * 2 * 8
+    assert large["worker"] <= 1.15 * small["worker"]  # block sizes differ a little from one partition to the next
+    assert large["total"] <= 1.15 * small["total"] + 8 * rows_added
