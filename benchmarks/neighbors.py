@@ -56,7 +56,7 @@ def ours(path: str, k: int, out: str) -> dict[str, object]:
     }
 
 
-RECALL = 0.993
+RECALL = 0.99
 
 
 def peer(path: str, k: int, out: str) -> dict[str, object]:
