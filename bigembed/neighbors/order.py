@@ -19,7 +19,7 @@ from bigembed.store.arrays import RowSource, read_array, write_array
 from bigembed.store.exchange import Exchange
 
 KEPT_BYTES = 32 << 20
-FILL = 0.7
+FILL = 0.5
 """Mean partition over the largest allowed: what uneven clusters need."""
 
 
