@@ -28,9 +28,9 @@ from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
 from bigembed.operators.base import BlockOperator
 
 UNKNOWNS = 150_000
-ENTRIES = 8.0e6
+ENTRIES = 6.0e6
 """Entries of L_c at most; fewer functions are kept where aggregates touch very many others."""
-FACTOR = 1.0e8
+FACTOR = 3.0e7
 """Estimated entries of the factor at most; beyond, the coarse problem is solved by conjugate gradients."""
 SHIFT = 1e-8
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
@@ -161,7 +161,7 @@ class Coarse:
         for b in range(len(counts)):
             if counts[b]:
                 pairs.append(space.read("coarse.pairs", b) + start[b])
-                values.append(space.read("coarse.values", b)[:, :p, :p])
+                values.append(space.read("coarse.values", b)[:, :p, :p].copy())  # not a view of all functions
             pairs.append(space.read("coarse.cross", b))
             values.append(space.read("coarse.cross_values", b))
         total = int(start[-1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
-from bigembed.kernels.bandwidth import exact_median, histogram_median, ksum, pattern_counts, total
+from bigembed.kernels.bandwidth import BINS, exact_median, histogram_median, ksum, pattern_counts, total
 from bigembed.kernels.gaussian import gaussian_block, self_tuned_block
 from bigembed.kernels.normalize import normalize_block, row_sums
 from bigembed.stages import Context, Cost, Stage
@@ -51,7 +51,7 @@ def bandwidth_stage(choice: Bandwidth) -> Stage:
             "median_kth": kth,
         }
 
-    return Stage("bandwidth", ("order", "witness", "search"), parameters, run, Cost(coordinator=64 << 20))
+    return Stage("bandwidth", ("order", "witness", "search"), parameters, run, Cost(coordinator=16 * BINS))
 
 
 def _epsilon(choice: Bandwidth, context: Context, blocks: int, kth: float, ksum_best: float, counts: Array) -> float:

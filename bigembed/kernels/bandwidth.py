@@ -93,13 +93,18 @@ def exact_median(histogram: Callable[[int | None], Array], total: int) -> float:
 
 
 def pattern_counts(values: Array, high: int | None) -> Array:
-    """One block's part of :func:`exact_median`: counts of bit-pattern halves of nonnegative float32 numbers."""
+    """One block's part of :func:`exact_median`: halves of bit patterns of nonnegative float32 numbers, and counts.
+
+    Only those that occur, (2, m) int64: many blocks come together in one process.
+    """
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    if high is None:
-        return np.bincount(bits >> 16, minlength=BINS)
-    return np.bincount(bits[bits >> 16 == high] & 0xFFFF, minlength=BINS)
+    halves = bits >> 16 if high is None else bits[bits >> 16 == high] & 0xFFFF
+    return np.stack(np.unique(halves, return_counts=True)).astype(np.int64)
 
 
 def total(parts: Sequence[Array]) -> Array:
-    """Sum of integer counts (exact in any order)."""
-    return np.asarray(np.sum(np.stack(parts), axis=0))
+    """Sum of the counts of :func:`pattern_counts`, (65536,) int64 (exact in any order)."""
+    counts = np.zeros(BINS, np.int64)
+    for part in parts:
+        counts[part[0]] += part[1]
+    return counts

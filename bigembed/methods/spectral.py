@@ -17,7 +17,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.eigen import lobpcg
 from bigembed.eigen.base import EigenResult
-from bigembed.eigen.coarse import ENTRIES, UNKNOWNS
+from bigembed.eigen.coarse import ENTRIES, FACTOR, UNKNOWNS
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.methods.assembly import assemble
@@ -110,11 +110,12 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
 
     A task of the update holds some 30 arrays (rows, width): six read, five written, their products
     and outboxes; one that makes the coarse space holds the rows of the matrix about six times. The
-    coordinator holds the coarse matrix twice and a few coarse vectors.
+    coordinator holds the coarse matrix up to three times, or its factor, and a few coarse vectors.
     """
     width = asked.n_components + max(5, (asked.n_components + 1) // 2)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
     small = n <= DENSE_ROWS
+    coarse = max(28 * min(ENTRIES, 30 * n), 12 * min(FACTOR, 30 * n))
     return Cost(
         passes=1 if small else PASSES,
         read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 8 * edges),
@@ -122,7 +123,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         disk=8 * n * asked.n_components,
         scratch=40 * edges if small else 14 * vectors,
         memory=40 * n * n if small else min(block, n) * (240 * width + 144 * n_neighbors),
-        coordinator=0 if small else int(16 * min(ENTRIES, 30 * n) + 64 * width * min(UNKNOWNS, n // 12)),
+        coordinator=0 if small else int(coarse + 64 * width * min(UNKNOWNS, n // 12)),
     )
 
 

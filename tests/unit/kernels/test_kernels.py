@@ -1,0 +1,79 @@
+"""Scales and weights against their formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bigembed.blocks.csr import CSRBlock
+from bigembed.kernels.bandwidth import exact_median, histogram_median, ksum, pattern_counts, total
+from bigembed.kernels.gaussian import gaussian_block, self_tuned_block
+from bigembed.kernels.normalize import normalize_block, row_sums
+
+lengths = arrays(np.float32, st.integers(1, 60), elements=st.floats(0, 3.0000000054977558e38, width=32))
+
+
+@given(lengths, st.integers(1, 5))
+def test_the_median_over_blocks_is_the_lower_median_of_all(values: np.ndarray, blocks: int) -> None:
+    parts = np.array_split(values, blocks)
+    found = exact_median(lambda high: total([pattern_counts(part, high) for part in parts]), len(values))
+    assert found == np.sort(values)[(len(values) - 1) // 2]
+
+
+def counts_of(squared: np.ndarray) -> np.ndarray:
+    return np.bincount(squared.astype(np.float32).ravel().view(np.uint32) >> 16, minlength=1 << 16)
+
+
+def test_ksum_is_the_slope_of_the_kernel_sum() -> None:
+    """Seed 000 eqs. 58 and 59, against a direct sum over all pairs."""
+    X = np.random.default_rng(0).uniform(size=(800, 2))
+    squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    curve = ksum(counts_of(squared))
+    for at in (100, 140, 160, 180):
+        epsilon = curve.epsilon[at]
+        kernel = np.exp(-squared / epsilon)
+        assert curve.log_sum[at] == pytest.approx(np.log(kernel.mean()), abs=0.01)
+        assert curve.slope[at] == pytest.approx((squared / epsilon * kernel).sum() / kernel.sum(), abs=0.01)
+    assert curve.dimension == pytest.approx(2, abs=0.35)
+    assert histogram_median(counts_of(squared)) == pytest.approx(np.median(squared), rel=0.01)
+
+
+def test_ksum_of_equal_rows_has_no_slope() -> None:
+    assert ksum(counts_of(np.zeros((5, 5)))).dimension == 0.0
+
+
+def test_weights_follow_their_formulas() -> None:
+    squared = np.array([0.0, 0.3, 4.4, 4.6])
+    np.testing.assert_allclose(gaussian_block(squared, 2.0), np.exp(-squared / 2))
+    assert gaussian_block(squared, 1.0, truncated=True).tolist()[2:] == [np.exp(-4.4), 0.0]  # r < 3 √(ε/2)
+
+
+def block() -> CSRBlock:
+    """Rows 0–1 of the symmetric 3 × 3 matrix [[0, 1, 2], [1, 0, 0], …]; row 2 is in another block."""
+    return CSRBlock(
+        np.array([0, 3, 4]),
+        np.array([0, 1, 2, 0], np.int32),
+        np.array([0.0, 1.0, 2.0, 1.0], np.float32),
+        np.array([1], np.int32),
+        np.array([0, 1]),
+        np.array([0], np.int32),
+    )
+
+
+def test_self_tuning_divides_by_both_scales() -> None:
+    np.testing.assert_allclose(self_tuned_block(block(), np.array([2.0, 5.0]), np.array([3.0])), [0, 0.1, 1 / 3, 0.1])
+
+
+def test_normalization_is_symmetric_to_the_last_bit() -> None:
+    weights = np.array([0.5, 0.7, 0.3, 0.7])
+    for alpha in (0.0, 0.5, 1.0, -0.3):
+        found = normalize_block(block(), weights, np.array([1.1, 3.7]), np.array([0.9]), alpha)
+        assert found[1] == found[3]
+        np.testing.assert_allclose(found, weights / (np.array([1.1 * 1.1, 1.1 * 3.7, 1.1 * 0.9, 3.7 * 1.1]) ** alpha))
+
+
+def test_row_sums_of_empty_rows_are_zero() -> None:
+    np.testing.assert_array_equal(row_sums(np.array([0, 0, 2, 2, 3, 3]), np.array([1.0, 2.0, 4.0])), [0, 3, 0, 4, 0])
