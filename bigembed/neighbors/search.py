@@ -24,7 +24,8 @@ from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
 SHORTLIST = 256
-_CENTERS_A_PIECE = 16_384
+NEAR_BLOCKS = 48
+"""Blocks whose cells may come onto a shortlist: bounds its cost, which would grow with the square of n."""
 
 
 def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
@@ -42,17 +43,20 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
         disk=4 * SHORTLIST * cells,
         memory=2 * cells * row_bytes + 64 * SHORTLIST * 512,
     )
-    return Stage("shortlist", ("order",), {"length": SHORTLIST}, run, cost)
+    return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run, cost)
 
 
 def shortlist_block(b: int, *, ordered: Ordered, out: str) -> None:
-    """Shortlists of the cells of one block, (C_b, S) int32."""
-    _, centers = ordered.cells(b)
-    total = len(read_array(f"{ordered.path}/cell_starts")) - 1
-    numbers, squared = empty_shortlist(len(centers), min(SHORTLIST, total), centers.dtype)
-    for start in range(0, total, _CENTERS_A_PIECE):
-        others = read_array(f"{ordered.path}/cell_centers", start, min(total, start + _CENTERS_A_PIECE))
-        update_shortlist(numbers, squared, centers, others, start)
+    """Shortlists of the cells of one block, (C_b, S) int32: from the :data:`NEAR_BLOCKS` blocks nearest to it."""
+    every = read_array(f"{ordered.path}/cell_centers")
+    first = read_array(f"{ordered.path}/cell_block_starts")
+    centers = every[first[b] : first[b + 1]]
+    middles = np.add.reduceat(every.astype(np.float64), first[:-1], axis=0) / np.diff(first)[:, None]
+    gaps = ((middles - middles[b]) ** 2).sum(axis=1)
+    near = np.sort(np.lexsort((np.arange(len(gaps)), gaps))[:NEAR_BLOCKS])
+    numbers, squared = empty_shortlist(len(centers), min(SHORTLIST, len(every)), centers.dtype)
+    for block in near.tolist():
+        update_shortlist(numbers, squared, centers, every[first[block] : first[block + 1]], int(first[block]))
     write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 
 
