@@ -18,7 +18,7 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import RowSource, read_array, write_array
 from bigembed.store.exchange import Exchange
 
-KEPT_BYTES = 32 << 20
+KEPT_BYTES = 128 << 20
 FILL = 0.5
 """Mean partition over the largest allowed: what uneven clusters need."""
 
