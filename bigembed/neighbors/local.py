@@ -16,12 +16,17 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.exact import rounding
+from bigembed.neighbors.frames import Frame, frame_block
 
 if TYPE_CHECKING:
     from bigembed.neighbors.probes import Probing
 
 _CHUNK_ROWS = 1024
 _CHUNK_CANDIDATES = 512
+_FRAME_CELLS = 8
+"""Cells that share a frame."""
+_FRAME_PAIRS = 2_000_000
+"""Pairs from which finding a frame takes less time than it saves."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,14 @@ class Cells:
     centers: Array
     """(c, d)."""
 
+    def frame(self, first: int, probing: Probing) -> Frame | None:
+        """The frame of the cells from ``first``, which are near each other; None where few rows probe them."""
+        part = self.offsets[first : first + _FRAME_CELLS + 1]
+        asking = sum(len(probing.of(number)) for number in self.numbers[first : first + _FRAME_CELLS].tolist())
+        if asking * (part[-1] - part[0]) < _FRAME_PAIRS * (len(part) - 1):
+            return None
+        return frame_block(self.rows[part[0] : part[-1]], self.centers[first : first + _FRAME_CELLS], part)
+
 
 def search_cells(ids: Array, squared: Array, rows: Array, row_ids: Array, probing: Probing, piece: Cells) -> int:
     """Take the rows of ``piece`` into the lists of the ``rows`` (n, d) that probe them, in place.
@@ -51,6 +64,7 @@ def search_cells(ids: Array, squared: Array, rows: Array, row_ids: Array, probin
     work = _Work(ids, squared, rows, row_ids)
     pairs = 0
     for c, number in enumerate(piece.numbers.tolist()):
+        work.frame = piece.frame(c, probing) if c % _FRAME_CELLS == 0 else work.frame
         asking = probing.of(number)
         if len(asking):
             cell = slice(int(piece.offsets[c]), int(piece.offsets[c + 1]))
@@ -69,12 +83,22 @@ def search_own(ids: Array, squared: Array, rows: Array, row_ids: Array, probing:
     spans = list(zip(own.numbers.tolist(), own.offsets[:-1].tolist(), own.offsets[1:].tolist()))
     for inside in (True, False):
         for c, (number, start, stop) in enumerate(spans):
+            if not inside and c % _FRAME_CELLS == 0:  # lists are full now, which lower bounds need
+                work.frame = own.frame(c, probing)
             asking = probing.of(number)
             low, high = np.searchsorted(asking, [start, stop])
             chosen = asking[low:high] if inside else np.concatenate([asking[:low], asking[high:]])
             if len(chosen):
                 pairs += work.compare(chosen, own.centers[c], own.rows[start:stop], own.ids[start:stop])
     return pairs
+
+
+def search_every(ids: Array, squared: Array, queries: Array, query_ids: Array, piece: Cells) -> None:
+    """Take the rows of ``piece`` into the lists of all ``queries``. What is out of a list's reach costs little."""
+    work = _Work(ids, squared, queries, query_ids)
+    everyone = np.arange(len(queries), dtype=np.int32)
+    for c, (start, stop) in enumerate(zip(piece.offsets[:-1].tolist(), piece.offsets[1:].tolist())):
+        work.compare(everyone, piece.centers[c], piece.rows[start:stop], piece.ids[start:stop])
 
 
 def search_rows(ids: Array, squared: Array, queries: Array, query_ids: Array, rows: Array, row_ids: Array) -> None:
@@ -98,6 +122,8 @@ class _Work:
         self.row_ids = row_ids
         d, dtype = rows.shape[1], rows.dtype
         self.rounding = rounding(d, dtype)
+        self.frame: Frame | None = None
+        self.nothing = np.zeros(_CHUNK_ROWS, dtype)
         self.shifted = np.empty((_CHUNK_ROWS, d), dtype)
         self.norms = np.empty(_CHUNK_ROWS, dtype)
         self.kept = np.empty(_CHUNK_ROWS, np.int32)
@@ -117,7 +143,8 @@ class _Work:
 
     def _compare(self, asking: Array, center: Array, candidates: Array, candidate_ids: Array) -> int:
         ids, squared = self.lists
-        near, near_norms = self._shift(candidates, center)
+        frame = self.frame
+        near, near_norms, farthest = self._shift(candidates, center)
         radius = float(np.sqrt(np.float64(near_norms[: len(candidates)].max())))
         pairs = 0
         for start in range(0, len(asking), _CHUNK_ROWS):
@@ -134,9 +161,14 @@ class _Work:
             )
             if count == 0:
                 continue
+            shifted, outside = self.shifted[:count], self.nothing
             products = self.products[: count * len(near)].reshape(count, len(near))
             with np.errstate(over="ignore", invalid="ignore"):
-                np.matmul(self.shifted[:count], near.T, out=products)
+                if frame is not None:
+                    shifted = shifted @ frame.basis
+                    self.kernels.residuals(shifted, self.norms)
+                    outside = np.ascontiguousarray(shifted[:, -1])
+                np.matmul(shifted, near.T, out=products)
             self.kernels.update(
                 products,
                 near_norms,
@@ -147,7 +179,10 @@ class _Work:
                 self.kept,
                 self.norms,
                 radius,
-                self.rounding,
+                frame.rounding if frame else self.rounding,
+                frame.root if frame else 0.0,
+                outside,
+                farthest,
                 self.lows,
                 self.best,
                 ids,
@@ -156,14 +191,19 @@ class _Work:
             pairs += count * len(candidates)
         return pairs
 
-    def _shift(self, candidates: Array, center: Array) -> tuple[Array, Array]:
-        """−2 ỹ for ỹ = candidates − center, and ‖ỹ‖²; padded with zero rows of infinite norm."""
-        n, width = len(candidates), self.kernels.WIDTH
+    def _shift(self, candidates: Array, center: Array) -> tuple[Array, Array, float]:
+        """−2 ỹ for ỹ = candidates − center (reduced, where there is a frame), ‖ỹ‖², and the largest part outside the
+        frame; padded with zero rows of infinite norm."""
+        n, width, farthest = len(candidates), self.kernels.WIDTH, 0.0
         padded = -(-n // width) * width
         near, norms = self.near[:padded], self.near_norms[:padded]
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(candidates, center, out=near[:n])
             np.einsum("ij,ij->i", near[:n], near[:n], out=norms[:n])
-            near[:n] *= -2
-        near[n:], norms[n:] = 0, np.inf
-        return near, norms
+            near[n:] = 0
+            if self.frame is not None:
+                near = near @ self.frame.basis
+                farthest = self.kernels.residuals(near[:n], norms)
+            near *= -2
+        norms[n:] = np.inf
+        return near, norms, farthest

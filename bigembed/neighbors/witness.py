@@ -14,7 +14,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
-from bigembed.neighbors.local import search_rows
+from bigembed.neighbors.local import Cells, search_every
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import probe_ranks
 from bigembed.neighbors.survey import Shape
@@ -38,12 +38,14 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
-        map_blocks(choose_block, blocks, ordered=ordered, seed=seed, exchange=context.exchange)
-        rows, ids = (
-            np.concatenate([_piece(context.exchange, "chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids")
+        map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, exchange=context.exchange)
+        rows, ids, reach = (
+            np.concatenate([_piece(context.exchange, "chosen", b, name) for (b,) in blocks])
+            for name in ("rows", "ids", "reach")
         )
         write_array(context.path("rows"), rows)
         write_array(context.path("ids"), ids)
+        write_array(context.path("reach"), reach)
         map_blocks(
             witness_block,
             blocks,
@@ -79,14 +81,27 @@ def witnesses(n: int) -> int:
     return min(n, max(FEW, min(WITNESSES, n // 10)))
 
 
-def choose_block(b: int, *, ordered: Ordered, seed: int, exchange: Exchange) -> None:
-    """The block's share of the witnesses."""
+def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, exchange: Exchange) -> None:
+    """The block's share of the witnesses, and the reach of each: no neighbor is farther than the k-th of its cell."""
     start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
     wanted = witnesses(n)
     share = round(stop * wanted / n) - round(start * wanted / n)
     chosen = np.sort(np.random.default_rng([seed, 2, b]).choice(stop - start, share, replace=False))
-    rows = ordered.rows(b)[chosen] if share else ordered.rows(b, 0, 1)[:0]
-    exchange.put("chosen", b, {"rows": rows, "ids": chosen + start})
+    rows = ordered.rows(b) if share else ordered.rows(b, 0, 1)
+    reach = reach_block(rows, chosen, ordered.cells(b)[0], k) if share else rows[:0, 0]
+    exchange.put("chosen", b, {"rows": rows[chosen], "ids": chosen + start, "reach": reach})
+
+
+def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
+    """A squared distance, (m,), just above that of the k-th other row of its cell, for each chosen row; ∞ if none."""
+    reach = np.full(len(chosen), np.inf, rows.dtype)
+    cell = np.searchsorted(offsets, chosen, side="right") - 1
+    for c in np.unique(cell):
+        mine, members = chosen[cell == c], np.arange(offsets[c], offsets[c + 1])
+        ids, squared = empty_lists(len(mine), k, rows.dtype)
+        update_lists(ids, squared, rows[mine], mine, rows[members], members)
+        reach[cell == c] = squared[:, -1]
+    return np.asarray(np.nextafter(reach, np.array(np.inf, rows.dtype)))
 
 
 def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, exchange: Exchange) -> None:
@@ -95,10 +110,15 @@ def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, 
     spread = _spread(len(queries), seed)
     rows, start = ordered.rows(b), ordered.starts[b]
     ids, squared = empty_lists(len(queries), k, rows.dtype)
+    squared[:] = read_array(f"{witness}reach")[:, None]  # most cells are out of reach, and not compared
     counts = np.zeros(BINS, np.int64)
     numbers = np.arange(start, start + len(rows), dtype=np.int64)
-    compare = update_lists if ordered.starts[-1] <= EXACT_ROWS else search_rows  # compiled only for large n
-    compare(ids, squared, queries, query_ids, rows, numbers)
+    if ordered.starts[-1] <= EXACT_ROWS:  # compiled only for large n
+        update_lists(ids, squared, queries, query_ids, rows, numbers)
+    else:
+        cell_offsets, centers = ordered.cells(b)
+        cells = Cells(np.arange(len(centers)), cell_offsets, rows, numbers, centers)
+        search_every(ids, squared, queries, query_ids, cells)
     for first in range(0, len(rows), _TILE_ROWS):
         part = slice(first, first + _TILE_ROWS)
         counts += distance_counts(queries[spread], query_ids[spread], rows[part], numbers[part])

@@ -1,0 +1,111 @@
+"""Frames reject pairs more cheaply and change no list: a lower bound, allowed its rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigembed.neighbors import local
+from bigembed.neighbors.exact import empty_lists, exact_block
+from bigembed.neighbors.frames import frame_block
+from bigembed.neighbors.local import Cells, search_cells, search_own
+from bigembed.neighbors.partition import cells_block
+from bigembed.neighbors.probes import group_probes
+
+
+def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outliers=5):
+    """Rows near a random plane, far from the origin, a few of them far off the plane, a few repeated."""
+    generator = np.random.default_rng(seed)
+    plane = np.linalg.qr(generator.normal(size=(d, inside)))[0]
+    rows = generator.normal(size=(n, inside)) @ plane.T + noise * generator.normal(size=(n, d)) + 3
+    rows[:outliers] += generator.normal(size=(outliers, d))
+    rows[n - 7 :] = rows[0:7]
+    return rows.astype(dtype)
+
+
+def in_cells(rows, size=48):
+    order, offsets, centers, _ = cells_block(rows, size, seed=0)
+    rows = np.ascontiguousarray(rows[order])
+    return rows, Cells(np.arange(len(centers)), offsets, rows, np.arange(len(rows)), centers)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(0, 999),
+    st.sampled_from([1e-6, 1e-2, 0.1]),
+    st.sampled_from([np.float32, np.float64]),
+    st.sampled_from([1e-12, 1.0, 1e12]),
+)
+def test_lists_are_those_of_all_pairs(seed, noise, dtype, scale):
+    monkeypatch = pytest.MonkeyPatch()
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "_FRAME_PAIRS", 0)  # as many rows as in earnest would take long
+        found = []
+        patch.setattr(local, "frame_block", lambda *given: found.append(frame_block(*given)) or found[-1])
+        _compare(seed, noise, dtype, scale)
+    assert any(frame is not None for frame in found)
+
+
+def _compare(seed, noise, dtype, scale):
+    rows, cells = in_cells(near_a_plane(seed, noise=noise, dtype=dtype) * dtype(scale))
+    everywhere = np.tile(np.arange(len(cells.numbers), dtype=np.int32), (len(rows), 1))
+    expected = exact_block(rows, 9)
+    own, foreign = empty_lists(len(rows), 9, rows.dtype), empty_lists(len(rows), 9, rows.dtype)
+    search_own(*own, rows, np.arange(len(rows)), group_probes(everywhere), cells)
+    search_cells(*foreign, rows, np.arange(len(rows)), group_probes(everywhere), cells)
+    for got in (own, foreign):
+        np.testing.assert_array_equal(got[0], expected[0])
+        np.testing.assert_array_equal(got[1], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_reduced_distances_are_lower_bounds(dtype):
+    """Beyond the allowance of the frame no reduced distance exceeds the true one; most come near to it."""
+    from bigembed.neighbors.topk import residuals
+
+    rows, cells = in_cells(near_a_plane(1, dtype=dtype))
+    frame = frame_block(rows[: cells.offsets[4]], cells.centers[:4], cells.offsets[:5])
+    assert frame is not None
+    assert frame.basis.shape[1] <= 16
+    shifted = rows - cells.centers[0]
+    norms = (shifted**2).sum(axis=1)
+    reduced = shifted @ frame.basis
+    residuals(reduced, norms)
+    gap = lambda a: ((a[:, None].astype(float) - a[None].astype(float)) ** 2).sum(axis=2)  # noqa: E731
+    true, bound = gap(rows), gap(reduced)
+    length, outside = np.sqrt(norms), reduced[:, -1]
+    reach = length[:, None] + length[None]
+    slack = frame.rounding * reach**2 + frame.root * reach * np.maximum(outside[:, None], outside[None])
+    assert (bound <= true + slack).all()
+    plain = ~(outside > 0.1)
+    assert (bound[plain][:, plain] >= 0.9 * true[plain][:, plain] - slack[plain][:, plain]).all()
+    assert (bound[:, ~plain] < 0.9 * true[:, ~plain]).any()  # off the plane it is only a bound
+
+
+def test_no_frame_where_it_would_not_pay():
+    """Rows that fill the space, few columns, few rows, rows with numbers out of range."""
+    generator = np.random.default_rng(0)
+    full = generator.normal(size=(500, 64)).astype(np.float32)
+    for rows in (full, full[:, :3].copy(), near_a_plane(0)[:20], np.where(full > 3, np.inf, near_a_plane(0, n=500))):
+        assert frame_block(rows, rows.mean(axis=0, keepdims=True), np.array([0, len(rows)])) is None
+
+
+def test_wide_rows_have_frames_from_few_of_them():
+    rows = near_a_plane(3, n=400, d=700)
+    frame = frame_block(rows, rows.mean(axis=0, keepdims=True), np.array([0, len(rows)]))
+    assert frame is not None
+    basis = frame.basis[:, :-1].astype(float)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-5)
+    assert not frame.basis[:, -1].any()
+
+
+def test_equal_rows_have_no_directions():
+    rows = np.ones((300, 40), np.float32)
+    frame = frame_block(rows, rows[:1], np.array([0, 300]))
+    if frame is not None:
+        ids, squared = empty_lists(300, 4, rows.dtype)
+        cells = Cells(np.arange(1), np.array([0, 300]), rows, np.arange(300), rows[:1])
+        search_own(ids, squared, rows, np.arange(300), group_probes(np.zeros((300, 1), np.int32)), cells)
+        assert not squared.any()
