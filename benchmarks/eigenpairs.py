@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ def ours(path: str, run: str) -> dict[str, Any]:
     from bigembed.jobs.spec import ClusterTable
 
     warnings.simplefilter("ignore")
+    shutil.rmtree(run, ignore_errors=True)
     with cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place, executor(place.executor):
         dm = be.DiffusionMap(PAIRS, n_neighbors=15, tol=TOL, components="largest", workdir=run).fit(path)
     solved = dm.certificate_["eigenpairs"]["0"]

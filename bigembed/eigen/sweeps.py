@@ -10,6 +10,9 @@ from bigembed.blocks.rows import Array
 from bigembed.eigen.aggregate import as_sparse
 from bigembed.eigen.base import extremes
 
+TILE = 2_048
+"""Rows of a tile of the update."""
+
 
 def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
     """Rows of the solved component."""
@@ -48,27 +51,47 @@ def _error(t: Array, at: Array) -> Array:
 def update_block(
     block: int, scale: Array, label: Array, basis: Array, diagonal: Array, t: Array, y: Array, *rest: Any
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and the Gram matrices known so far."""
-    *vectors, mix, away, values, overlap, known, count = rest
-    base, image = np.concatenate(vectors[:count], axis=1), np.concatenate(vectors[count:], axis=1)
+    """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and the Gram matrices known so far.
+
+    PᵀX, PᵀP, … follow by the same coefficients from the restricted basis; only PᵀW is a product. Rows are
+    taken in tiles, so that what lies between stays in the cache of the processor.
+    """
+    *arrays, mix, away, values, overlap, known, count = rest
+    restricted_t, restricted, vectors = arrays[0], np.concatenate(arrays[1 : -2 * count], axis=1), arrays[-2 * count :]
     both = np.concatenate([mix, away], axis=1)
     drift = overlap @ both
-    xp = base @ both - t @ drift
-    axp = image @ both - t @ (known[:, None] * drift)
-    width = mix.shape[1]
-    x, p, ax, ap = xp[:, :width], xp[:, width:], axp[:, :width], axp[:, width:]
-    residual = ax - x * values
-    w = residual / np.maximum(1 - diagonal, 1e-3) + _prolonged(label, basis, y)
-    w = np.where(scale != 0, w, 0.0)
-    whole = np.concatenate([x, p, w], axis=1)
-    form = np.zeros((whole.shape[1], whole.shape[1]))
-    part = whole.T @ axp
-    form[:, : part.shape[1]] = part
-    form[: part.shape[1], part.shape[1] :] = part[part.shape[1] :].T
-    written = tuple(np.ascontiguousarray(a) for a in (x, p, w, ax, ap))
+    along = known[:, None] * drift
+    width, columns, n = mix.shape[1], both.shape[1], len(scale)
+    prolong = as_sparse(label, basis, len(y) // basis.shape[1])
+    x, ax, w = np.empty((n, width)), np.empty((n, width)), np.asarray(prolong @ y)
+    p, ap = np.empty((n, columns - width)), np.empty((n, columns - width))
+    gram, form = np.zeros((2, columns + width, columns + width))
+    overlap, squares = np.zeros((t.shape[1], columns + width)), np.zeros(width)
+    for rows in (slice(start, start + TILE) for start in range(0, n, TILE)):
+        base = np.concatenate([v[rows] for v in vectors[:count]], axis=1)
+        image = np.concatenate([v[rows] for v in vectors[count:]], axis=1)
+        axp = image @ both - t[rows] @ along
+        whole = np.empty((len(base), columns + width))
+        whole[:, :columns] = base @ both - t[rows] @ drift
+        residual = axp[:, :width] - whole[:, :width] * values
+        w[rows] += residual / np.maximum(1 - diagonal[rows], 1e-3)
+        w[rows] *= scale[rows] != 0
+        whole[:, columns:] = w[rows]
+        x[rows], p[rows] = whole[:, :width], whole[:, width:columns]
+        ax[rows], ap[rows] = axp[:, :width], axp[:, width:]
+        gram += whole.T @ whole
+        form[:, :columns] += whole.T @ axp
+        overlap += t[rows].T @ whole
+        squares += np.einsum("ij,ij->j", residual, residual)
+    form[:columns, columns:] = form[columns:, :columns].T
     # The restricted images come last, as in [B SB]: PᵀSW follows with the pass.
-    coarse = _restricted(label, basis, x, p, w, ax, ap)
-    return (*written, coarse), (whole.T @ whole, form, t.T @ whole, np.einsum("ij,ij->j", residual, residual))
+    size = mix.shape[0]
+    coarse = (
+        restricted[:, :size] @ both - restricted_t @ drift,
+        prolong.T @ w,
+        restricted[:, size:] @ both - restricted_t @ along,
+    )
+    return (x, p, w, ax, ap, np.concatenate(coarse, axis=1)), (gram, form, overlap, squares)
 
 
 def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:

@@ -15,6 +15,8 @@ A_WORKER = 4
 """Tasks in flight for each worker: enough to hide the way to it and back."""
 ATTEMPTS = 3
 """Times that a task is tried when it fails for a reason that may pass (a slow or full disk)."""
+TOGETHER = 64
+"""Finished tasks whose results are fetched together."""
 TICK = 1.0
 
 
@@ -34,6 +36,7 @@ class Flight:
         self.waiting = iter(range(len(calls)))
         self.flying: dict[Any, int] = {}
         self.landed: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.ready: list[tuple[int, Any]] = []
         self.done = 0
         self.seen_worker = time.monotonic()
 
@@ -77,18 +80,33 @@ class Flight:
         numbers = [self.flying.pop(future) for future in arrived]
         for number in (number for number in (next(self.waiting, None) for _ in arrived) if number is not None):
             self._submit(number)
-        good = [(n, future) for n, future in zip(numbers, arrived, strict=True) if future.status == "finished"]
-        for (number, _), result in zip(good, self._gather([future for _, future in good]), strict=True):
-            self.results[number] = result
-        self.done += len(good)
         for number, future in zip(numbers, arrived, strict=True):
-            if future.status != "finished":
+            if future.status == "finished":
+                self.ready.append((number, future))
+            else:
                 self._failed(number, future)
+        if len(self.ready) >= TOGETHER or not self.flying:
+            self._fetch()
         self.seen_worker = time.monotonic()
-        self.progress(self.label, self.done, len(self.calls))
+        self.progress(self.label, self.done + len(self.ready), len(self.calls))
 
-    def _gather(self, futures: list[Any]) -> list[Any]:
-        return list(self.client.gather(futures)) if futures else []
+    def _fetch(self) -> None:
+        """The results of the finished tasks, in one message: each message waits some milliseconds for its answer."""
+        ready, self.ready = self.ready, []
+        try:
+            results = self.client.gather([future for _, future in ready])
+        except Exception:
+            # A worker died with its results, and a task that was repeated for them failed.
+            lost = [(number, future) for number, future in ready if future.status == "error"]
+            if not lost:
+                raise
+            self.ready = [(number, future) for number, future in ready if future.status != "error"]
+            for number, future in lost:
+                self._failed(number, future)
+            return
+        for (number, _), result in zip(ready, results, strict=True):
+            self.results[number] = result
+        self.done += len(ready)
 
     def _failed(self, number: int, future: Any) -> None:
         """Try again what may go better the next time; raise the rest."""

@@ -27,7 +27,7 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.manifest import read_json, write_json
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.vectors import StoredSpace
 
 POLICIES = ("error", "largest", "per-component", "bridge", "joint")
@@ -122,7 +122,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         write=vectors if small else PASSES * 6 * vectors,
         disk=8 * n * asked.n_components,
         scratch=40 * edges if small else 14 * vectors,
-        memory=40 * n * n if small else min(block, n) * (240 * width + 144 * n_neighbors),
+        memory=40 * n * n if small else min(block, n) * (240 * width + 144 * n_neighbors) + KEPT_BYTES,
         coordinator=0 if small else int(coarse + 64 * width * min(UNKNOWNS, n // 12)),
     )
 
@@ -212,7 +212,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
         )
 
     def publish(state: lobpcg.State) -> None:
-        write_json(state_file, state.to_json())
+        write_json(state_file, state.to_json(), indent=None)
         context.note(f"component {c}: {state.describe()}")
 
     result = lobpcg.solve(operator, state, on_step=publish)

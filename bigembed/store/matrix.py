@@ -6,8 +6,10 @@ arrays, so that one neighbor graph carries distances, and any number of kernels 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array
 from bigembed.store.arrays import read_array, write_array
 
+KEPT_BYTES = 32 << 20
+"""Blocks that a process keeps open, the last one however large it is."""
 _STRUCTURE = ("indptr", "indices", "halo_sources", "halo_offsets", "halo_rows")
 
 
@@ -26,7 +30,7 @@ class StoredMatrix:
     values: str
     rows: tuple[int, ...]
     version: str
-    """Digest of what is stored: a worker keeps the last block that it opened under it."""
+    """Digest of what is stored: a worker keeps the last blocks that it opened under it."""
 
     def block(self, b: int) -> CSRBlock:
         """One block of rows."""
@@ -57,13 +61,30 @@ def write_values(path: str, b: int, data: Array) -> None:
     write_array(f"{path}/{b}", data)
 
 
-@lru_cache(maxsize=1)
 def _block(structure: str, values: str, b: int, version: str) -> CSRBlock:
+    key = (structure, values, b, version)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
     parts = {name: read_array(f"{structure}/{name}/{b}") for name in _STRUCTURE}
-    return CSRBlock(data=read_array(f"{values}/{b}"), **parts)
+    block = CSRBlock(data=read_array(f"{values}/{b}"), **parts)
+    with _lock:
+        _kept[key] = block
+        while len(_kept) > 1 and sum(_bytes(kept) for kept in _kept.values()) > KEPT_BYTES:
+            _kept.popitem(last=False)
+    return block
 
 
-@lru_cache(maxsize=2)
+def _bytes(block: CSRBlock) -> int:
+    return sum(int(getattr(block, name).nbytes) for name in (*_STRUCTURE, "data"))
+
+
+_kept: OrderedDict[tuple[str, str, int, str], CSRBlock] = OrderedDict()
+_lock = Lock()
+
+
+@lru_cache(maxsize=16)
 def _outbox(structure: str, b: int, version: str) -> list[tuple[int, Array]]:
     destinations = read_array(f"{structure}/outbox_destinations/{b}")
     sizes = read_array(f"{structure}/outbox_sizes/{b}")
