@@ -13,18 +13,20 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bigembed.methods.base import load
     from bigembed.methods.diffusion_map import DiffusionMap
+    from bigembed.methods.pca import PCA
     from bigembed.neighbors.graph import NeighborGraph, build_neighbor_graph
     from bigembed.store.arrays import open_array
 
 _HOMES = {
     "DiffusionMap": "bigembed.methods.diffusion_map",
     "NeighborGraph": "bigembed.neighbors.graph",
+    "PCA": "bigembed.methods.pca",
     "build_neighbor_graph": "bigembed.neighbors.graph",
     "load": "bigembed.methods.base",
     "open_array": "bigembed.store.arrays",
 }
 
-__all__ = ["DiffusionMap", "NeighborGraph", "__version__", "build_neighbor_graph", "load", "open_array"]
+__all__ = ["PCA", "DiffusionMap", "NeighborGraph", "__version__", "build_neighbor_graph", "load", "open_array"]
 
 
 def __getattr__(name: str) -> Any:

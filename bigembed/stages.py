@@ -54,6 +54,8 @@ class Stage:
     cost: Cost = field(default_factory=Cost)
     resumes: bool = False
     """Whether the exchange of a killed run is kept, because the stage itself goes on from it."""
+    on_demand: bool = False
+    """Whether ``fit`` leaves it out: it writes what can also be had lazily. Jobs run it."""
 
 
 @dataclass(frozen=True)

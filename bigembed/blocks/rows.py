@@ -38,6 +38,11 @@ def block_rows(n_features: int, itemsize: int) -> int:
     return int(min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, fitting)))
 
 
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are SciPy CSR rows, not a NumPy array."""
+    return hasattr(rows, "indptr")
+
+
 def bounds(n_rows: int, rows: int) -> list[tuple[int, int]]:
     """Start and stop of each canonical block.
 

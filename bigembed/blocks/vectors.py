@@ -8,8 +8,9 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -131,10 +132,24 @@ def tree_sum(parts: Sequence[Any]) -> Any:
     >>> tree_sum([1.0, 2.0, 3.0])
     6.0
     """
-    level = list(parts)
-    if not level:
+    return tree_fold(parts, add)
+
+
+def tree_fold(parts: Iterable[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """Combine neighbors in the binary tree of :func:`tree_sum`, taking the parts one by one: log₂ of them are held.
+
+    >>> tree_fold("abcde", lambda left, right: f"({left}{right})")
+    '(((ab)(cd))e)'
+    """
+    held: list[tuple[int, Any]] = []
+    for part in parts:
+        rank = 0
+        while held and held[-1][0] == rank:
+            part, rank = combine(held.pop()[1], part), rank + 1
+        held.append((rank, part))
+    if not held:
         raise InputError("nothing to sum: the list of block results is empty")
-    while len(level) > 1:
-        pairs = [level[i] + level[i + 1] for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(level) - len(level) % 2 :]
-    return level[0]
+    result = held.pop()[1]
+    while held:
+        result = combine(held.pop()[1], result)
+    return result

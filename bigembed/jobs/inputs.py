@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bigembed.errors import ExistingOutputError
 from bigembed.jobs.spec import JobSpec
 from bigembed.store.arrays import RowSource
 from bigembed.store.formats import NpyReader, Reader, ZarrReader, copy_rows, open_reader, source_of
+from bigembed.store.input import column_source
 
 LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
 """Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
@@ -61,6 +62,8 @@ class Input:
     reader: Reader | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     dataset: Dataset | None = None
+    beside: Mapping[str, Path] = field(default_factory=dict)
+    """Vectors that belong to the rows."""
 
     @property
     def nbytes(self) -> int:
@@ -75,7 +78,9 @@ class Input:
     def source(self) -> RowSource:
         """What stages read."""
         kind = RowSource if self.reader is None else Unwritten
-        return kind(self.shape, self.dtype, path=str(self.path))
+        scratch = self.path.parent  # (paths are read where they lie)
+        columns = {name: column_source(path, self.shape[0], scratch, name) for name, path in self.beside.items()}
+        return kind(self.shape, self.dtype, path=str(self.path), beside=columns)
 
     def ready(self) -> Input:
         """The same, written if it was not. Two jobs that share it wait for each other."""
@@ -85,11 +90,15 @@ class Input:
         with _turn(self.path.parent):
             if not self.path.exists():
                 copy_rows(self.reader, self.path, self.about, label="input")
-        return _existing(self.path, self.reader, self.about, self.dataset)
+        return replace(_existing(self.path, self.reader, self.about, self.dataset), beside=self.beside)
 
 
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
+    return replace(_find_rows(job), beside={name: Path(path) for name, path in job.beside.items()})
+
+
+def _find_rows(job: JobSpec) -> Input:
     if job.input.dataset is not None:
         made = dataset(job.input.dataset, **job.input.parameters)
         about = {

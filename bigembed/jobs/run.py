@@ -31,6 +31,8 @@ from bigembed.store import manifest as manifests
 from bigembed.store.manifest import digest_of
 
 RECORD = "job.json"
+ARGUMENTS = {"weights": "sample_weight", "labels": "y"}
+"""What lies beside the rows, and the argument of ``fit`` that takes it."""
 COLOURED = 100_000
 """Rows up to which a picture is coloured by what is known of a data set."""
 
@@ -146,8 +148,11 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Progres
 
 
 def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
-    """The fitted estimator, and the warnings of the method (shown, and kept for the record)."""
+    """The fitted estimator, its coordinates written, and its warnings (shown, and kept for the record)."""
+    from bigembed.methods.fitting import write_output
+
     chosen = estimator(job)
+    beside = {ARGUMENTS[name]: str(path) for name, path in rows.beside.items()}
     said: list[str] = []
     with warnings.catch_warnings():
         shown = warnings.showwarning
@@ -158,7 +163,8 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
             shown(message, category, *rest, **more)
 
         warnings.showwarning = keep
-        chosen.fit(str(rows.path))
+        chosen.fit(str(rows.path), **beside)
+        write_output(chosen)
     return chosen, said
 
 
@@ -225,7 +231,7 @@ def _key(job: JobSpec, rows: Input) -> str:
 def _asked(job: JobSpec) -> dict[str, Any]:
     """What the results depend on: not where it runs."""
     return {
-        "input": {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters},
+        "input": {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters, **job.beside},
         "method": {"name": job.method.name, **job.method.parameters},
         "output": job.output.model_dump(),
     }

@@ -56,6 +56,10 @@ class InputTable(Table):
 
     path: str | None = None
     dataset: str | None = None
+    weights: str | None = None
+    """A vector of one weight a row, for the methods that take them."""
+    labels: str | None = None
+    """A vector of one label a row, for the methods that take them."""
     parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 
@@ -105,6 +109,12 @@ class JobSpec(Table):
     def input_path(self) -> Path:
         """Where the rows are, or will be generated."""
         return Path(self.input.path or f"{self.output_path.with_suffix('')}-input.zarr")
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """Paths of what lies beside the rows."""
+        given = {"weights": self.input.weights, "labels": self.input.labels}
+        return {name: path for name, path in given.items() if path is not None}
 
     @property
     def output_path(self) -> Path:
@@ -203,7 +213,7 @@ def _typed(
     known: Mapping[str, inspect.Parameter],
     problems: list[str],
 ) -> tuple[dict[str, Any], list[str]]:
-    extra = ("path", "dataset") if table == "input" else ("name",)
+    extra = ("path", "dataset", "weights", "labels") if table == "input" else ("name",)
     problems += _unknown(f"[{table}]", {key: 0 for key in given if key != "workdir"}, [*known, *extra])
     problems += [
         f"[{table}] {key}: must be given"
@@ -243,6 +253,13 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
     source, cluster, output = tables.get("input"), tables.get("cluster"), tables.get("output")
     if source is not None and source.path is None and source.dataset is None:
         problems.append("[input] needs path (rows that are there) or dataset (rows to generate)")
+    chosen = tables.get("method")
+    if source is not None and chosen is not None:
+        problems += [
+            f"[input] {name}: {chosen.name} takes none; leave it out"
+            for name in ("weights", "labels")
+            if getattr(source, name) is not None and name not in _beside(chosen.name)
+        ]
     if cluster is not None and cluster.address is None and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key):
         problems.append(
             "[cluster] tls_ca, tls_cert, tls_key: only with address; an embedded cluster stays on this host"
@@ -251,6 +268,13 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
         places = [place for place in (output.path, output.picture, output.model, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {place!r} is named twice" for place in twice)
+
+
+def _beside(name: str) -> tuple[str, ...]:
+    from bigembed.methods import REGISTRY, method
+
+    taken: tuple[str, ...] = getattr(method(name), "beside", ()) if name in REGISTRY else ("weights", "labels")
+    return taken
 
 
 def _unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:
@@ -284,7 +308,8 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
     source = job.input.model_copy(
-        update={"path": at(job.input.path), "parameters": {**job.input.parameters, **folders}}
+        update={key: at(getattr(job.input, key)) for key in ("path", "weights", "labels")}
+        | {"parameters": {**job.input.parameters, **folders}}
     )
     output = job.output.model_copy(update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model")})
     cluster = job.cluster.model_copy(

@@ -9,6 +9,7 @@ from bigembed.errors import JobError
 
 REGISTRY = {
     "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
+    "pca": "bigembed.methods.pca:PCA",
 }
 """Module name of each method, and its class."""
 

@@ -7,18 +7,57 @@ Follows scikit-learn's conventions without importing it: parameters are stored u
 from __future__ import annotations
 
 import inspect
+import os
 import warnings
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError, NotFittedError
+from bigembed.errors import InputError, InputTypeError, NotFittedError
+from bigembed.stages import Run, Stage
+from bigembed.store.arrays import RowSource
+
+if TYPE_CHECKING:
+    from bigembed.methods.extension import Extension
 
 
 class Estimator:
-    """Base of all methods: scikit-learn's protocol, out of core."""
+    """Base of all methods: scikit-learn's protocol, out of core.
+
+    A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
+    the command line follow from them.
+    """
+
+    registered: ClassVar[str]
+    """The method's name in the registry."""
+    kept: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """What may lie beside the rows in a job: ``"weights"``, ``"labels"``."""
+    _run: Run
+    _in_memory: bool
+    certificate_: dict[str, Any]
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """All stages from rows to coordinates; those ``on_demand`` are left out by ``fit``."""
+        raise NotImplementedError(f"{type(self).__name__} has no stages")
+
+    def _adopt(self, run: Run) -> None:
+        """Set the fitted attributes from the published stages (of a run, or of a saved model)."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be fitted")
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        """How far the result can be trusted; under ``"warnings"`` the messages to give, by category."""
+        return {}
+
+    def _extension(self, run: Run) -> Extension:
+        """What turns new rows into coordinates, from the published stages."""
+        raise InputTypeError(f"{type(self).__name__} has no place for new rows")
+
+    def _check(self) -> None:
+        """InputError that lists every parameter out of its range."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name."""
@@ -60,11 +99,42 @@ class Estimator:
         )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "eigenvalues_")
+        return hasattr(self, "_run") or hasattr(self, "eigenvalues_")
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, **beside: Any) -> Any:
         """``fit``, then the coordinates of the rows fitted."""
-        return self.fit(X, y).embedding_  # type: ignore[attr-defined]
+        return self.fit(X, y, **beside).embedding_  # type: ignore[attr-defined]
+
+    def transform(self, X: Any) -> Any:
+        """Coordinates of new rows, row by row the same whatever the batch: NumPy for NumPy, else a lazy Dask array."""
+        from bigembed.methods.extension import transform
+
+        self._check_fitted()
+        return transform(self, X)
+
+    def transform_to(self, X: Any, out: str | os.PathLike[str]) -> None:
+        """Coordinates of new rows, block by block, into a new Zarr array (n, m): one pass."""
+        from bigembed.methods.extension import transform_to
+
+        self._check_fitted()
+        transform_to(self, X, out)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model: Zarr and JSON, versioned, checksummed, nothing that needs unpickling."""
+        from bigembed.methods.saving import save
+
+        self._check_fitted()
+        save(self, path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        from bigembed.methods.saving import to_state
+
+        return to_state(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from bigembed.methods.saving import from_state
+
+        from_state(self, state)
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
         """Names of the coordinates: the class name in lower case and a number."""
@@ -99,9 +169,44 @@ def feature_names(X: Any) -> Array | None:
     return names if len(names) and all(isinstance(name, str) for name in names) else None
 
 
+class Requirements:
+    """Collects every parameter of an estimator that is out of its range.
+
+    >>> need = Requirements(type("Map", (), {"epsilon": -1})())
+    >>> need(False, "epsilon", "a number > 0")
+    >>> need.wrong
+    ['epsilon=-1; allowed: a number > 0']
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+        self.wrong: list[str] = []
+
+    def __call__(self, good: bool, name: str, allowed: str) -> None:
+        """Note the parameter unless it is good."""
+        if not good:
+            self.wrong.append(f"{name}={getattr(self.estimator, name)!r}; allowed: {allowed}")
+
+    def refuse(self) -> None:
+        """InputError with all that was noted."""
+        if self.wrong:
+            raise InputError(f"{type(self.estimator).__name__}: " + "; ".join(self.wrong))
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a parameter is an integer (a bool is none)."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a parameter is a finite real number."""
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return real and bool(np.isfinite(value))
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """A warning that points at the caller's ``fit``."""
-    warnings.warn(message, category, stacklevel=4)
+    warnings.warn(message, category, stacklevel=5)
 
 
 def load(path: Any) -> Any:

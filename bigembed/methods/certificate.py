@@ -25,7 +25,7 @@ def certificate(estimator: Any, run: Run) -> dict[str, Any]:
         "filled_rows": run.results("coordinates")["filled_rows"],
         "t": estimator.t_,
         "seed": run.manifest("solve").parameters["seed"],
-        "versions": _versions(),
+        "versions": versions(),
     }
     if run.has("bandwidth"):
         out["bandwidth"] = run.results("bandwidth")
@@ -73,7 +73,7 @@ def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list
     return {"convergence": convergence, "recall": recall, "components": components, "degenerate": degenerate}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     found = {}
     for package in PACKAGES:
         try:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError
 from bigembed.kernels.affinity import RULES, Bandwidth, bandwidth_stage, kernel_stage
-from bigembed.methods.base import Estimator
+from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
 from bigembed.methods.coordinates import coordinates_stage
 from bigembed.methods.spectral import POLICIES, Spectrum, components_stage, solve_stage
 from bigembed.neighbors.bridge import bridge_stage
-from bigembed.neighbors.graph import neighbor_stages
+from bigembed.neighbors.graph import NeighborGraph, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource
+from bigembed.store.arrays import RowSource, open_array, read_array
+
+if TYPE_CHECKING:
+    from bigembed.methods.extension import Extension
 
 
 class DiffusionMap(Estimator):
@@ -83,6 +85,30 @@ class DiffusionMap(Estimator):
     """
 
     registered = "diffusion_map"
+    kept: ClassVar = {
+        "survey": (),
+        "partition": ("centers",),
+        "shortlist": ("shortlist",),
+        "bandwidth": ("",),
+        "recall": ("",),
+        "order": (
+            "rows",
+            "ids",
+            "blocks",
+            "starts",
+            "cell_offsets",
+            "cell_centers_of",
+            "cell_centers",
+            "cell_starts",
+            "cell_block_starts",
+        ),
+        "search": ("rho_squared", "kappa", "asked", "asked_indptr"),
+        "kernel": ("q",),
+        "components": ("labels",),
+        "solve": ("right", "eigenvalues", "residuals"),
+        "coordinates": ("embedding", "labels"),
+        "weights": ("starts",),
+    }
     embedding_: Any
     labels_: Any
     eigenvalues_: Array
@@ -173,36 +199,31 @@ class DiffusionMap(Estimator):
 
     def _check(self) -> None:
         """Every parameter, all offenders at once."""
-        wrong = []
-
-        def need(good: bool, name: str, allowed: str) -> None:
-            if not good:
-                wrong.append(f"{name}={getattr(self, name)!r}; allowed: {allowed}")
-
-        need(_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
+        need = Requirements(self)
+        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
         need(
-            self.n_neighbors is None or (_integer(self.n_neighbors) and self.n_neighbors >= 1),
+            self.n_neighbors is None or (is_integer(self.n_neighbors) and self.n_neighbors >= 1),
             "n_neighbors",
             "an integer ≥ 1, or None for every pair",
         )
-        need(_number(self.alpha), "alpha", "a finite number")
+        need(is_number(self.alpha), "alpha", "a finite number")
         need(
-            self.epsilon in RULES if isinstance(self.epsilon, str) else _number(self.epsilon) and self.epsilon > 0,
+            self.epsilon in RULES if isinstance(self.epsilon, str) else is_number(self.epsilon) and self.epsilon > 0,
             "epsilon",
             f"a number > 0 or one of {', '.join(RULES)}",
         )
         need(
-            self.sigma is None or (_number(self.sigma) and self.sigma > 0 and self.epsilon == "auto"),
+            self.sigma is None or (is_number(self.sigma) and self.sigma > 0 and self.epsilon == "auto"),
             "sigma",
             "None or a number > 0, and then epsilon stays 'auto'",
         )
         need(
-            self.t == "auto" if isinstance(self.t, str) else _number(self.t) and self.t >= 0,
+            self.t == "auto" if isinstance(self.t, str) else is_number(self.t) and self.t >= 0,
             "t",
             "a number ≥ 0 or 'auto'",
         )
         need(
-            self.delta is None or (_number(self.delta) and 0 < self.delta < 1),
+            self.delta is None or (is_number(self.delta) and 0 < self.delta < 1),
             "delta",
             "None or a number in (0, 1)",
         )
@@ -210,29 +231,41 @@ class DiffusionMap(Estimator):
         need(self.bandwidth in ("fixed", "self-tuned"), "bandwidth", "'fixed' or 'self-tuned'")
         need(self.metric in ("euclidean", "cosine"), "metric", "'euclidean' or 'cosine'")
         need(self.components in ("auto", *POLICIES), "components", f"'auto' or one of {', '.join(POLICIES)}")
-        need(_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
-        need(_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(_integer(self.max_passes) and self.max_passes >= 1, "max_passes", "an integer ≥ 1")
-        if wrong:
-            raise InputError("DiffusionMap: " + "; ".join(wrong))
+        need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
+        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
+        need(is_integer(self.max_passes) and self.max_passes >= 1, "max_passes", "an integer ≥ 1")
+        need.refuse()
 
-    def transform(self, X: Any) -> Any:
-        """Coordinates of new rows by the α-correct Nyström formula; row by row the same whatever the batch.
+    def _adopt(self, run: Run) -> None:
+        """Eigenvalues, coordinates and scales as attributes."""
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        coordinates = run.results("coordinates")
+        self.t_ = coordinates["t"]
+        self.n_components_ = coordinates["n_components"]
+        self.epsilon_ = run.results("bandwidth")["epsilon"] if run.has("bandwidth") else None
+        for name in ("embedding", "labels"):
+            lazy = open_array(run.path("coordinates", name))
+            setattr(self, f"{name}_", np.asarray(lazy) if self._in_memory else lazy)
+        if run.has("graph"):
+            self.graph_ = NeighborGraph(run)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        from bigembed.methods.certificate import certificate
+
+        return certificate(self, run)
+
+    def _extension(self, run: Run) -> Extension:
+        """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back.
 
         ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), p(x, j) = k(x, x_j) q_j^{-α} / Σ_m k(x, x_m) q_m^{-α}, over the rows j
-        that the symmetric graph would join to x; a row that was fitted gets its ``embedding_`` back.
+        that the symmetric graph would join to x.
         """
-        from bigembed.methods.extension import transform
+        from bigembed.methods.extension import Extension
+        from bigembed.methods.nystrom import BATCH_ROWS, extend_rows, model_of
 
-        self._check_fitted()
-        return transform(self, X)
-
-    def transform_to(self, X: Any, out: str | os.PathLike[str]) -> None:
-        """Coordinates of new rows, block by block, into a new Zarr array (n, m)."""
-        from bigembed.methods.extension import transform_to
-
-        self._check_fitted()
-        transform_to(self, X, out)
+        model = model_of(run)
+        return Extension(extend_rows, model, model.scaling.kept, model.shape.d, batch=BATCH_ROWS, cheap=False)
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""
@@ -240,31 +273,6 @@ class DiffusionMap(Estimator):
         i, j = np.atleast_1d(i), np.atleast_1d(j)
         return np.asarray(np.linalg.norm(_take(self.embedding_, i) - _take(self.embedding_, j), axis=1))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model: Zarr and JSON, versioned, checksummed, nothing that needs unpickling."""
-        from bigembed.methods.saving import save
-
-        self._check_fitted()
-        save(self, path)
-
-    def __getstate__(self) -> dict[str, Any]:
-        from bigembed.methods.saving import to_state
-
-        return to_state(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        from bigembed.methods.saving import from_state
-
-        from_state(self, state)
-
 
 def _take(embedding: Any, rows: Array) -> Array:
     return np.asarray(embedding[np.asarray(rows)])
-
-
-def _integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and bool(np.isfinite(value))

@@ -1,13 +1,14 @@
-"""``fit`` of the spectral methods: what was given, which stages follow, what the results are."""
+"""``fit``: what was given, which stages follow, what the results are. The same for every method."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.errors import (
+    BigembedWarning,
     ComponentsWarning,
     ConvergenceWarning,
     DegenerateWarning,
@@ -15,77 +16,97 @@ from bigembed.errors import (
     RecallWarning,
 )
 from bigembed.methods.base import feature_names, warn
-from bigembed.methods.certificate import certificate
 from bigembed.methods.weights import is_weights, weights_stage
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.stages import Run, run_stages
-from bigembed.store.arrays import open_array, read_array
-from bigembed.store.input import row_source
+from bigembed.stages import Run, Stage, run_stages
+from bigembed.store.input import column_source, row_source
+
+CATEGORIES: dict[str, type[BigembedWarning]] = {
+    "convergence": ConvergenceWarning,
+    "recall": RecallWarning,
+    "components": ComponentsWarning,
+    "degenerate": DegenerateWarning,
+}
+"""Warnings of a certificate by category."""
+
+
+def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **beside: Any) -> Any:
+    """Run the stages for rows, and set the fitted attributes.
+
+    ``beside`` names vectors that belong to the rows (``weights``, ``labels``); None is left out. ``sparse``:
+    whether the method takes sparse rows.
+    """
+    estimator._check()
+    _need(estimator, X)
+    run = Run(estimator.workdir)
+    scratch = run.root / "exchange"
+    source, in_memory = row_source(X, scratch, sparse=sparse)
+    columns = {
+        name: column_source(values, source.shape[0], scratch, name)
+        for name, values in beside.items()
+        if values is not None
+    }
+    source = replace(source, beside=columns)
+    stages = estimator.stages(source, run)
+    remember_features(estimator, X, source.shape[1])
+    estimator._source = source
+    return finish(estimator, stages, run, in_memory)
 
 
 def fit_spectral(estimator: Any, X: Any) -> Any:
-    """Run the stages for rows, a graph or weights, and set the fitted attributes."""
+    """The same for methods on a graph: rows, a graph, or weights."""
     estimator._check()
+    _need(estimator, X)
+    if isinstance(X, NeighborGraph):
+        run = Run(estimator.workdir, parents=[X.run])
+        stages = estimator._after_graph(X.n, X.block, estimator._seed(), "error", k=X.n_neighbors)
+        estimator.n_features_in_ = X.n_features
+        return finish(estimator, stages, run, X.in_memory)
+    if is_weights(X):
+        run = Run(estimator.workdir)
+        rest = estimator._after_graph(X.shape[0], MAX_BLOCK_ROWS, estimator._seed(), "joint", weighted=True)
+        estimator.n_features_in_ = X.shape[0]
+        return finish(estimator, [weights_stage(X), *rest], run, True)
+    return fit_rows(estimator, X)
+
+
+def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) -> Any:
+    """Run the stages that are not on demand, set the fitted attributes, give the warnings of the certificate."""
+    run_stages([stage for stage in stages if not stage.on_demand], run)
+    estimator.__dict__.pop("_embedding", None)
+    estimator._run, estimator._in_memory = run, in_memory
+    estimator._on_demand = [stage for stage in stages if stage.on_demand]
+    estimator._adopt(run)
+    estimator.certificate_ = estimator._certificate(run)
+    for category, messages in estimator.certificate_.get("warnings", {}).items():
+        for message in messages:
+            warn(message, CATEGORIES[category])
+    return estimator
+
+
+def write_output(estimator: Any) -> None:
+    """Run the stages that ``fit`` left out (coordinates of all rows, written), and take their results."""
+    waiting = getattr(estimator, "_on_demand", [])
+    if waiting:
+        run_stages(waiting, estimator._run)
+        estimator._on_demand = []
+        estimator.__dict__.pop("_embedding", None)
+        estimator._adopt(estimator._run)
+
+
+def remember_features(estimator: Any, X: Any, d: int) -> None:
+    """``n_features_in_`` and, of a data frame, ``feature_names_in_``."""
+    estimator.n_features_in_ = d
+    names = feature_names(X)
+    if names is not None:
+        estimator.feature_names_in_ = names
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def _need(estimator: Any, X: Any) -> None:
     if X is None:
         raise InputTypeError(
             "fit needs rows, a NeighborGraph or a sparse matrix of weights; got None. This "
             f"{type(estimator).__name__} estimator requires X to be passed"
         )
-    if isinstance(X, NeighborGraph):
-        run = Run(estimator.workdir, parents=[X.run])
-        estimator.n_features_in_ = X.n_features
-        stages = estimator._after_graph(X.n, X.block, estimator._seed(), "error", k=X.n_neighbors)
-        in_memory = X.in_memory
-    elif is_weights(X):
-        run = Run(estimator.workdir)
-        stage = weights_stage(X)
-        estimator.n_features_in_ = X.shape[0]
-        stages = [stage, *estimator._after_graph(X.shape[0], MAX_BLOCK_ROWS, estimator._seed(), "joint", weighted=True)]
-        in_memory = True
-    else:
-        run = Run(estimator.workdir)
-        source, in_memory = row_source(X, run.root / "exchange")
-        stages = estimator.stages(source, run)
-        estimator.n_features_in_ = source.shape[1]
-        names = feature_names(X)
-        if names is not None:
-            estimator.feature_names_in_ = names
-        elif hasattr(estimator, "feature_names_in_"):
-            del estimator.feature_names_in_
-    run_stages(stages, run)
-    return adopt(estimator, run, in_memory)
-
-
-def adopt(estimator: Any, run: Run, in_memory: bool) -> Any:
-    """Set the fitted attributes from the published stages, and give the warnings of the certificate."""
-    set_results(estimator, run, in_memory)
-    estimator.certificate_ = certificate(estimator, run)
-    _warn(estimator.certificate_)
-    return estimator
-
-
-def set_results(estimator: Any, run: Run, in_memory: bool) -> None:
-    """Eigenvalues, coordinates and scales as attributes."""
-    estimator._run, estimator._in_memory = run, in_memory
-    estimator.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
-    estimator.residuals_ = read_array(run.path("solve", "residuals"))
-    coordinates = run.results("coordinates")
-    estimator.t_ = coordinates["t"]
-    estimator.n_components_ = coordinates["n_components"]
-    estimator.epsilon_ = run.results("bandwidth")["epsilon"] if run.has("bandwidth") else None
-    for name in ("embedding", "labels"):
-        lazy = open_array(run.path("coordinates", name))
-        setattr(estimator, f"{name}_", np.asarray(lazy) if in_memory else lazy)
-    if run.has("graph"):
-        estimator.graph_ = NeighborGraph(run)
-
-
-def _warn(found: dict[str, Any]) -> None:
-    for message in found["warnings"]["convergence"]:
-        warn(message, ConvergenceWarning)
-    for message in found["warnings"]["recall"]:
-        warn(message, RecallWarning)
-    for message in found["warnings"]["components"]:
-        warn(message, ComponentsWarning)
-    for message in found["warnings"]["degenerate"]:
-        warn(message, DegenerateWarning)

@@ -1,7 +1,7 @@
 """The fitted model on disk: Zarr arrays, a manifest a stage, and model.json. Nothing that needs unpickling.
 
-Kept is what the extension to new rows reads, the coordinates and the certificate; not the graph
-and its weights.
+Kept is what the method's class says (``kept``): what the extension to new rows reads, fitted attributes and the
+certificate; not what was only needed to make them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.methods import method
 from bigembed.stages import Run
@@ -21,31 +23,6 @@ from bigembed.store import manifest as manifests
 from bigembed.store.manifest import read_json, write_json
 
 FORMAT = 1
-KEPT: dict[str, tuple[str, ...]] = {
-    "survey": (),
-    "partition": ("centers",),
-    "shortlist": ("shortlist",),
-    "bandwidth": ("",),
-    "recall": ("",),
-    "order": (
-        "rows",
-        "ids",
-        "blocks",
-        "starts",
-        "cell_offsets",
-        "cell_centers_of",
-        "cell_centers",
-        "cell_starts",
-        "cell_block_starts",
-    ),
-    "search": ("rho_squared", "kappa", "asked", "asked_indptr"),
-    "kernel": ("q",),
-    "components": ("labels",),
-    "solve": ("right", "eigenvalues", "residuals"),
-    "coordinates": ("embedding", "labels"),
-    "weights": ("starts",),
-}
-"""Stages of a model and the arrays kept of each (all where the name is empty)."""
 LARGEST_PICKLE = 1 << 30
 
 
@@ -58,7 +35,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     manifests.prepare(partial, "model")
     run: Run = estimator._run
-    for stage, names in KEPT.items():
+    for stage, names in type(estimator).kept.items():
         if run.has(stage):
             _copy(run, stage, names, partial)
     write_json(partial / "model.json", _description(estimator))
@@ -86,7 +63,8 @@ def _description(estimator: Any) -> dict[str, Any]:
     parameters = {
         name: value for name, value in estimator.get_params().items() if name not in ("workdir", "random_state")
     }
-    parameters["random_state"] = estimator._run.manifest("solve").parameters["seed"]
+    if "random_state" in estimator.get_params():
+        parameters["random_state"] = estimator.certificate_["seed"]
     names = getattr(estimator, "feature_names_in_", None)
     return {
         "format": FORMAT,
@@ -123,15 +101,12 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(description: dict[str, Any], run: Run) -> Any:
-    from bigembed.methods.fitting import set_results
-
     estimator = method(description["method"])(**description["parameters"])
     estimator.n_features_in_ = description["n_features_in"]
     if description["feature_names_in"] is not None:
-        import numpy as np
-
         estimator.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-    set_results(estimator, run, description["in_memory"])
+    estimator._run, estimator._in_memory = run, description["in_memory"]
+    estimator._adopt(run)
     estimator.certificate_ = description["certificate"]
     return estimator
 

@@ -13,6 +13,7 @@ from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import RowSource, work_dtype, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.passes import checked_shape
 
 SAMPLE_BYTES = 32 << 20
 SAMPLE_PER_PARTITION = 256
@@ -47,17 +48,8 @@ class Shape:
 
 def shape_of(source: RowSource, metric: str) -> Shape:
     """Shape of a source, checked: two dimensions, numbers, at least one row and column."""
-    if len(source.shape) != 2:
-        raise InputError(
-            f"rows must form a 2-dimensional array (n, d); got {len(source.shape)} dimension(s), shape "
-            f"{source.shape}. Reshape your data: one row a point"
-        )
-    n, d = source.shape
-    if n == 0:
-        raise InputError(f"Found array with 0 sample(s) (shape={source.shape}) while a minimum of 1 is required.")
-    if d == 0:
-        raise InputError(f"Found array with 0 feature(s) (shape={source.shape}) while a minimum of 1 is required.")
-    return Shape(int(n), int(d), str(work_dtype(source.dtype)), metric)
+    n, d = checked_shape(source)
+    return Shape(n, d, str(work_dtype(source.dtype)), metric)
 
 
 def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:

@@ -8,14 +8,15 @@ otherwise read as zeros.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import DamagedError, InputError, MissingPathError
 
 if TYPE_CHECKING:
@@ -191,12 +192,14 @@ def _npy(path: Path) -> Array:
 class RowSource:
     """Rows that a block task can read by range: a path of a Zarr array or .npy, or an array of this process."""
 
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     path: str | None = None
     array: Array | None = None
+    beside: Mapping[str, RowSource] = field(default_factory=dict)
+    """Arrays of the same length that belong to the rows: ``weights``, ``labels``."""
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as stored."""
         if self.array is not None:
             return np.asarray(self.array[start:stop])
@@ -204,6 +207,42 @@ class RowSource:
         if self.path.endswith(".npy"):
             return np.array(_npy(Path(self.path))[start:stop])
         return read_array(self.path, start, stop)
+
+    def matrix(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
+        return np.ascontiguousarray(self.read(start, stop), dtype=self.work)
+
+    @property
+    def work(self) -> np.dtype[Any]:
+        """The dtype that rows are worked on in."""
+        return work_dtype(self.dtype)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether blocks come as SciPy sparse rows."""
+        return False
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row; 1 for a vector."""
+        return int(np.prod(self.shape[1:]))
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block: of the shape and dtype alone, never of how the rows are stored."""
+        return block_rows(self.width, self.work.itemsize)
+
+    @property
+    def grain(self) -> int:
+        """Rows that are decompressed together; 1 where any range is read alone."""
+        if self.array is not None or str(self.path).endswith(".npy"):
+            return 1
+        return int(_open(str(self.path)).chunks[0])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is worked on."""
+        return self.width * self.work.itemsize
 
     def fingerprint(self) -> str:
         """What says that the input is the one of the last run: names, sizes and times of its files, or its bytes."""
@@ -218,6 +257,8 @@ class RowSource:
             for file in files:
                 stat = file.stat()
                 digest.update(repr((str(file.relative_to(root)), stat.st_size, stat.st_mtime_ns)).encode())
+        for name, other in sorted(self.beside.items()):
+            digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()
 
 

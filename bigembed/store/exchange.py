@@ -64,6 +64,15 @@ class Exchange:
                 f"{path}: pieces of block {block} are gone ({error}); run again to make them anew"
             ) from error
 
+    def get_all(self, name: str, block: int) -> dict[str, Array]:
+        """Every piece that the block left under the name."""
+        path = self._path(name, block)
+        try:
+            with open(path, "rb") as file:
+                return {key: _read(file, entry, path, key) for key, entry in _index(file, path).items()}
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+
     def has(self, name: str, block: int) -> bool:
         """Whether (name, block) was written."""
         return self._path(name, block).exists()

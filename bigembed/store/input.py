@@ -13,11 +13,11 @@ from bigembed.errors import InputError, InputTypeError, MissingPathError
 from bigembed.store.arrays import RowSource, is_zarr, open_zarr, work_dtype
 
 
-def row_source(X: Any, scratch: Path, name: str = "input") -> tuple[RowSource, bool]:
+def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False) -> tuple[RowSource, bool]:
     """Rows of any kind as something a block task can read; and whether it came as an array of this process.
 
     Paths and zarr arrays are read where they lie. Dask arrays, and NumPy arrays when tasks run in
-    other processes, are first written into ``scratch``.
+    other processes, are first written into ``scratch``. ``sparse``: whether sparse rows can be used.
     """
     if isinstance(X, (str, os.PathLike)):
         return _path_source(Path(X)), False
@@ -35,6 +35,26 @@ def row_source(X: Any, scratch: Path, name: str = "input") -> tuple[RowSource, b
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, array)
     return RowSource(array.shape, array.dtype, path=str(path)), True
+
+
+def column_source(values: Any, n: int, scratch: Path, name: str) -> RowSource:
+    """A vector that belongs to ``n`` rows (weights, labels): NumPy, list, Series, path, zarr or Dask array."""
+    if isinstance(values, (str, os.PathLike)) or is_zarr(values):
+        source, _ = row_source(values, scratch, name)
+    else:
+        if hasattr(values, "dask"):
+            values = values.compute()
+        array = np.asarray(values)
+        if not remote() or array.dtype == object:
+            source = RowSource(array.shape, array.dtype, array=array)
+        else:
+            path = scratch / f"{name}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, array)
+            source = RowSource(array.shape, array.dtype, path=str(path))
+    if source.shape != (n,):
+        raise InputError(f"{name} have shape {source.shape}; one number a row is needed, so shape ({n},)")
+    return source
 
 
 def _path_source(path: Path) -> RowSource:

@@ -1,0 +1,37 @@
+"""Affine maps of rows: (x − m) A, each row the same to the last bit whatever rows stand beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, is_sparse
+
+TILE = 256
+"""Rows of a product. A matrix product rounds by its shape, so every product has this one, padded with zeros."""
+COLUMNS = 16
+"""Columns are padded to a multiple of this, so that all go through the same kernel."""
+
+
+def affine_block(rows: Any, mean: Array, matrix: Array, dtype: Any = np.float64) -> Array:
+    """(x − m) A for dense or CSR rows (n, d), m (d,), A (d, k), in float64; CSR rows by x A − m A.
+
+    >>> affine_block(np.array([[1.0, 2.0]]), np.array([1.0, 0.0]), np.array([[3.0], [5.0]])).tolist()
+    [[10.0]]
+    """
+    if is_sparse(rows):
+        return np.asarray(rows.astype(np.float64) @ matrix - mean @ matrix, dtype=dtype)
+    n, d = rows.shape
+    k = matrix.shape[1]
+    padded = np.zeros((d, -(-k // COLUMNS) * COLUMNS))
+    padded[:, :k] = matrix
+    out = np.empty((n, k), dtype)
+    tile, product = np.zeros((TILE, d)), np.empty((TILE, padded.shape[1]))
+    for start in range(0, n, TILE):
+        part = rows[start : start + TILE]
+        np.subtract(part, mean, out=tile[: len(part)])
+        tile[len(part) :] = 0.0
+        np.matmul(tile, padded, out=product)
+        out[start : start + TILE] = product[: len(part), :k]
+    return out

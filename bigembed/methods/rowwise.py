@@ -1,0 +1,93 @@
+"""Methods whose coordinates are a function of the row alone: linear, factored and landmark methods.
+
+``fit`` then needs no output pass: ``embedding_`` is lazy, and one further pass writes it where it is
+wanted (``fit_transform_to``, a job's output, ``transform_to``).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import NotFittedError
+from bigembed.methods.base import Estimator
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import RowSource, open_array
+from bigembed.store.lazy import MappedRows
+
+WINDOW = 6
+"""Canonical blocks that a task holds while it reads, works and writes."""
+
+
+class RowwiseEstimator(Estimator):
+    """Base of the methods whose coordinates are a function of the row: see ``_extension``."""
+
+    _source: RowSource
+
+    @property
+    def embedding_(self) -> Any:
+        """Coordinates of the rows fitted (n, m): NumPy for NumPy input, else a Dask array computed when asked.
+
+        A model that was loaded has them only if they had been written (jobs do): the rows are not part of it.
+        """
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} instance is not fitted yet. Call 'fit' first")
+        if "_embedding" not in self.__dict__:
+            self._embedding = self._coordinates()
+        return self._embedding
+
+    def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
+        """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, m) at ``out``: one more pass."""
+        from bigembed.methods.extension import refuse_existing, write_coordinates
+
+        refuse_existing(out)
+        self.fit(X, y, **beside)  # type: ignore[attr-defined]
+        write_coordinates(self._source, self._extension(self._run), out)
+
+    def _coordinates(self) -> Any:
+        from bigembed.methods.extension import in_one_array
+
+        if self._run.has("coordinates"):
+            lazy = open_array(self._run.path("coordinates", "embedding"))
+            return np.asarray(lazy) if self._in_memory else lazy
+        if not hasattr(self, "_source"):
+            raise NotFittedError(
+                "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
+                "write them before saving (a job's output does)"
+            )
+        extension = self._extension(self._run)
+        if self._in_memory:
+            return in_one_array(self._source, extension)
+        return MappedRows(self._source, extension, extension.width, extension.dtype, keep=self._run).lazy()
+
+    def _output_stage(self, source: RowSource, after: str, width: int, dtype: Any = np.float64) -> Stage:
+        """``coordinates/embedding`` (n, m) in one pass over the rows, after the stage that fits the map."""
+
+        def run(context: Context) -> dict[str, Any]:
+            from bigembed.methods.extension import write_extended
+
+            extension = self._extension(context.home)
+            write_extended(source, extension, context.path("embedding"))
+            return {"n_components": extension.width}
+
+        return Stage("coordinates", (after,), {}, run, output_cost(source, width, dtype), on_demand=True)
+
+
+def output_cost(source: RowSource, width: int, dtype: Any = np.float64) -> Cost:
+    """One pass that reads rows and writes ``width`` coordinates of each."""
+    size = source.shape[0] * width * np.dtype(dtype).itemsize
+    return Cost(
+        passes=1,
+        read=source.shape[0] * source.row_bytes,
+        write=size,
+        disk=size,
+        memory=pass_memory(source) + 3 * source.block * width * 8,
+    )
+
+
+def pass_memory(source: RowSource) -> int:
+    """Bytes that a task of a pass holds: the window over stored chunks, the block, its working copies."""
+    block = min(source.block, source.shape[0])
+    return WINDOW * block * source.row_bytes + 2 * min(source.grain, source.shape[0]) * source.row_bytes

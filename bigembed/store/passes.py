@@ -1,0 +1,290 @@
+"""Passes over the rows: a function of each canonical block, summed in a fixed tree or written in order.
+
+A task takes a run of consecutive canonical blocks and reads them through a sliding window, so that a
+stored chunk is decompressed once even where chunks and canonical blocks do not match. Sums are taken
+inside a task over fixed groups of blocks and left in the exchange, so neither the workers nor the
+coordinating process hold more than a few of them, and the bytes of the result do not depend on the
+chunks, the tasks or the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks
+from bigembed.blocks.vectors import tree_fold
+from bigembed.errors import InputError
+from bigembed.store.arrays import RowSource, create_rows, write_rows
+from bigembed.store.exchange import Exchange
+
+Parts = dict[str, Array]
+"""What a block contributes, by name; numbers are arrays without axes."""
+
+MAX_GROUPS = 256
+DATA_PER_SUM = 8
+"""Bytes of rows behind a byte of partial sums, at least."""
+CHUNKS_A_TASK = 8
+TASKS = 16
+NAMED = 10
+"""Offending rows named in an error."""
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """One canonical block, as a block function sees it."""
+
+    number: int
+    start: int
+    rows: Any
+    """(m, d) C-contiguous in the work dtype, or SciPy CSR rows."""
+    beside: Mapping[str, Array] = field(default_factory=dict)
+    """What lies beside these rows in ``source.beside``."""
+
+    @property
+    def stop(self) -> int:
+        """One past the last row."""
+        return self.start + int(self.rows.shape[0])
+
+    @property
+    def weights(self) -> Array | None:
+        """Weights of the rows, float64; None where all are one."""
+        given = self.beside.get("weights")
+        return None if given is None else np.asarray(given, np.float64)
+
+
+def add_parts(left: Parts, right: Parts) -> Parts:
+    """Sum by name."""
+    return {name: left[name] + right[name] for name in left}
+
+
+def reduce_rows(
+    source: RowSource,
+    function: Callable[..., Parts],
+    exchange: Exchange,
+    *,
+    combine: Callable[[Parts, Parts], Parts] = add_parts,
+    partial_bytes: int = 0,
+    first: bool = False,
+    label: str = "",
+    **fixed: Any,
+) -> Parts:
+    """Σ ``function(block, **fixed)`` over all canonical blocks: one pass.
+
+    ``function`` and ``combine`` are module-level and pure; ``combine`` need not be a sum but must be
+    associative up to rounding. ``partial_bytes``: size of one result, where it is large (d² sums): more
+    rows are then added inside a task. ``first``: this pass reads the rows first, so it checks that they
+    (and their weights) are finite; every offender is counted, the first are named. Groups that a killed
+    run left in the exchange are not computed again.
+
+    Raises InputError for rows or weights that cannot be used.
+    """
+    name = label or function.__name__.strip("_")
+    groups = row_groups(source, partial_bytes)
+    tasks = [(first_group, groups[first_group:last_group]) for first_group, last_group in task_runs(source, groups)]
+    found = map_blocks(
+        sum_groups,
+        tasks,
+        label=name,
+        source=source,
+        compute=function,
+        combine=combine,
+        exchange=exchange,
+        name=name,
+        first=first,
+        fixed=fixed,
+    )
+    refuse([part for parts in found for part in parts], source)
+    total: Parts = tree_fold((exchange.get_all(name, group) for group in range(len(groups))), combine)
+    exchange.drop(name)
+    return total
+
+
+def write_mapped(
+    source: RowSource,
+    function: Callable[..., Array],
+    out: str,
+    width: int,
+    dtype: Any,
+    *,
+    first: bool = False,
+    label: str = "",
+    **fixed: Any,
+) -> None:
+    """Write ``function(block, **fixed)``, (m, width), for all rows into a new Zarr array (n, width): one pass."""
+    create_rows(out, (source.shape[0], width), dtype, source.block, overwrite=True)
+    groups = row_groups(source, 0)
+    tasks = [(groups[first_group:last_group],) for first_group, last_group in task_runs(source, groups)]
+    fixed_parts = {"source": source, "compute": function, "out": out, "first": first, "fixed": fixed}
+    found = map_blocks(write_groups, tasks, label=label or function.__name__.strip("_"), **fixed_parts)
+    refuse([part for parts in found for part in parts], source)
+
+
+def row_groups(source: RowSource, partial_bytes: int) -> list[tuple[int, int]]:
+    """First and one past the last canonical block of each group that is summed inside a task."""
+    blocks = -(-source.shape[0] // source.block)
+    size = max(-(-blocks // MAX_GROUPS), -(-DATA_PER_SUM * partial_bytes // (source.block * source.row_bytes)), 1)
+    return bounds(blocks, size)
+
+
+def task_runs(source: RowSource, groups: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Which groups one task takes: several where chunks straddle blocks, so that few are read by two tasks."""
+    rows = (groups[0][1] - groups[0][0]) * source.block
+    grain = source.grain
+    if rows % grain == 0:
+        return bounds(len(groups), 1)
+    enough = -(-CHUNKS_A_TASK * grain // rows)
+    parallel = max(-(-grain // rows), -(-len(groups) // TASKS))
+    return bounds(len(groups), min(enough, parallel))
+
+
+def sum_groups(
+    first_group: int,
+    groups: Sequence[tuple[int, int]],
+    *,
+    source: RowSource,
+    compute: Callable[..., Parts],
+    combine: Callable[[Parts, Parts], Parts],
+    exchange: Exchange,
+    name: str,
+    first: bool,
+    fixed: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Leave the sum of each group in the exchange; return what is wrong with the rows."""
+    todo = [group for group in range(len(groups)) if not exchange.has(name, first_group + group)]
+    blocks = row_blocks(source, [number for group in todo for number in range(*groups[group])])
+    bad: list[dict[str, Any]] = []
+    for group in todo:
+        total: Parts | None = None
+        for _ in range(*groups[group]):
+            block = next(blocks)
+            if first and (wrong := offenders(block)):
+                bad.append(wrong)
+            elif not bad:
+                part = compute(block, **fixed)
+                total = part if total is None else combine(total, part)
+        if not bad and total is not None:
+            exchange.put(name, first_group + group, {key: np.asarray(value) for key, value in total.items()})
+    return bad
+
+
+def write_groups(
+    groups: Sequence[tuple[int, int]],
+    *,
+    source: RowSource,
+    compute: Callable[..., Array],
+    out: str,
+    first: bool,
+    fixed: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Write the blocks of the groups, each a whole shard; return what is wrong with the rows."""
+    bad: list[dict[str, Any]] = []
+    for block in row_blocks(source, range(groups[0][0], groups[-1][1])):
+        if first and (wrong := offenders(block)):
+            bad.append(wrong)
+        else:
+            write_rows(out, block.start, compute(block, **fixed))
+    return bad
+
+
+def row_blocks(source: RowSource, numbers: Sequence[int]) -> Iterator[RowBlock]:
+    """The canonical blocks of these numbers, ascending, each stored chunk read once along consecutive ones."""
+    n, rows = source.shape[0], source.block
+    spans = [(number * rows, min((number + 1) * rows, n)) for number in numbers]
+    beside = {name: windows(other, spans) for name, other in source.beside.items()}
+    for number, (start, _), part in zip(numbers, spans, windows(source, spans), strict=True):
+        aligned = {name: next(parts) for name, parts in beside.items()}
+        yield RowBlock(number, start, worked(part, source.work), aligned)
+
+
+def worked(rows: Any, dtype: np.dtype[Any]) -> Any:
+    """Rows in the work dtype: C-contiguous, or CSR."""
+    return rows.astype(dtype, copy=False) if is_sparse(rows) else np.ascontiguousarray(rows, dtype=dtype)
+
+
+def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:
+    """Rows of ascending spans through a window over whole stored chunks."""
+    grain, n = source.grain, source.shape[0]
+    held: Any = None
+    first = 0
+    for start, stop in spans:
+        if grain == 1:
+            yield source.read(start, stop)
+            continue
+        end = first + len(held) if held is not None else -1
+        if not first <= start <= end:
+            first, held, end = start, None, start
+        if end < stop:
+            upto = min(n, -(-stop // grain) * grain)
+            fresh = source.read(end, upto)
+            held = fresh if held is None or start == end else np.concatenate([held[start - first :], fresh])
+            first = start
+        assert held is not None
+        yield held[start - first : stop - first]
+        held, first = held[stop - first :], stop
+        if not len(held):
+            held = None
+
+
+def offenders(block: RowBlock) -> dict[str, Any]:
+    """What is wrong with the rows or weights of a block: NaN, infinity, a negative weight; empty if nothing is."""
+    values = block.rows.data if is_sparse(block.rows) else block.rows.reshape(-1)
+    found: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        quick = bool(np.isfinite(np.dot(values, values)))
+    if not quick:
+        rows = _row_of_bad(block.rows, values)
+        if len(rows):
+            nan = bool(np.isnan(values).any())
+            found |= {"rows": len(rows), "first": (rows[:NAMED] + block.start).tolist(), "nan": nan}
+    weights = block.weights
+    if weights is not None:
+        rows = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+        if len(rows):
+            found |= {"weights": len(rows), "first_weights": (rows[:NAMED] + block.start).tolist()}
+    return found
+
+
+def _row_of_bad(rows: Any, values: Array) -> Array:
+    if not is_sparse(rows):
+        return np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    bad = np.flatnonzero(~np.isfinite(values))
+    return np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
+
+
+def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
+    """InputError where blocks reported offenders: how many, and the first of them."""
+    n = source.shape[0]
+    if count := sum(part.get("rows", 0) for part in found):
+        first = [row for part in found for row in part.get("first", [])][:NAMED]
+        what = "NaN" if any(part.get("nan") for part in found) else "infinity"
+        raise InputError(
+            f"Input X contains NaN or infinity: {count} of {n} rows hold {what}; the first are rows {first}. Drop or "
+            "impute them before the run"
+        )
+    if count := sum(part.get("weights", 0) for part in found):
+        first = [row for part in found for row in part.get("first_weights", [])][:NAMED]
+        raise InputError(f"weights must be finite and nonnegative: {count} of {n} are not, the first of rows {first}")
+
+
+def checked_shape(source: RowSource, at_least: int = 1) -> tuple[int, int]:
+    """(n, d) of a source: two dimensions, at least so many rows and one column, and what lies beside as long."""
+    if len(source.shape) != 2:
+        raise InputError(
+            f"rows must form a 2-dimensional array (n, d); got {len(source.shape)} dimension(s), shape "
+            f"{source.shape}. Reshape your data: one row a point"
+        )
+    n, d = map(int, source.shape)
+    if n < at_least:
+        raise InputError(
+            f"Found array with {n} sample(s) (shape={source.shape}) while a minimum of {at_least} is required."
+        )
+    if d == 0:
+        raise InputError(f"Found array with 0 feature(s) (shape={source.shape}) while a minimum of 1 is required.")
+    for name, other in source.beside.items():
+        if len(other.shape) != 1 or other.shape[0] != n:
+            raise InputError(f"{name} have shape {other.shape}; one number a row is needed, so shape ({n},)")
+    return n, d
