@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 GRAM_COLUMNS = 4096
 """Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""
+FLAT = 4 * float(np.finfo(float).eps)
+"""Variance over d times the largest below which a direction has none: what rounding leaves."""
 
 
 class PCA(RowwiseEstimator):
@@ -201,8 +203,7 @@ def solve_stage(n_components: Any, whiten: bool, d: int) -> Stage:
         if freedom <= 0:
             raise InputError(f"the weights sum to {moments['weight']:g}; the variance needs more than 1")
         covariance = read_array(context.of("moments", "scatter")) / freedom
-        values, vectors = linalg.eigh(covariance, overwrite_a=False)
-        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        values, vectors = principal_directions(covariance)
         most = min(n, d)
         if isinstance(n_components, int) and n_components > most:
             raise InputError(f"n_components={n_components}: the weights stand for {n} rows; at most {most} are there")
@@ -223,6 +224,23 @@ def solve_stage(n_components: Any, whiten: bool, d: int) -> Stage:
 
     parameters = {"n_components": n_components, "whiten": whiten}
     return Stage("solve", ("moments",), parameters, run, Cost(disk=8 * d * (d + 1), coordinator=6 * 8 * d * d))
+
+
+def principal_directions(covariance: Array) -> tuple[Array, Array]:
+    """Variances (d,), descending, and directions (d, d).
+
+    Directions without variance are arbitrary, so rounding would choose them; a pivoted QR factorization of the
+    projector on their span does instead, and they are the same for the same span.
+    """
+    values, vectors = linalg.eigh(covariance)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()
+    rank = int(np.count_nonzero(values > FLAT * len(values) * values[0]))
+    if rank < len(values):
+        spanned = vectors[:, :rank]
+        projector = np.eye(len(values)) - spanned @ spanned.T
+        vectors[:, rank:] = linalg.qr(projector, pivoting=True)[0][:, : len(values) - rank]
+        values[rank:] = 0.0
+    return values, vectors
 
 
 def chosen_components(asked: Any, values: Array, n: int) -> int:
