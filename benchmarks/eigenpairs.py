@@ -4,8 +4,9 @@
 
 The kernel is that of a diffusion map (k = 15, α = 1, ε = median squared distance to the k-th neighbor;
 of the mixture the largest component). bigembed solves it from the store with two workers of one
-thread; ARPACK (scipy.sparse.linalg.eigsh) has the same matrix in memory. Imports and compilation are left
-out on both sides (a small map is made first). Both residuals are explicit. ``--no-arpack`` leaves ARPACK out, which takes thousands of products at 10⁶ rows.
+thread; ARPACK (scipy.sparse.linalg.eigsh) has the same matrix in memory. Imports and compilation are
+left out on both sides (a small map is made first). Both residuals are explicit. ``--no-arpack`` leaves
+ARPACK out, which takes thousands of products at 10⁶ rows.
 """
 
 from __future__ import annotations
