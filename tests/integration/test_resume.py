@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -92,15 +93,23 @@ def test_the_whole_job_killed_in_each_stage(reference):
     assert digests(folder / "killed.zarr") == expected
 
 
+def worker_of(process):
+    """A worker of the job; after a kill its successor takes some seconds."""
+    for _ in range(600):
+        for child in psutil.Process(process.pid).children():
+            if "tracker" not in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
+                return child.pid
+        time.sleep(0.1)
+    raise AssertionError("the job has had no worker for a minute")
+
+
 def test_a_worker_killed_in_each_stage(reference):
     folder, stages, expected = reference
     job = write(folder, "worker")
     process = start(job)
     for stage in stages:
         events_of(process, until=stage)
-        workers = [c for c in psutil.Process(process.pid).children() if "tracker" not in " ".join(c.cmdline())]
-        if workers and stage in stages[::3]:
-            os.kill(workers[0].pid, signal.SIGKILL)
+        os.kill(worker_of(process), signal.SIGKILL)
     events = events_of(process)
     process.communicate()
     assert process.returncode == 0, events[-1]
