@@ -1,7 +1,8 @@
 """The exchange: block i leaves a piece for block j, and j collects it.
 
 One file a (name, block), holding pieces under small integer or text keys, each with its own
-CRC-32C and readable alone. It serves what moves between blocks: the rows on their way to their
+CRC-32C and readable alone. The index is one line a piece, found by its key without parsing the rest:
+a block leaves pieces for many, and each of them looks for one or two. It serves what moves between blocks: the rows on their way to their
 partition, the reversed edges of a graph, the boundary rows of a vector, and the vectors of a
 solver themselves. Files are written aside and renamed, so a piece is whole or absent. What is
 worth keeping goes to Zarr; the exchange of a finished stage is deleted.
@@ -26,6 +27,9 @@ from bigembed.errors import DamagedError, InputError
 _FOOTER = struct.Struct("<QI4s")
 _MAGIC = b"bex1"
 
+Entry = tuple[int, str, list[int], int]
+"""Position, dtype, shape and CRC-32C of a piece."""
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -36,8 +40,8 @@ class Exchange:
     def put(self, name: str, block: int, pieces: Mapping[str, Array]) -> None:
         """Write all pieces of (name, block), replacing what was there."""
         path = self._path(name, block)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        partial = f"{path}.{os.getpid()}.partial"
         with open(partial, "wb") as file:
             _write(file, pieces)
         os.replace(partial, path)
@@ -47,7 +51,7 @@ class Exchange:
         path = self._path(name, block)
         try:
             with open(path, "rb") as file:
-                entry = _index(file, path).get(key)
+                entry = _entry(_index(file, path), key)
                 return None if entry is None else _read(file, entry, path, key)
         except FileNotFoundError as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
@@ -58,7 +62,7 @@ class Exchange:
         try:
             with open(path, "rb") as file:
                 index = _index(file, path)
-                return [_read(file, index[key], path, key) for key in keys]
+                return [_read(file, _required(index, key), path, key) for key in keys]
         except (FileNotFoundError, KeyError) as error:
             raise DamagedError(
                 f"{path}: pieces of block {block} are gone ({error}); run again to make them anew"
@@ -75,7 +79,7 @@ class Exchange:
 
     def has(self, name: str, block: int) -> bool:
         """Whether (name, block) was written."""
-        return self._path(name, block).exists()
+        return os.path.exists(self._path(name, block))
 
     def drop(self, *names: str) -> None:
         """Delete everything under the names."""
@@ -86,43 +90,60 @@ class Exchange:
         """Delete the whole exchange."""
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _path(self, name: str, block: int) -> Path:
+    def _path(self, name: str, block: int) -> str:
         if not name or "/" in name or name.startswith("."):
             raise InputError(f"{name!r} cannot name an exchange")
-        return Path(self.root) / name / str(block)
+        return f"{self.root}/{name}/{block}"
 
 
 def _write(file: Any, pieces: Mapping[str, Array]) -> None:
     import google_crc32c
 
-    index, position = {}, 0
+    lines, position = [""], 0
     for key, piece in pieces.items():
         array = np.ascontiguousarray(piece)
         data = array.reshape(-1).view(np.uint8)
-        index[key] = (position, array.dtype.str, piece.shape, google_crc32c.value(data))
+        lines.append(f"{key}\t{json.dumps((position, array.dtype.str, piece.shape, google_crc32c.value(data)))}")
         file.write(data)
         position += array.nbytes
-    text = json.dumps(index).encode()
+    text = "\n".join([*lines, ""]).encode()
     file.write(text)
     file.write(_FOOTER.pack(len(text), google_crc32c.value(text), _MAGIC))
 
 
-def _index(file: Any, path: Path) -> dict[str, tuple[int, str, list[int], int]]:
+def _index(file: Any, path: str) -> bytes:
+    """The lines of the index, with a line break before the first and behind the last."""
     import google_crc32c
 
     try:
         file.seek(-_FOOTER.size, os.SEEK_END)
         length, crc, magic = _FOOTER.unpack(file.read(_FOOTER.size))
         file.seek(-_FOOTER.size - length, os.SEEK_END)
-        text = file.read(length)
+        text: bytes = file.read(length)
         if magic != _MAGIC or google_crc32c.value(text) != crc:
             raise ValueError("its index is damaged")
-        return json.loads(text)  # type: ignore[no-any-return]
+        return text
     except (ValueError, OSError, struct.error) as error:
         raise DamagedError(f"{path}: not readable as a file of pieces: {error}") from error
 
 
-def _read(file: Any, entry: tuple[int, str, list[int], int], path: Path, key: str) -> Array:
+def _entry(index: bytes, key: str) -> Entry | None:
+    head = f"\n{key}\t".encode()
+    line = index.find(head)
+    if line < 0:
+        return None
+    start = line + len(head)
+    return json.loads(index[start : index.index(b"\n", start)])  # type: ignore[no-any-return]
+
+
+def _required(index: bytes, key: str) -> Entry:
+    entry = _entry(index, key)
+    if entry is None:
+        raise KeyError(key)
+    return entry
+
+
+def _read(file: Any, entry: Entry, path: str, key: str) -> Array:
     import google_crc32c
 
     position, dtype, shape, crc = entry
