@@ -11,7 +11,7 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, bounds, map_blocks
 from bigembed.errors import InputError
 from bigembed.kernels.normalize import normalize_block, row_sums
-from bigembed.neighbors.symmetrize import csr_block, outbox_block
+from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix, write_structure, write_values
@@ -34,19 +34,15 @@ def weights_stage(X: Any) -> Stage:
         spans = bounds(matrix.shape[0], MAX_BLOCK_ROWS)
         starts = [start for start, _ in spans] + [matrix.shape[0]]
         out = context.path("")
+        asked = []
         for b, (start, stop) in enumerate(spans):
             part = matrix[start:stop].tocoo()
             block = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
             write_structure(out, b, block)
             write_values(f"{out}given", b, block.data)
             context.exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
-        map_blocks(
-            outbox_block,
-            [(b,) for b in range(len(spans))],
-            blocks=len(spans),
-            exchange=context.exchange,
-            out=out,
-        )
+            asked.append(block.halo_sources.tolist())
+        map_blocks(outbox_block, list(enumerate(senders_of(asked))), exchange=context.exchange, out=out)
         write_array(context.path("starts"), np.array(starts, np.int64))
         return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
 

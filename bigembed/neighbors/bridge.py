@@ -18,7 +18,7 @@ from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.exact import approximate_squared, paired_squared
 from bigembed.neighbors.order import CellReader, Ordered
-from bigembed.neighbors.symmetrize import csr_block, outbox_block
+from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -46,7 +46,7 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
         write_array(f"{out}bridges", bridges)
         longest = LONGEST * float(np.median(read_array(context.of("witness", "squared"))[:, -1]))
         shortened = np.column_stack([bridges[:, :2], np.minimum(bridges[:, 2], longest)])
-        map_blocks(
+        asked = map_blocks(
             bridged_block,
             blocks,
             given=given,
@@ -55,7 +55,7 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
             exchange=context.exchange,
             out=out,
         )
-        map_blocks(outbox_block, blocks, blocks=len(blocks), exchange=context.exchange, out=out)
+        map_blocks(outbox_block, list(enumerate(senders_of(asked))), exchange=context.exchange, out=out)
         write_array(f"{out}starts", np.array(ordered.starts, np.int64))
         return {
             "components": found["components"],
@@ -188,8 +188,8 @@ class _Outside:
 
 def bridged_block(
     b: int, *, given: StoredMatrix, starts: list[int], bridges: Array, exchange: Exchange, out: str
-) -> None:
-    """One block of the graph with the bridges that touch its rows."""
+) -> list[int]:
+    """One block of the graph with the bridges that touch its rows. Returns the blocks of its halo."""
     block = given.block(b)
     own = np.arange(starts[b], starts[b + 1])
     far = np.repeat(np.array(starts)[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
@@ -207,3 +207,4 @@ def bridged_block(
     write_structure(out, b, new)
     write_values(f"{out}squared", b, new.data)
     exchange.put("wanted", b, {str(source): rows for source, rows in new.segments()})
+    return [int(source) for source in new.halo_sources]

@@ -1,17 +1,20 @@
 """From lists of nearest neighbors to a symmetric graph: i ~ j if either is among the k nearest of the other.
 
-The reversed edges travel through the exchange, one file a block; no process sees more of the
-graph than one block and what other blocks sent it.
+The reversed edges that cross a block border travel through the exchange, one file a block; no process
+sees more of the graph than one block and what other blocks sent it. Every task says whom it left
+something for, so that each block looks at its senders only and the work stays linear in the rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -23,16 +26,15 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         starts = read_array(context.of("order", "starts")).tolist()
-        tasks = [(b,) for b in range(len(starts) - 1)]
-        lists = context.of("search")
-        map_blocks(reverse_block, tasks, lists=lists, starts=starts, exchange=context.exchange)
-        found = map_blocks(
-            join_block, tasks, lists=lists, starts=starts, exchange=context.exchange, out=context.path("")
-        )
-        map_blocks(outbox_block, tasks, blocks=len(tasks), exchange=context.exchange, out=context.path(""))
+        blocks = range(len(starts) - 1)
+        shared: dict[str, Any] = {"lists": context.of("search"), "starts": starts, "exchange": context.exchange}
+        sent = map_blocks(reverse_block, [(b,) for b in blocks], **shared)
+        found = map_blocks(join_block, list(enumerate(senders_of(sent))), **shared, out=context.path(""))
+        askers = senders_of([part["halo_of"] for part in found])
+        map_blocks(outbox_block, list(enumerate(askers)), exchange=context.exchange, out=context.path(""))
         write_array(context.path("starts"), np.array(starts, np.int64))
         return {
-            "blocks": len(tasks),
+            "blocks": len(blocks),
             "edges": sum(part["edges"] for part in found),
             "halo_rows": sum(part["halo"] for part in found),
             "zero_edges": sum(part["zeros"] for part in found),
@@ -49,44 +51,92 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
     return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run, cost)
 
 
-def reverse_block(b: int, *, lists: str, starts: list[int], exchange: Exchange) -> None:
-    """Leave each edge (i → j) reversed with the block of j."""
+def senders_of(sent: Sequence[Iterable[int]]) -> list[list[int]]:
+    """For each block, ascending, the blocks that left something for it; ``sent`` holds the receivers of each.
+
+    >>> senders_of([[1, 2], [2], []])
+    [[], [0], [0, 1]]
+    """
+    senders: list[list[int]] = [[] for _ in sent]
+    for sender, receivers in enumerate(sent):
+        for receiver in receivers:
+            senders[receiver].append(sender)
+    return senders
+
+
+def reverse_block(b: int, *, lists: str, starts: list[int], exchange: Exchange) -> list[int]:
+    """Leave each edge (i → j) that goes to another block reversed with the block of j. Returns those blocks."""
     ids, squared = read_array(f"{lists}/neighbors/{b}"), read_array(f"{lists}/squared/{b}")
-    near = ids.ravel()
-    far = np.repeat(np.arange(starts[b], starts[b + 1], dtype=np.int64), ids.shape[1])
-    owner = np.searchsorted(starts, near, side="right") - 1
-    by_owner = np.argsort(owner, kind="stable")
+    outside = np.flatnonzero((ids < starts[b]) | (ids >= starts[b + 1]))
+    near = ids.ravel()[outside]
+    owner = (np.searchsorted(starts, near, side="right") - 1).astype(np.int32)
+    edges = np.empty(len(near), _edge(squared.dtype))
+    edges["row"] = near - np.asarray(starts)[owner]
+    edges["source"] = starts[b] + outside // ids.shape[1]
+    edges["squared"] = squared.ravel()[outside]
+    by_owner = np.argsort(owner, kind="stable")  # sources stay ascending
     present, first = np.unique(owner[by_owner], return_index=True)
-    pieces: dict[str, Array] = {}
-    for block, members in zip(present, np.split(by_owner, first[1:]), strict=True):
-        pieces[f"row{block}"] = (near[members] - starts[block]).astype(np.int32)
-        pieces[f"id{block}"] = far[members]
-        pieces[f"sq{block}"] = squared.ravel()[members]
-    exchange.put("reversed", b, pieces)
+    parts = np.split(edges[by_owner], first[1:])
+    exchange.put("reversed", b, {str(block): part for block, part in zip(present, parts, strict=False)})
+    return [int(block) for block in present]
 
 
-def join_block(b: int, *, lists: str, starts: list[int], exchange: Exchange, out: str) -> dict[str, int]:
+def join_block(
+    b: int, senders: list[int], *, lists: str, starts: list[int], exchange: Exchange, out: str
+) -> dict[str, Any]:
     """Union of own and received edges, with the diagonal, as a CSR block; ask other blocks for the halo rows."""
     ids, squared = read_array(f"{lists}/neighbors/{b}"), read_array(f"{lists}/squared/{b}")
-    rows = [np.repeat(np.arange(len(ids), dtype=np.int32), ids.shape[1]), np.arange(len(ids), dtype=np.int32)]
-    columns = [ids.ravel(), np.arange(starts[b], starts[b + 1], dtype=np.int64)]
-    values = [squared.ravel(), np.zeros(len(ids), squared.dtype)]
-    for source in range(len(starts) - 1):
-        received = exchange.get("reversed", source, f"row{b}")
-        if received is not None:
-            rows.append(received)
-            columns.append(_piece(exchange, source, f"id{b}"))
-            values.append(_piece(exchange, source, f"sq{b}"))
-    block = csr_block(b, np.concatenate(rows), np.concatenate(columns), np.concatenate(values), starts)
+    edge = _edge(squared.dtype)
+    parts = [_piece(exchange, "reversed", sender, b).view(edge) for sender in senders]
+    received = np.concatenate([np.zeros(0, edge), *parts])
+    union = union_block if starts[-1] <= EXACT_ROWS else union_compiled
+    block = union(b, ids, squared, received, starts)
     write_structure(out, b, block)
     write_values(f"{out}squared", b, block.data)
     exchange.put("wanted", b, {str(source): part for source, part in block.segments()})
-    off_diagonal = len(block.data) - len(ids)
     return {
-        "edges": off_diagonal // 1,
+        "edges": len(block.data) - len(ids),
         "halo": len(block.halo_rows),
-        "zeros": int(np.sum(block.data == 0)) - len(ids),
+        "zeros": int(np.count_nonzero(block.data == 0)) - len(ids),
+        "halo_of": block.halo_sources.tolist(),
     }
+
+
+def union_block(b: int, ids: Array, squared: Array, received: Array, starts: list[int]) -> CSRBlock:
+    """Lists ``ids``, ``squared`` (m, k), the same reversed, ``received`` reversed edges, and the diagonal."""
+    own = np.arange(starts[b], starts[b + 1], dtype=np.int64)
+    row, column, value = np.repeat(own, ids.shape[1]), ids.ravel(), squared.ravel()
+    inside = (column >= starts[b]) & (column < starts[b + 1])
+    rows = np.concatenate([row, column[inside], own]) - starts[b]
+    return csr_block(
+        b,
+        np.concatenate([rows.astype(np.int32), received["row"]]),
+        np.concatenate([column, row[inside], own, received["source"]]),
+        np.concatenate([value, value[inside], np.zeros(len(own), value.dtype), received["squared"]]),
+        starts,
+    )
+
+
+def union_compiled(b: int, ids: Array, squared: Array, received: Array, starts: list[int]) -> CSRBlock:
+    """:func:`union_block`, compiled: the same block, several times faster. The sources received ascend."""
+    from bigembed.neighbors.edges import union  # imports numba: only here
+
+    count = starts[b + 1] - starts[b]
+    columns = (ids - starts[b]).ravel()
+    outside = np.flatnonzero((columns < 0) | (columns >= count))
+    away, sources = columns[outside] + starts[b], received["source"]
+    far = np.unique(np.concatenate([away, sources]))
+    columns[outside] = count + np.searchsorted(far, away)
+    indptr, indices, data = union(
+        columns.astype(np.int32).reshape(ids.shape),
+        squared,
+        outside[np.argsort(away, kind="stable")],
+        count + len(far),
+        received["row"].copy(),
+        (count + np.searchsorted(far, sources)).astype(np.int32),
+        received["squared"].copy(),
+    )
+    return CSRBlock(indptr, indices, data, *_segments(far, starts))
 
 
 def csr_block(b: int, rows: Array, columns: Array, values: Array, starts: list[int]) -> CSRBlock:
@@ -99,25 +149,32 @@ def csr_block(b: int, rows: Array, columns: Array, values: Array, starts: list[i
     _, keep = np.unique(rows * width + local, return_index=True)
     rows, local, values = rows[keep], local[keep], values[keep]
     count = starts[b + 1] - starts[b]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64)
+    return CSRBlock(indptr, local, values, *_segments(far, starts))
+
+
+def _segments(far: Array, starts: list[int]) -> tuple[Array, Array, Array]:
+    """Halo sources, offsets and rows of the columns outside the block, ascending."""
     owner = np.searchsorted(starts, far, side="right") - 1
     sources, first = np.unique(owner, return_index=True)
-    return CSRBlock(
-        indptr=np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64),
-        indices=local,
-        data=values,
-        halo_sources=sources.astype(np.int32),
-        halo_offsets=np.append(first, len(far)).astype(np.int64),
-        halo_rows=(far - np.asarray(starts)[owner]).astype(np.int32),
+    return (
+        sources.astype(np.int32),
+        np.append(first, len(far)).astype(np.int64),
+        (far - np.asarray(starts)[owner]).astype(np.int32),
     )
 
 
-def outbox_block(b: int, *, blocks: int, exchange: Exchange, out: str) -> None:
+def outbox_block(b: int, askers: list[int], *, exchange: Exchange, out: str) -> None:
     """Collect which rows of this block the others asked for."""
-    wanted = ((other, exchange.get("wanted", other, str(b))) for other in range(blocks))
-    write_outbox(out, b, [(other, rows) for other, rows in wanted if rows is not None])
+    write_outbox(out, b, [(other, _piece(exchange, "wanted", other, b)) for other in askers])
 
 
-def _piece(exchange: Exchange, source: int, key: str) -> Array:
-    piece = exchange.get("reversed", source, key)
+def _edge(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A reversed edge on its way: row inside the block of j, id of i, value."""
+    return np.dtype([("row", np.int32), ("source", np.int64), ("squared", dtype)])
+
+
+def _piece(exchange: Exchange, name: str, sender: int, b: int) -> Array:
+    piece = exchange.get(name, sender, str(b))
     assert piece is not None
     return piece
