@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
-from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block
+from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import RowSource, read_array, write_array
@@ -110,7 +110,7 @@ def scatter_block(
     """Assign the rows of one block of the input, and leave each partition its rows and ids."""
     rows = prepare(source.read(start, stop), shape)
     ids = np.arange(start, stop, dtype=np.int64)
-    labels = assign_block(rows, ids, read_array(centers))
+    labels = assign_block(rows, ids, read_array(centers), compiled=len(rows) > FEW_ROWS)
     by_label = np.argsort(labels, kind="stable")
     present, first = np.unique(labels[by_label], return_index=True)
     pieces: dict[str, Array] = {}
@@ -124,20 +124,14 @@ def order_block(
     partition: int, *, sources: int, cell_size: int, seed: int, exchange: Exchange, out: str
 ) -> dict[str, int]:
     """Collect one partition, divide it into cells, write it in cell order."""
-    parts = [
-        (
-            exchange.get("scatter", source, f"rows{partition}"),
-            exchange.get("scatter", source, f"ids{partition}"),
-        )
-        for source in range(sources)
-    ]
-    there = [(rows, ids) for rows, ids in parts if rows is not None and ids is not None]
-    if not there:
+    keys = [f"rows{partition}", f"ids{partition}"]
+    pieces = [exchange.find("scatter", source, keys) for source in range(sources)]
+    parts = [(rows, ids) for rows, ids in pieces if rows is not None and ids is not None]
+    if not parts:
         return {"rows": 0, "cells": 0}
-    rows = np.concatenate([part[0] for part in there])
-    ids = np.concatenate([part[1] for part in there])
-    del parts, there
-    order, cell_offsets, centers = cells_block(rows, cell_size, seed + partition)[:3]
+    rows, ids = (np.concatenate(part) for part in zip(*parts, strict=True))
+    del pieces, parts
+    order, cell_offsets, centers = cells_block(rows, cell_size, seed + partition)
     write_array(f"{out}rows/{partition}", rows[order])
     write_array(f"{out}ids/{partition}", ids[order])
     write_array(f"{out}cell_offsets/{partition}", cell_offsets)

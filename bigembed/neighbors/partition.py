@@ -12,6 +12,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.exact import approximate_squared, paired_squared
 
+FEW_ROWS = 8_192
+"""Up to here nearest centers are found without compiled code."""
 _TILE_ENTRIES = 1 << 20
 _CENTER_ROWS = 24
 """Sampled rows for each center of a cell k-means."""
@@ -85,30 +87,33 @@ def balanced_centers(sample: Array, n_centers: int, largest_share: float, seed: 
     return centers[line_order(centers)]
 
 
-def assign_block(rows: Array, row_ids: Array, centers: Array) -> Array:
+def assign_block(rows: Array, row_ids: Array, centers: Array, compiled: bool = False) -> Array:
     """The nearest center of each row (n, d) among centers (P, d): int32 (n,).
 
     Among identical centers the row id decides, round robin; among equally near ones, the lowest. A
     row's label does not depend on the other rows: what rounding could decide is computed exactly.
+    Compiled or not, the labels are the same.
     """
     distinct, first, inverse, copies = np.unique(
         centers, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
     by_number = np.argsort(first)  # distinct centers in the order of their lowest number
-    chosen = by_number[_nearest(rows, distinct[by_number])]
+    nearest = _nearest
+    if compiled:
+        from bigembed.neighbors.nearest import nearest  # imports numba: only here
+    chosen = by_number[nearest(rows, distinct[by_number])]
     members = np.argsort(inverse.ravel(), kind="stable")
     starts = np.concatenate([[0], np.cumsum(copies)])[:-1]
     return members[starts[chosen] + row_ids % copies[chosen]].astype(np.int32)
 
 
-def cells_block(rows: Array, cell_size: int, seed: int) -> tuple[Array, Array, Array, Array]:
+def cells_block(rows: Array, cell_size: int, seed: int) -> tuple[Array, Array, Array]:
     """Divide the rows (n, d) of one partition into cells of about ``cell_size`` rows.
 
     Returns ``order`` int64 (n,), the rows in cell order (as given inside a cell); ``offsets`` int64
     (C+1,), where each cell begins in it; ``centers`` (C, d), each row's nearest one being that of its
-    cell; ``radii`` float64 (C,), no row of a cell being farther from its center. Cells near each
-    other have near numbers; no cell is empty; cells of more than twice ``cell_size`` rows are split,
-    and rows that are all identical share copies of one center.
+    cell. Cells near each other have near numbers; no cell is empty; cells of more than twice
+    ``cell_size`` rows are split, and rows that are all identical share copies of one center.
     """
     centers = _cell_centers(rows, max(1, round(len(rows) / cell_size)), [seed, 4])
     labels = _final_labels(rows, centers)
@@ -124,14 +129,14 @@ def cells_block(rows: Array, cell_size: int, seed: int) -> tuple[Array, Array, A
             parts.append(_split(rows[members[cell]], share, [seed, 5, turn, int(cell)]))
         centers = np.concatenate(parts)
         labels = _final_labels(rows, centers)
-    return _in_line(rows, labels, centers)
+    return _in_line(labels, centers)
 
 
 def _final_labels(rows: Array, centers: Array) -> Array:
-    return assign_block(rows, np.arange(len(rows)), centers)
+    return assign_block(rows, np.arange(len(rows)), centers, compiled=len(rows) > FEW_ROWS)
 
 
-def _in_line(rows: Array, labels: Array, centers: Array) -> tuple[Array, Array, Array, Array]:
+def _in_line(labels: Array, centers: Array) -> tuple[Array, Array, Array]:
     used = np.flatnonzero(np.bincount(labels, minlength=len(centers)))
     along = used[line_order(centers[used])]
     number = np.zeros(len(centers), dtype=np.int64)
@@ -139,12 +144,7 @@ def _in_line(rows: Array, labels: Array, centers: Array) -> tuple[Array, Array, 
     labels = number[labels]
     order = np.argsort(labels, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=len(along)))]).astype(np.int64)
-    centers = np.ascontiguousarray(centers[along])
-    radii = np.zeros(len(along))
-    for start in range(0, len(rows), 4096):
-        part = slice(start, start + 4096)
-        np.maximum.at(radii, labels[part], np.sqrt(paired_squared(rows[part], centers[labels[part]])))
-    return order, offsets, centers, radii
+    return order, offsets, np.ascontiguousarray(centers[along])
 
 
 def line_order(centers: Array) -> Array:

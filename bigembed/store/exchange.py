@@ -48,25 +48,29 @@ class Exchange:
 
     def get(self, name: str, block: int, key: str) -> Array | None:
         """The piece under ``key``, or None where this block left none."""
+        return self.find(name, block, [key])[0]
+
+    def find(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
+        """Several pieces of one block, None for each that it did not leave: one look at its index."""
         path = self._path(name, block)
         try:
             with open(path, "rb") as file:
-                entry = _entry(_index(file, path), key)
-                return None if entry is None else _read(file, entry, path, key)
+                index = _index(file, path)
+                entries = [_entry(index, key) for key in keys]
+                return [entry if entry is None else _read(file, entry, path, key) for key, entry in zip(keys, entries)]
         except FileNotFoundError as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
 
     def get_many(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
         """Several pieces of one block, all of which it must have left: one look at its index."""
-        path = self._path(name, block)
-        try:
-            with open(path, "rb") as file:
-                index = _index(file, path)
-                return [_read(file, _required(index, key), path, key) for key in keys]
-        except (FileNotFoundError, KeyError) as error:
+        found = self.find(name, block, keys)
+        missing = [key for key, piece in zip(keys, found, strict=True) if piece is None]
+        if missing:
             raise DamagedError(
-                f"{path}: pieces of block {block} are gone ({error}); run again to make them anew"
-            ) from error
+                f"{self._path(name, block)}: pieces of block {block} are gone ({', '.join(missing)}); run again to "
+                "make them anew"
+            )
+        return [piece for piece in found if piece is not None]
 
     def get_all(self, name: str, block: int) -> dict[str, Array]:
         """Every piece that the block left under the name."""
@@ -134,13 +138,6 @@ def _entry(index: bytes, key: str) -> Entry | None:
         return None
     start = line + len(head)
     return json.loads(index[start : index.index(b"\n", start)])  # type: ignore[no-any-return]
-
-
-def _required(index: bytes, key: str) -> Entry:
-    entry = _entry(index, key)
-    if entry is None:
-        raise KeyError(key)
-    return entry
 
 
 def _read(file: Any, entry: Entry, path: str, key: str) -> Array:

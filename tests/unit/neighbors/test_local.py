@@ -26,7 +26,7 @@ from .test_exact import DTYPES, KINDS, draw_rows
 
 
 def ordered_cells(rows, size):
-    order, offsets, centers, _ = cells_block(rows, size, seed=0)
+    order, offsets, centers = cells_block(rows, size, seed=0)
     rows = np.ascontiguousarray(rows[order])
     return rows, Cells(np.arange(len(centers)), offsets, rows, np.arange(len(rows)), centers)
 
