@@ -20,25 +20,20 @@ _FEW_PAIRS = 1 << 14
 """Fewer pairs of centers than this are compared without compiled code."""
 
 
-def empty_shortlist(n_cells: int, length: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """Shortlists to be filled by :func:`update_shortlist`: cell numbers (C, S), squared distances (C, S)."""
-    return empty_lists(n_cells, length, dtype)
+def nearest_cells(centers: Array, others: Array, cells: Array, length: int) -> Array:
+    """Shortlists: the ``length`` of the ``cells`` int64 (C',) with centers ``others`` (C', d) nearest to each center.
 
-
-def update_shortlist(numbers: Array, squared: Array, centers: Array, others: Array, first: int) -> None:
-    """Take the cells ``first, first + 1, …`` with centers ``others`` (C', d) into the shortlists, in place.
-
-    ``centers`` (C, d) are those of the cells that the lists belong to; each is itself among the others
-    at some time, and comes first (with its identical copies). Any order of pieces gives the same lists.
+    Returns cell numbers int64 (C, ``length``), by (squared distance of the centers, number), −1 where there are
+    not enough. A cell that is among the others comes first on its own list, with its identical copies.
     """
-    nobody = np.full(len(centers), -1, dtype=np.int64)
-    cells = np.arange(first, first + len(others), dtype=np.int64)
-    if len(centers) * len(others) < _FEW_PAIRS:
-        update_lists(numbers, squared, centers, nobody, others, cells)
+    numbers, squared = empty_lists(len(centers), length, centers.dtype)
+    if len(centers) * len(others) < _FEW_PAIRS or len(others) < length:
+        update_lists(numbers, squared, centers, np.full(len(centers), -1), others, cells)
     else:
-        from bigembed.neighbors.local import search_rows  # imports numba
+        from bigembed.neighbors.nearest import nearest_lists  # imports numba: only here
 
-        search_rows(numbers, squared, centers, nobody, others, cells)
+        nearest_lists(numbers, squared, centers, others, cells)
+    return numbers
 
 
 def probe_block(

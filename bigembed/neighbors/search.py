@@ -13,10 +13,9 @@ from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import (
     asking_cells,
-    empty_shortlist,
     group_probes,
+    nearest_cells,
     probe_block,
-    update_shortlist,
 )
 from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
@@ -33,7 +32,9 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
-        map_blocks(shortlist_block, [(b,) for b in range(len(ordered.blocks))], ordered=ordered, out=context.path(""))
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        map_blocks(near_blocks, [()], ordered=ordered, exchange=context.exchange)
+        map_blocks(shortlist_block, blocks, ordered=ordered, exchange=context.exchange, out=context.path(""))
         return {"length": SHORTLIST}
 
     cells = -(-n // cell_size)
@@ -41,22 +42,32 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
         read=cells * row_bytes,
         write=8 * SHORTLIST * cells,
         disk=4 * SHORTLIST * cells,
+        scratch=cells * row_bytes,
         memory=2 * cells * row_bytes + 64 * SHORTLIST * 512,
     )
     return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run, cost)
 
 
-def shortlist_block(b: int, *, ordered: Ordered, out: str) -> None:
-    """Shortlists of the cells of one block, (C_b, S) int32: from the :data:`NEAR_BLOCKS` blocks nearest to it."""
-    every = read_array(f"{ordered.path}/cell_centers")
+def near_blocks(*, ordered: Ordered, exchange: Exchange) -> None:
+    """Leave the centers of each block, and the :data:`NEAR_BLOCKS` blocks nearest to it, as pieces of their own."""
+    every, first = read_array(f"{ordered.path}/cell_centers"), read_array(f"{ordered.path}/cell_block_starts")
+    centers = np.split(every, first[1:-1])
+    middles = np.array([np.add.reduceat(part.astype(np.float64), [0])[0] / len(part) for part in centers])
+    near = {}
+    for b, middle in enumerate(middles):
+        gaps = ((middles - middle) ** 2).sum(axis=1)
+        near[str(b)] = np.sort(np.lexsort((np.arange(len(gaps)), gaps))[:NEAR_BLOCKS])
+    exchange.put("centers", 0, {str(b): part for b, part in enumerate(centers)})
+    exchange.put("near", 0, near)
+
+
+def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, out: str) -> None:
+    """Shortlists of the cells of one block, (C_b, S) int32: from the blocks nearest to it."""
     first = read_array(f"{ordered.path}/cell_block_starts")
-    centers = every[first[b] : first[b + 1]]
-    middles = np.add.reduceat(every.astype(np.float64), first[:-1], axis=0) / np.diff(first)[:, None]
-    gaps = ((middles - middles[b]) ** 2).sum(axis=1)
-    near = np.sort(np.lexsort((np.arange(len(gaps)), gaps))[:NEAR_BLOCKS])
-    numbers, squared = empty_shortlist(len(centers), min(SHORTLIST, len(every)), centers.dtype)
-    for block in near.tolist():
-        update_shortlist(numbers, squared, centers, every[first[block] : first[block + 1]], int(first[block]))
+    near = exchange.get_many("near", 0, [str(b)])[0].tolist()
+    centers, *others = exchange.get_many("centers", 0, [str(block) for block in (b, *near)])
+    cells = np.concatenate([np.arange(first[block], first[block + 1]) for block in near])
+    numbers = nearest_cells(centers, np.concatenate(others), cells, min(SHORTLIST, int(first[-1])))
     write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 
 

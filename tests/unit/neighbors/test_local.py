@@ -15,11 +15,10 @@ from bigembed.neighbors.local import Cells, search_cells, search_own, search_row
 from bigembed.neighbors.partition import cells_block
 from bigembed.neighbors.probes import (
     asking_cells,
-    empty_shortlist,
     group_probes,
+    nearest_cells,
     probe_block,
     probe_ranks,
-    update_shortlist,
 )
 
 from .test_exact import DTYPES, KINDS, draw_rows
@@ -33,8 +32,7 @@ def ordered_cells(rows, size):
 
 def probes_of(rows, cells, n_probes, length):
     c = len(cells.centers)
-    numbers, squared = empty_shortlist(c, min(c, length), rows.dtype)
-    update_shortlist(numbers, squared, cells.centers, cells.centers, 0)
+    numbers = nearest_cells(cells.centers, cells.centers, cells.numbers, min(c, length))
     return numbers, probe_block(rows, cells.offsets, numbers, cells.centers, min(n_probes, c))
 
 
@@ -137,17 +135,6 @@ def test_small_cells_raise_the_number_of_probes():
     np.testing.assert_array_equal(plain, [[0], [1], [1]])  # 2 is as near to 1 as to 3
 
 
-def test_shortlists_do_not_depend_on_pieces():
-    centers = draw_rows(5, 300, 4, "grid")
-    whole, parts = empty_shortlist(300, 20, centers.dtype), empty_shortlist(300, 20, centers.dtype)
-    update_shortlist(*whole, centers, centers, 0)  # compiled
-    for start in (200, 0, 100):
-        for first in range(start, start + 100, 25):
-            update_shortlist(*parts, centers, centers[first : first + 25], first)  # not compiled
-    np.testing.assert_array_equal(whole[0], parts[0])
-    np.testing.assert_array_equal(whole[1], parts[1])
-
-
 def test_group_probes_turns_the_relation_round():
     probes = np.array([[7, 9], [3, 9], [-1, 7]], np.int32)
     probing = group_probes(probes)
@@ -173,8 +160,9 @@ def test_small_problems_never_import_numba():
         "import sys, numpy as np; from bigembed.neighbors import exact, local, partition, probes;"
         "x = np.random.default_rng(0).random((500, 3)); exact.exact_block(x, 5);"
         "partition.cells_block(x, 64, 0);"
-        "s = probes.empty_shortlist(8, 4, x.dtype); probes.update_shortlist(*s, x[:8], x[:8], 0);"
-        "probes.probe_block(x[:8], np.arange(9), s[0], x[:8], 2);"
+        "s = probes.nearest_cells(x[:8], x[:8], np.arange(8), 4);"
+        "probes.probe_block(x[:8], np.arange(9), s, x[:8], 2);"
+        "import bigembed as be; be.build_neighbor_graph(x, 5);"
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -44,6 +44,19 @@ def test_a_piece_that_was_not_left_is_none_and_a_block_that_never_wrote_is_an_er
         exchange.get("name", 5, "1")
 
 
+def test_a_key_is_found_whole_among_keys_that_contain_it(exchange: Exchange) -> None:
+    exchange.put("name", 0, {key: np.full(2, number) for number, key in enumerate(["11", "1", "rows1", "111"])})
+    assert [piece is not None and int(piece[0]) for piece in exchange.find("name", 0, ["1", "111", "rows1", "11"])] == [
+        1,
+        3,
+        2,
+        0,
+    ]
+    assert exchange.find("name", 0, ["ows1", "1", "rows"])[::2] == [None, None]
+    with pytest.raises(DamagedError, match="rows2"):
+        exchange.get_many("name", 0, ["1", "rows2"])
+
+
 def test_one_flipped_bit_anywhere_is_noticed(exchange: Exchange) -> None:
     exchange.put("name", 0, {"1": np.arange(50.0)})
     path = Path(exchange.root) / "name" / "0"

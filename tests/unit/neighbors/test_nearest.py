@@ -1,0 +1,59 @@
+"""The compiled choice of nearest centers is the one by definition, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigembed.neighbors import nearest
+from bigembed.neighbors.exact import empty_lists, paired_squared, update_lists
+from bigembed.neighbors.partition import assign_block
+
+from .test_exact import DTYPES, KINDS, draw_rows
+
+
+def exact(rows, centers):
+    return np.stack([paired_squared(rows, np.broadcast_to(c, rows.shape)) for c in centers], axis=1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 150), st.integers(1, 70), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
+def test_the_nearest_center_is_that_of_the_exact_distances(seed, n, c, d, kind, dtype):
+    rows = draw_rows(seed, n + c, d, kind, dtype)
+    rows, centers = rows[:n], rows[n:]
+    expected = exact(rows, centers).argmin(axis=1)  # ties to the lowest number
+    np.testing.assert_array_equal(nearest.nearest(rows, centers), expected)
+    numbers = np.arange(n)
+    np.testing.assert_array_equal(
+        assign_block(rows, numbers, centers, compiled=True), assign_block(rows, numbers, centers)
+    )
+
+
+@pytest.mark.parametrize("tile", [1, 1 << 18])
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 60), st.integers(1, 80), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
+def test_lists_are_those_of_the_reference_in_any_tiles(tile, seed, n, c, d, kind, dtype):
+    rows = draw_rows(seed, n + c, d, kind, dtype)
+    rows, centers = rows[:n], rows[n:]
+    numbers = np.random.default_rng(seed).permutation(c) + 100  # not ascending: ties go by number all the same
+    for k in {1, c, max(1, c // 3)}:
+        expected, got = empty_lists(n, k, dtype), empty_lists(n, k, dtype)
+        update_lists(*expected, rows, np.full(n, -1), centers, numbers)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nearest, "_TILE_ENTRIES", tile)
+            nearest.nearest_lists(*got, rows, centers, numbers)
+        np.testing.assert_array_equal(got[0], expected[0])
+        np.testing.assert_array_equal(got[1], expected[1])
+
+
+def test_without_the_rounding_bound_rows_far_from_zero_go_wrong(monkeypatch):
+    """A control: what the matrix product alone says is not enough."""
+    generator = np.random.default_rng(0)
+    centers = (generator.integers(-3, 4, size=(60, 3)) + 1000.0 * generator.integers(0, 2, size=(60, 1))).astype("f4")
+    rows = (generator.integers(-3, 4, size=(500, 3)) + 1000.0).astype("f4")
+    expected = exact(rows, centers).argmin(axis=1)
+    np.testing.assert_array_equal(nearest.nearest(rows, centers), expected)
+    monkeypatch.setattr(nearest, "rounding", lambda d, dtype: 0.0)
+    assert (nearest.nearest(rows, centers) != expected).any()
