@@ -9,7 +9,6 @@ a new row the same as for an equal row of the training set.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 

@@ -65,9 +65,10 @@ def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, out: str) -
     """Shortlists of the cells of one block, (C_b, S) int32: from the blocks nearest to it."""
     first = read_array(f"{ordered.path}/cell_block_starts")
     near = exchange.get_many("near", 0, [str(b)])[0].tolist()
-    centers, *others = exchange.get_many("centers", 0, [str(block) for block in (b, *near)])
+    others = np.concatenate(exchange.get_many("centers", 0, [str(block) for block in near]))
     cells = np.concatenate([np.arange(first[block], first[block + 1]) for block in near])
-    numbers = nearest_cells(centers, np.concatenate(others), cells, min(SHORTLIST, int(first[-1])))
+    centers = exchange.get_many("centers", 0, [str(b)])[0]  # of many blocks in one place, not all are near
+    numbers = nearest_cells(centers, others, cells, min(SHORTLIST, int(first[-1])))
     write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 
 

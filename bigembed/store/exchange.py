@@ -1,11 +1,12 @@
 """The exchange: block i leaves a piece for block j, and j collects it.
 
 One file a (name, block), holding pieces under small integer or text keys, each with its own
-CRC-32C and readable alone. The index is one line a piece, found by its key without parsing the rest:
-a block leaves pieces for many, and each of them looks for one or two. It serves what moves between blocks: the rows on their way to their
-partition, the reversed edges of a graph, the boundary rows of a vector, and the vectors of a
-solver themselves. Files are written aside and renamed, so a piece is whole or absent. What is
-worth keeping goes to Zarr; the exchange of a finished stage is deleted.
+CRC-32C and readable alone. The index has one line a piece, found by its key without parsing the rest:
+a block leaves pieces for many others, and each of them looks for one or two. The exchange serves what
+moves between blocks: the rows on their way to their partition, the reversed edges of a graph, the
+boundary rows of a vector, and the vectors of a solver themselves. Files are written aside and renamed,
+so a piece is whole or absent. What is worth keeping goes to Zarr; the exchange of a finished stage is
+deleted.
 """
 
 from __future__ import annotations
