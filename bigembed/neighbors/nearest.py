@@ -18,28 +18,32 @@ from bigembed.neighbors.lanes import lowest_bit, near_bits, squared_distance
 _WIDTH = 16
 """Centers are padded to a multiple of this; padding has infinite norm."""
 _TILE_ENTRIES = 1 << 18
+_LIST_TILE_ENTRIES = 1 << 19
 
 
 def nearest(rows: Array, centers: Array) -> Array:
     """Nearest center (C, d) of each row (n, d), ties to the lowest number: int64 (n,)."""
     labels = np.empty(len(rows), dtype=np.int64)
-    for part, products, norms, slack in _tiles(rows, centers):
+    for part, products, norms, slack in _tiles(rows, centers, _TILE_ENTRIES):
         _label(products, norms, slack, rows[part], centers, labels[part])
     return labels
 
 
-def nearest_lists(ids: Array, squared: Array, rows: Array, centers: Array, numbers: Array) -> None:
-    """Fill the lists (n, k), ordered by (squared distance, number), with the nearest of k or more centers (C, d).
+def nearest_lists(rows: Array, centers: Array, length: int) -> Array:
+    """The ``length`` nearest of the centers (C, d), C ≥ ``length``, of each row (n, d): int64 (n, ``length``).
 
-    ``ids`` int64 and ``squared`` begin as :func:`~bigembed.neighbors.exact.empty_lists`; ``numbers`` int64 (C,).
+    Ordered by squared distance in the dtype of the rows, ties by number.
     """
-    last = ids.shape[1] - 1
-    for part, products, norms, slack in _tiles(rows, centers):
-        limit = np.partition(products + norms, last, axis=1)[:, last] + slack
-        _fill(products, norms, limit.astype(norms.dtype), rows[part], centers, numbers, ids[part], squared[part])
+    lists = np.empty((len(rows), length), dtype=np.int64)
+    for part, products, norms, slack in _tiles(rows, centers, _LIST_TILE_ENTRIES):
+        limit = np.partition(products + norms, length - 1, axis=1)[:, length - 1] + slack
+        numbers, squared = _candidates(products, norms, limit.astype(norms.dtype), rows[part], centers)
+        order = np.argsort(squared, axis=1, kind="stable")[:, :length]  # numbers ascend
+        lists[part] = np.take_along_axis(numbers, order, axis=1)
+    return lists
 
 
-def _tiles(rows: Array, centers: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
+def _tiles(rows: Array, centers: Array, entries: int) -> Iterator[tuple[slice, Array, Array, Array]]:
     """Tiles of rows with products and norms, so that products[m, j] + norms[j] is ‖x_m − y_j‖² − ‖x_m‖².
 
     Two of these compare rightly where they differ by more than slack[m]. Of the columns, a multiple of
@@ -48,7 +52,7 @@ def _tiles(rows: Array, centers: Array) -> Iterator[tuple[slice, Array, Array, A
     n, d = centers.shape
     padded = -(-n // _WIDTH) * _WIDTH
     near, norms = np.zeros((padded, d), rows.dtype), np.full(padded, np.inf, rows.dtype)
-    height = max(16, _TILE_ENTRIES // padded)
+    height = max(16, entries // padded)
     products = np.empty((min(height, len(rows)), padded), rows.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         shift = centers.mean(axis=0)  # shifted rows lose less to rounding
@@ -99,32 +103,34 @@ def _label(products: Array, norms: Array, slack: Array, rows: Array, centers: Ar
 
 
 @njit(cache=True, nogil=True)
-def _fill(
-    products: Array, norms: Array, limit: Array, rows: Array, centers: Array, numbers: Array, ids: Array, squared: Array
-) -> None:
-    """Insert the exact distances of all centers within the limit into the lists of a tile."""
+def _candidates(products: Array, norms: Array, limit: Array, rows: Array, centers: Array) -> tuple[Array, Array]:
+    """All centers within the limit of each row of a tile: numbers int32, ascending, and exact squared distances.
+
+    Filled up with infinite distances to the length of the longest.
+    """
     n, d = centers.shape
-    width, last = products.shape[1], ids.shape[1] - 1
+    height, width = products.shape
     one = norms.dtype.type
-    for m in range(products.shape[0]):
+    longest = 0
+    for m in range(height):
+        count = 0
+        for start in range(0, width, _WIDTH):
+            bits = near_bits(products, m * width + start, norms, start, limit[m])
+            while bits != 0:
+                count += start + lowest_bit(bits) < n
+                bits &= bits - np.uint32(1)
+        longest = max(longest, count)
+    numbers = np.zeros((height, longest), dtype=np.int32)
+    squared = np.full((height, longest), np.inf, dtype=norms.dtype)
+    for m in range(height):
+        count = 0
         for start in range(0, width, _WIDTH):
             bits = near_bits(products, m * width + start, norms, start, limit[m])
             while bits != 0:
                 j = start + lowest_bit(bits)
                 bits &= bits - np.uint32(1)
-                if j >= n:
-                    continue
-                number, value = numbers[j], one(squared_distance(rows, m * d, centers, j * d, d))
-                if ids[m, last] >= 0 and (
-                    value > squared[m, last] or (value == squared[m, last] and number > ids[m, last])
-                ):
-                    continue
-                p = last
-                while p > 0 and (
-                    ids[m, p - 1] < 0
-                    or value < squared[m, p - 1]
-                    or (value == squared[m, p - 1] and number < ids[m, p - 1])
-                ):
-                    ids[m, p], squared[m, p] = ids[m, p - 1], squared[m, p - 1]
-                    p -= 1
-                ids[m, p], squared[m, p] = number, value
+                if j < n:
+                    numbers[m, count] = j
+                    squared[m, count] = one(squared_distance(rows, m * d, centers, j * d, d))
+                    count += 1
+    return numbers, squared

@@ -110,8 +110,9 @@ def scatter_block(
     """Assign the rows of one block of the input, and leave each partition its rows and ids."""
     rows = prepare(source.read(start, stop), shape)
     ids = np.arange(start, stop, dtype=np.int64)
-    labels = assign_block(rows, ids, read_array(centers), compiled=len(rows) > FEW_ROWS)
-    by_label = np.argsort(labels, kind="stable")
+    partitions = read_array(centers)
+    labels = assign_block(rows, ids, partitions, compiled=len(rows) > FEW_ROWS)
+    by_label = np.argsort(labels.astype(np.min_scalar_type(len(partitions))), kind="stable")  # narrow: a radix sort
     present, first = np.unique(labels[by_label], return_index=True)
     pieces: dict[str, Array] = {}
     for label, members in zip(present, np.split(by_label, first[1:]), strict=True):

@@ -23,15 +23,15 @@ def nearest_cells(centers: Array, others: Array, cells: Array, length: int) -> A
     """Shortlists: the ``length`` of the ``cells`` int64 (C',) with centers ``others`` (C', d) nearest to each center.
 
     Returns cell numbers int64 (C, ``length``), by (squared distance of the centers, number), −1 where there are
-    not enough. A cell that is among the others comes first on its own list, with its identical copies.
+    not enough. ``cells`` ascend. A cell that is among the others comes first on its own list, with its
+    identical copies.
     """
-    numbers, squared = empty_lists(len(centers), length, centers.dtype)
-    if len(centers) * len(others) < _FEW_PAIRS or len(others) < length:
-        update_lists(numbers, squared, centers, np.full(len(centers), -1), others, cells)
-    else:
+    if len(centers) * len(others) >= _FEW_PAIRS and len(others) >= length:
         from bigembed.neighbors.nearest import nearest_lists  # imports numba: only here
 
-        nearest_lists(numbers, squared, centers, others, cells)
+        return cells[nearest_lists(centers, others, length)]
+    numbers, squared = empty_lists(len(centers), length, centers.dtype)
+    update_lists(numbers, squared, centers, np.full(len(centers), -1), others, cells)
     return numbers
 
 

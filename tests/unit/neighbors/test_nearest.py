@@ -37,15 +37,12 @@ def test_the_nearest_center_is_that_of_the_exact_distances(seed, n, c, d, kind, 
 def test_lists_are_those_of_the_reference_in_any_tiles(tile, seed, n, c, d, kind, dtype):
     rows = draw_rows(seed, n + c, d, kind, dtype)
     rows, centers = rows[:n], rows[n:]
-    numbers = np.random.default_rng(seed).permutation(c) + 100  # not ascending: ties go by number all the same
     for k in {1, c, max(1, c // 3)}:
-        expected, got = empty_lists(n, k, dtype), empty_lists(n, k, dtype)
-        update_lists(*expected, rows, np.full(n, -1), centers, numbers)
+        expected, squared = empty_lists(n, k, dtype)
+        update_lists(expected, squared, rows, np.full(n, -1), centers, np.arange(c))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(nearest, "_TILE_ENTRIES", tile)
-            nearest.nearest_lists(*got, rows, centers, numbers)
-        np.testing.assert_array_equal(got[0], expected[0])
-        np.testing.assert_array_equal(got[1], expected[1])
+            patch.setattr(nearest, "_LIST_TILE_ENTRIES", tile)
+            np.testing.assert_array_equal(nearest.nearest_lists(rows, centers, k), expected)
 
 
 def test_without_the_rounding_bound_rows_far_from_zero_go_wrong(monkeypatch):
