@@ -78,7 +78,8 @@ class Exchange:
         path = self._path(name, block)
         try:
             with open(path, "rb") as file:
-                return {key: _read(file, entry, path, key) for key, entry in _index(file, path).items()}
+                lines = (line.partition("\t") for line in _index(file, path).decode().split("\n") if line)
+                return {key: _read(file, json.loads(entry), path, key) for key, _, entry in lines}
         except FileNotFoundError as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
 
