@@ -26,7 +26,7 @@ def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outl
 
 
 def in_cells(rows, size=48):
-    order, offsets, centers, _ = cells_block(rows, size, seed=0)
+    order, offsets, centers = cells_block(rows, size, seed=0)
     rows = np.ascontiguousarray(rows[order])
     return rows, Cells(np.arange(len(centers)), offsets, rows, np.arange(len(rows)), centers)
 
