@@ -131,24 +131,28 @@ def extend(
     scheduler: Scheduler = None,
     workers: Workers = None,
     memory: Memory = None,
+    plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Coordinates of new rows by a saved model."""
-    from bigembed.jobs.console import Console
+    """Coordinates of new rows by a saved model; run it again to resume one that was stopped."""
+    from bigembed.jobs.console import Console, extend_lines, plan_lines
 
     with Console(as_json, debug) as console:
         from bigembed.jobs.extend import extend as extend_rows
+        from bigembed.jobs.extend import plan_extension
 
         table = _table({}, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        found = extend_rows(model, new, out, table, console.progress)
-        console.result(
-            found,
-            [f"{out}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s"],
-        )
+        if plan_only:
+            planned = plan_extension(model, new, out, table)
+            console.result(planned.as_dict(), plan_lines(planned))
+            planned.refuse()
+            return
+        found = extend_rows(model, new, out, table, console.progress, console.event)
+        console.result(found, extend_lines(found))
 
 
 @app.command()

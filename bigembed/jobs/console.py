@@ -245,6 +245,17 @@ def run_lines(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def extend_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of an extension for people."""
+    from bigembed.jobs.plan import size
+
+    measured, predicted = found["measured"], found["predicted"]
+    return [
+        f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",
+        f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
+    ]
+
+
 def verify_lines(found: dict[str, Any]) -> list[str]:
     """The outcome of a verification for people."""
     from bigembed.jobs.plan import size

@@ -20,7 +20,7 @@ from bigembed.jobs.cluster import (
 )
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import footprint, imported_here
-from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.spec import ClusterTable, JobSpec
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
 
@@ -176,8 +176,8 @@ class Plan:
 def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = None) -> Plan:
     """The plan of a job. Nothing is written. ``place``: the cluster, where it is running already."""
     rows = rows or find_input(job)
-    with_picture = job.output.picture is not None
-    where = place_of(job, rows, place)
+    picture = job.output.picture is not None
+    where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, rows.shape[0] > UNCOMPILED_ROWS)
     run = Run(job.output_path if _is_run(job.output_path) else None)
     stages = job_stages(job, rows, run)
     costs = [(stage.name, stage.cost) for stage in stages]
@@ -187,7 +187,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     if job.output.model is not None:
         kept = sum(cost.disk for _, cost in costs)
         costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
-    if with_picture:
+    if picture:
         costs.append(("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0]))))
     return Plan(
         str(rows.path),
@@ -222,12 +222,16 @@ def estimator(job: JobSpec) -> Any:
     return method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
 
 
-def place_of(job: JobSpec, rows: Input, place: Place | None = None) -> Where:
-    """Where the job will run, and the measured footprints of the processes there."""
-    kind = place.kind if place else choose(job.cluster, rows.shape, rows.nbytes)
-    picture = job.output.picture is not None
+def place_of(
+    table: ClusterTable, shape: tuple[int, int], nbytes: int, place: Place | None, picture: bool, compiled: bool
+) -> Where:
+    """Where a job on rows of this shape will run, and the measured footprints of the processes there.
+
+    ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions.
+    """
+    kind = place.kind if place else choose(table, shape, nbytes)
     if kind == "process":
-        if rows.shape[0] <= UNCOMPILED_ROWS:
+        if not compiled:
             here = imported_here(picture)
             return Where(kind, 1, machine_memory(), here, here, 0)
         feet = footprint()
@@ -236,10 +240,10 @@ def place_of(job: JobSpec, rows: Input, place: Place | None = None) -> Where:
     feet = footprint()
     coordinator = feet.coordinator + (feet.picture if picture else 0)
     if kind == "embedded":
-        workers, limit = worker_count(job.cluster), embedded_memory(job.cluster)
+        workers, limit = worker_count(table), embedded_memory(table)
         return Where(kind, workers, limit, feet.worker, coordinator, feet.helper)
-    workers = place.workers if place else job.cluster.workers or 1
-    remote_limit = place.memory_limit if place else job.cluster.memory
+    workers = place.workers if place else table.workers or 1
+    remote_limit = place.memory_limit if place else table.memory
     return Where(kind, workers, remote_limit, feet.worker, coordinator, feet.coordinator)
 
 

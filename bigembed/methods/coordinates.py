@@ -10,8 +10,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError
+from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import nearest_kept
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.exchange import Exchange
@@ -140,7 +140,7 @@ def fill_block(b: int, *, ordered: Ordered, labels: str, exchange: Exchange) -> 
     if len(outside):
         offsets, _ = ordered.cells(b)
         cell = np.searchsorted(offsets, outside, side="right") - 1
-        nearest = nearest_kept(ordered, labels, b, ordered.rows(b)[outside], cell)
+        nearest = nearest_kept(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell)
     exchange.put("nearest", b, {"rows": outside, "ids": nearest})
     return len(outside)
 

@@ -102,7 +102,7 @@ class DiffusionMap(Estimator):
             "cell_starts",
             "cell_block_starts",
         ),
-        "search": ("rho_squared", "kappa", "asked", "asked_indptr"),
+        "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
         "kernel": ("q",),
         "components": ("labels",),
         "solve": ("right", "eigenvalues", "residuals"),
@@ -262,10 +262,10 @@ class DiffusionMap(Estimator):
         that the symmetric graph would join to x.
         """
         from bigembed.methods.extension import Extension
-        from bigembed.methods.nystrom import BATCH_ROWS, extend_rows, model_of
+        from bigembed.methods.nystrom import extend_rows, model_of, placed
 
         model = model_of(run)
-        return Extension(extend_rows, model, model.scaling.kept, model.shape.d, batch=BATCH_ROWS, cheap=False)
+        return Extension(extend_rows, model, model.scaling.kept, model.shape.d, placed=placed(model), cheap=False)
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""

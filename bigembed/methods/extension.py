@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.blocks.rows import Array, bounds, map_blocks, remote
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.methods.base import feature_names
-from bigembed.store.arrays import RowSource, create_rows, open_array, write_rows
+from bigembed.methods.rowwise import output_cost
+from bigembed.methods.streaming import STAGE, Placed, placed_stage
+from bigembed.stages import Context, Run, Stage, run_stages
+from bigembed.store.arrays import RowSource, open_array
 from bigembed.store.input import row_source
 from bigembed.store.lazy import MappedRows
 from bigembed.store.passes import RowBlock, checked_shape, offenders, write_mapped
@@ -36,8 +40,8 @@ class Extension:
     n_features: int
     dtype: str = "float64"
     """Of the coordinates."""
-    batch: int | None = None
-    """Rows of a task; None takes the canonical blocks of the input."""
+    placed: Placed | None = None
+    """Where coordinates are cheaper for rows that lie together: how they are brought together."""
     cheap: bool = True
     """Whether coordinates cost about as much as reading the rows, so that a lazy result computes them when asked."""
     sparse: bool = False
@@ -63,49 +67,79 @@ def transform(estimator: Any, X: Any) -> Any:
     check_names(estimator, X)
     source, in_memory = row_source(X, scratch_of(estimator), "query", sparse=extension.sparse)
     check_width(source, extension, estimator)
-    if in_memory:
+    if in_memory and (extension.placed is None or source.shape[0] <= extension.placed.batch(source.shape[0])):
         return in_one_array(source, extension)
     if extension.cheap:
         return MappedRows(source, extension, extension.width, extension.dtype, keep=estimator._run).lazy()
-    import tempfile
-
-    out = Path(tempfile.mkdtemp(prefix="transform-", dir=estimator._run.root)) / "coordinates"
-    write_coordinates(source, extension, out)
-    return open_array(out)
+    shared = not in_memory or remote()
+    scratch = Run(tempfile.mkdtemp(prefix="transform-", dir=estimator._run.root) if shared else None)
+    kept = False
+    try:
+        out = scratch.root / "coordinates"
+        write_coordinates(source, extension, out, estimator._run)
+        kept = not in_memory
+        lazy = open_array(out)
+        return lazy if kept else np.asarray(lazy)
+    finally:
+        if not kept:
+            shutil.rmtree(scratch.root, ignore_errors=True)
 
 
 def transform_to(estimator: Any, X: Any, out: str | os.PathLike[str]) -> None:
-    """Coordinates of new rows into a new Zarr array: written aside, renamed when whole."""
+    """Coordinates of new rows into a new Zarr array: written aside, renamed when whole.
+
+    A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
+    """
+    refuse_existing(out)
+    write_coordinates(*_new_rows(estimator, X), out, estimator._run)
+
+
+def stage_for(estimator: Any, X: Any) -> Stage:
+    """What :func:`transform_to` runs."""
+    return coordinates_of(*_new_rows(estimator, X), estimator._run)
+
+
+def _new_rows(estimator: Any, X: Any) -> tuple[RowSource, Extension]:
     extension: Extension = estimator._extension(estimator._run)
     check_names(estimator, X)
-    refuse_existing(out)
     source, _ = row_source(X, scratch_of(estimator), "query", sparse=extension.sparse)
     check_width(source, extension, estimator)
-    write_coordinates(source, extension, out)
+    return source, extension
 
 
 def in_one_array(source: RowSource, extension: Extension) -> Array:
     """Coordinates of all rows in memory."""
-    spans = bounds(source.shape[0], extension.batch or source.block)
+    spans = bounds(source.shape[0], source.shape[0] if extension.placed else source.block)
     return np.concatenate(map_blocks(extend_block, spans, label="transform", source=source, extension=extension))
 
 
-def write_coordinates(source: RowSource, extension: Extension, out: str | os.PathLike[str]) -> None:
-    """Coordinates of all rows of a source into a new Zarr array, aside and renamed: one pass."""
-    target, partial_path = Path(out), Path(f"{os.fspath(out)}.partial")
+def write_coordinates(source: RowSource, extension: Extension, out: str | os.PathLike[str], fitted: Run) -> None:
+    """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
+    target, aside = Path(out).absolute(), Path(f"{os.fspath(out)}.partial").absolute()
     refuse_existing(target)
-    if extension.batch:
-        shape = (source.shape[0], extension.width)
-        create_rows(partial_path, shape, extension.dtype, extension.batch, overwrite=True)
-        spans = bounds(source.shape[0], extension.batch)
-        fixed = {"source": source, "extension": extension, "out": str(partial_path)}
-        map_blocks(extend_to_block, spans, label="transform", **fixed)
-    else:
-        write_extended(source, extension, str(partial_path))
-    if target.exists():
-        shutil.rmtree(partial_path)
-        raise ExistingOutputError(f"{target}: was made by somebody else meanwhile. Nothing was changed")
-    os.replace(partial_path, target)
+    run = Run(aside, [fitted])
+    try:
+        run_stages([coordinates_of(source, extension, fitted)], run)
+    except InputError:
+        shutil.rmtree(aside)
+        raise
+    refuse_existing(target)
+    os.replace(run.path(STAGE, "coordinates"), target)
+    shutil.rmtree(aside)
+
+
+def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stage:
+    """The stage that writes the coordinates of new rows; it depends on all stages of the fitted run."""
+    inputs = tuple(fitted.published())
+    if extension.placed is not None:
+        return placed_stage(source, extension, extension.placed, inputs)
+
+    def run(context: Context) -> dict[str, Any]:
+        write_extended(source, extension, context.path("coordinates"))
+        return {"rows": source.shape[0]}
+
+    parameters = {"source": source.fingerprint(), "width": extension.width, "dtype": extension.dtype}
+    return Stage(STAGE, inputs, parameters, run, output_cost(source, extension.width, extension.dtype))
 
 
 def write_extended(source: RowSource, extension: Extension, out: str) -> None:
@@ -121,11 +155,6 @@ def extend_mapped(block: RowBlock, *, extension: Extension) -> Array:
 def extend_block(start: int, stop: int, *, source: RowSource, extension: Extension) -> Array:
     """Coordinates of rows ``start:stop``."""
     return extension(source.matrix(start, stop), start)
-
-
-def extend_to_block(start: int, stop: int, *, source: RowSource, extension: Extension, out: str) -> None:
-    """Extend one batch and write it."""
-    write_rows(out, start, extend_block(start, stop, source=source, extension=extension))
 
 
 def scratch_of(estimator: Any) -> Path:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.kernels.gaussian import gaussian_block
 from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
+from bigembed.methods.streaming import Placed
+from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import Index, Joined, join_rows, nearest_kept
+from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, join_batches, join_memory, locate_blocks
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
-
-BATCH_ROWS = 4_096
+from bigembed.store.passes import RowBlock, offenders
 
 
 @dataclass(frozen=True)
@@ -73,50 +76,83 @@ def model_of(run: Run) -> Model:
 
 
 def extend_rows(rows: Array, model: Model) -> Array:
-    """Coordinates of new rows, checked and made ready for the search first."""
+    """Coordinates of finite new rows, made ready for the search first."""
     rows = prepare(rows, model.shape)
+    _refuse_zeros(rows, model)
+    return nystrom_rows(rows, model)
+
+
+def placed(model: Model) -> Placed:
+    """How new rows are brought to the blocks of fitted rows that they belong to."""
+    blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
+    most = MAX_PAIRS // (2 * model.index.n_neighbors)  # so that batches need not be divided, mostly
+    return Placed(place_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
+
+
+def place_rows(rows: Array, model: Model, start: int) -> Array:
+    """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
+    if wrong := offenders(RowBlock(0, start, rows)):
+        raise InputError(
+            f"Input X contains NaN or infinity: {wrong['rows']} of the rows {start}:{start + len(rows)}, the first are "
+            f"rows {wrong['first']}. Drop or impute them"
+        )
+    rows = prepare(rows, model.shape)
+    _refuse_zeros(rows, model)
+    return locate_blocks(rows, model.index)
+
+
+def _refuse_zeros(rows: Array, model: Model) -> None:
     if model.shape.metric == "cosine" and (~rows.any(axis=1)).any():
         raise InputError("metric='cosine' is not defined for rows of zeros")
-    return nystrom_rows(rows, model)
+
+
+def extension_memory(model: Model, rows: int) -> int:
+    """Bytes that :func:`nystrom_rows` holds at the most for so many rows, beside the rows."""
+    return join_memory(model.index, model.shape, rows) + rows * 24 * int(model.eigenvalues.shape[-1])
 
 
 def nystrom_rows(rows: Array, model: Model) -> Array:
     """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
-    joined = join_rows(rows, model.index)
+    coordinates = np.empty((len(rows), model.scaling.kept))
+    for members, joined in join_batches(rows, model.index):
+        coordinates[members] = _extend_joined(rows, members, joined, model)
+    return coordinates
+
+
+def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) -> Array:
+    """Coordinates of the rows ``members``, from their edges."""
     ordered = Ordered.open(model.index.order)
-    starts = np.array(ordered.starts)
-    near = _Neighborhood(joined.ids, starts)
+    starts, eigenvalues = list(ordered.starts), model.eigenvalues
+    near = _Neighborhood(joined.ids, np.array(starts))
     label = near.read(model.labels)
     kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
-    of_edge = np.repeat(np.arange(len(rows)), np.diff(joined.indptr))
+    of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
     home = _component(joined, kernel, label)
     if model.policy == "largest":
         home = np.where(home == 0, 0, -1)
     kernel = np.where(label == home[of_edge], kernel, 0.0)
-    total = np.bincount(of_edge, kernel, minlength=len(rows))
-    right = near.read(model.right)
-    mean = np.stack([np.bincount(of_edge, kernel * column, minlength=len(rows)) for column in right.T], axis=1)
+    total, mean = near.sums(kernel, of_edge, len(members), model.right, eigenvalues.shape[-1])
     inside = total > 0
-    eigenvalues = model.eigenvalues
     own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
     safe = np.where(own == 0, 1.0, own)
     extended = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None] / safe, 0.0)
     coordinates = scaled(extended, np.maximum(home, 0), eigenvalues, model.scaling)
     outside = np.flatnonzero(~inside)
-    for b in np.unique(joined.block[outside]):
-        mine = outside[joined.block[outside] == b]
-        nearest = nearest_kept(ordered, model.labels, int(b), rows[mine], joined.cell[mine])
-        coordinates[mine] = rows_by_id(model.right, nearest, list(ordered.starts), eigenvalues, model.scaling)
+    if len(outside):
+        lost = rows[members[outside]]
+        nearest = nearest_kept(ordered, model.labels, lost, joined.block[outside], joined.cell[outside])
+        coordinates[outside] = rows_by_id(model.right, nearest, starts, eigenvalues, model.scaling)
     return coordinates
 
 
 def _component(joined: Joined, kernel: Array, label: Array) -> Array:
     """Component of each new row: that of the row joined to it with the largest weight (ties by id)."""
     home = np.full(len(joined.indptr) - 1, -1, np.int64)
-    of_edge = np.repeat(np.arange(len(home)), np.diff(joined.indptr))
-    order = np.lexsort((joined.ids, -kernel, of_edge))
     first = np.flatnonzero(np.diff(joined.indptr))
-    home[first] = label[order[joined.indptr[first]]]
+    if len(first):
+        largest = np.maximum.reduceat(kernel, joined.indptr[first])
+        best = np.flatnonzero(kernel == np.repeat(largest, np.diff(joined.indptr)[first]))
+        home[first] = label[best[np.searchsorted(best, joined.indptr[first])]]
     return home
 
 
@@ -129,20 +165,34 @@ def _kernel(joined: Joined, near: _Neighborhood, model: Model) -> Array:
 
 
 class _Neighborhood:
-    """Values of per-row arrays at given internal ids, read block by block."""
+    """Values of per-row arrays at the internal ids of edges, read block by block."""
 
     def __init__(self, ids: Array, starts: Array) -> None:
         self.ids = ids
-        self.owner = np.searchsorted(starts, ids, side="right") - 1
-        self.starts = starts
+        owner = np.searchsorted(starts, ids, side="right") - 1
+        order = np.argsort(owner, kind="stable")
+        blocks, first = np.unique(owner[order], return_index=True)
+        parts = np.split(order, first[1:])
+        self.parts = [(int(b), part, ids[part] - starts[b]) for b, part in zip(blocks, parts, strict=False)]
 
     def read(self, path: str) -> Array:
-        """The array under ``path/b`` at every id."""
-        out: Array | None = None
-        for b in np.unique(self.owner):
-            mine = self.owner == b
-            part = read_array(f"{path}/{b}")[self.ids[mine] - self.starts[b]]
-            if out is None:
-                out = np.zeros((len(self.ids), *part.shape[1:]), part.dtype)
-            out[mine] = part
-        return np.zeros(0) if out is None else out
+        """The array (n,) under ``path/b`` at every id."""
+        out = np.zeros(0)
+        for b, edges, rows in self.parts:
+            values = read_array(f"{path}/{b}")
+            out = out if len(out) else np.zeros(len(self.ids), values.dtype)
+            out[edges] = values[rows]
+        return out
+
+    def sums(self, weights: Array, of_edge: Array, n: int, path: str, width: int) -> tuple[Array, Array]:
+        """Σ w and Σ w v over the edges of each new row, v (width,) from the array under ``path/b``.
+
+        Block after block, edges by id: in the same order for a row whatever other rows there are.
+        """
+        total, mean = np.bincount(of_edge, weights, minlength=n), np.zeros((n, width))
+        for b, edges, rows in self.parts:
+            shape = (n, int(rows.max()) + 1)
+            indptr = np.concatenate([[0], np.cumsum(np.bincount(of_edge[edges], minlength=n))])
+            values = read_array(f"{path}/{b}")[: shape[1]]
+            mean += csr_array((weights[edges], rows, indptr), shape=shape) @ values
+        return total, mean

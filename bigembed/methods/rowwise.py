@@ -44,7 +44,7 @@ class RowwiseEstimator(Estimator):
 
         refuse_existing(out)
         self.fit(X, y, **beside)  # type: ignore[attr-defined]
-        write_coordinates(self._source, self._extension(self._run), out)
+        write_coordinates(self._source, self._extension(self._run), out, self._run)
 
     def _coordinates(self) -> Any:
         from bigembed.methods.extension import in_one_array

@@ -22,7 +22,7 @@ from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import read_json, write_json
 
-FORMAT = 1
+FORMAT = 2
 LARGEST_PICKLE = 1 << 30
 
 

@@ -19,6 +19,8 @@ from bigembed.store.arrays import RowSource, read_array, write_array
 from bigembed.store.exchange import Exchange
 
 KEPT_BYTES = 128 << 20
+CHUNK_BYTES = 1 << 20
+"""Stored chunk of the ordered rows: they are mostly read in long runs."""
 FILL = 0.5
 """Mean partition over the largest allowed: what uneven clusters need."""
 
@@ -133,7 +135,8 @@ def order_block(
     rows, ids = (np.concatenate(part) for part in zip(*parts, strict=True))
     del pieces, parts
     order, cell_offsets, centers = cells_block(rows, cell_size, seed + partition)
-    write_array(f"{out}rows/{partition}", rows[order])
+    chunk_rows = max(1, CHUNK_BYTES // (rows.shape[1] * rows.itemsize))
+    write_array(f"{out}rows/{partition}", rows[order], chunk_rows=chunk_rows)
     write_array(f"{out}ids/{partition}", ids[order])
     write_array(f"{out}cell_offsets/{partition}", cell_offsets)
     write_array(f"{out}cell_centers_of/{partition}", centers)

@@ -52,11 +52,7 @@ def probe_block(
     whose shortlist are small ones, until any T of them hold ``least`` rows (k + 1, so that every list
     is filled); that depends on the shortlist only, and so is the same for a query.
     """
-    wanted = np.full(len(shortlist), n_probes)
-    if sizes is not None:
-        held = np.cumsum(np.sort(np.where(shortlist >= 0, sizes[shortlist], 0), axis=1), axis=1)
-        empty = np.count_nonzero(shortlist < 0, axis=1)
-        wanted = np.maximum(n_probes, np.count_nonzero(held < least, axis=1) + 1 - empty)
+    wanted = _wanted(shortlist, n_probes, sizes, least)
     listed = [np.sort(cells[cells >= 0]) for cells in shortlist]
     width = max((min(len(cells), t) for cells, t in zip(listed, wanted.tolist())), default=0)
     probes = np.full((len(rows), max(width, n_probes)), -1, dtype=np.int32)
@@ -65,8 +61,29 @@ def probe_block(
         if len(cells) <= t:
             probes[start:stop, : len(cells)] = cells
         elif stop > start:
-            probes[start:stop, :t] = cells[_nearest_of(rows[start:stop], centers[cells], t)]
+            probes[start:stop, :t] = cells[nearest_centers(rows[start:stop], centers[cells], t)]
     return probes
+
+
+def probe_rows(
+    rows: Array, home: Array, shortlist: Array, centers: Array, n_probes: int, sizes: Array, least: int
+) -> Array:
+    """:func:`probe_block` for few rows a cell, compiled: ``home`` (n,) is the list of each row in ``shortlist``."""
+    from bigembed.neighbors.within import nearest_cells  # imports numba
+
+    wanted = np.minimum(_wanted(shortlist, n_probes, sizes, least), np.count_nonzero(shortlist >= 0, axis=1))
+    probes = np.full((len(rows), max(n_probes, int(wanted.max()))), -1, np.int32)
+    nearest_cells(rows, home, _listed(shortlist), wanted, centers, probes)
+    return probes
+
+
+def _wanted(shortlist: Array, n_probes: int, sizes: Array | None, least: int) -> Array:
+    """How many cells the rows of each cell probe."""
+    if sizes is None:
+        return np.full(len(shortlist), n_probes)
+    held = np.cumsum(np.sort(np.where(shortlist >= 0, sizes[shortlist], 0), axis=1), axis=1)
+    empty = np.count_nonzero(shortlist < 0, axis=1)
+    return np.asarray(np.maximum(n_probes, np.count_nonzero(held < least, axis=1) + 1 - empty))
 
 
 def probe_ranks(row: Array, shortlist: Array, centers: Array, wanted: Array) -> Array:
@@ -84,8 +101,36 @@ def probe_ranks(row: Array, shortlist: Array, centers: Array, wanted: Array) -> 
     return np.where(found, rank[order][place], np.iinfo(np.int32).max)
 
 
-def _nearest_of(rows: Array, centers: Array, wanted: int) -> Array:
-    """Positions (m, wanted), ascending, of the nearest centers (S, d), S > wanted, ties by position."""
+def pack_probes(probes: Array, offsets: Array, shortlist: Array) -> Array:
+    """Probes (n, T) as positions on the shortlist of each row's cell, sorted by cell number: uint8 (n, T).
+
+    A row with fewer than T probes repeats its last.
+    """
+    listed = _listed(shortlist)
+    packed = np.zeros(probes.shape, np.uint8)
+    count = np.count_nonzero(probes >= 0, axis=1)
+    for cells, start, stop in zip(listed, offsets[:-1].tolist(), offsets[1:].tolist()):
+        packed[start:stop] = np.searchsorted(cells, probes[start:stop])
+    last = np.take_along_axis(packed, np.maximum(count - 1, 0)[:, None], axis=1)
+    return np.where(np.arange(probes.shape[1]) < count[:, None], packed, last)
+
+
+def unpack_probes(packed: Array, offsets: Array, shortlist: Array) -> Array:
+    """The probes that :func:`pack_probes` packed."""
+    home = np.repeat(np.arange(len(shortlist)), np.diff(offsets))
+    probes = _listed(shortlist)[home[:, None], packed]
+    probes[:, 1:][packed[:, 1:] == packed[:, :-1]] = -1
+    return probes
+
+
+def _listed(shortlist: Array) -> Array:
+    """Every shortlist by cell number, what is missing behind."""
+    nothing = np.iinfo(np.int32).max
+    return np.sort(np.where(shortlist >= 0, shortlist, nothing), axis=1).astype(np.int32)
+
+
+def nearest_centers(rows: Array, centers: Array, wanted: int) -> Array:
+    """Positions (m, wanted), ascending, of the nearest centers (S, d), S > wanted, ties by position: exact."""
     approximate, slack = approximate_squared(rows, centers)
     least = np.partition(approximate, wanted - 1, axis=1)[:, wanted - 1]
     close = ~(approximate > (least + 2 * slack)[:, None])
@@ -124,6 +169,8 @@ class Probing:
 
 def group_probes(probes: Array) -> Probing:
     """Turn probes int32 (n, T), −1 for none, into the rows that probe each cell."""
+    if probes.size < _FEW_PAIRS:
+        return _group_few(probes)
     from bigembed.neighbors.topk import group  # imports numba: only here
 
     real = probes[probes >= 0] if probes.min(initial=0) < 0 else probes
@@ -133,6 +180,15 @@ def group_probes(probes: Array) -> Probing:
     offsets, rows = group(probes, low, high)
     cells = np.flatnonzero(np.diff(offsets))
     return Probing(cells + low, np.append(offsets[cells], offsets[-1]), rows)
+
+
+def _group_few(probes: Array) -> Probing:
+    """The same without compiled code."""
+    row, place = np.nonzero(probes >= 0)
+    probed = probes[row, place]
+    order = np.argsort(probed, kind="stable")
+    cells, first = np.unique(probed[order], return_index=True)
+    return Probing(cells.astype(np.int64), np.append(first, len(order)).astype(np.int64), row[order].astype(np.int32))
 
 
 def asking_cells(probing: Probing, offsets: Array) -> Array:

@@ -4,24 +4,34 @@ A new row x goes to its partition and cell as a row of the training set does, an
 cells. It is joined to its k nearest rows there, and to every row j that would have it among its own
 k nearest: that probes x's cell, with ‖x − x_j‖ no larger than j's distance to its k-th neighbor
 (ties by id). For a row of the training set these are exactly its edges, so its extension is exact.
+
+All new rows of a batch go through the fitted rows together: each block is read once, and compared in
+both directions as in the search of the training set.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.exact import approximate_squared, paired_squared
-from bigembed.neighbors.order import CellReader, Ordered
+from bigembed.neighbors.exact import empty_lists, update_lists
+from bigembed.neighbors.local import Cells, search_cells
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.partition import assign_block
-from bigembed.neighbors.probes import probe_block
+from bigembed.neighbors.pieces import Piece, StoredCells
+from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
+from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
+from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.store.arrays import read_array
 
-_KEPT_BLOCKS = 16
-_NEAREST_CELLS = 16
-_GROUP = 256
+MAX_PAIRS = 1 << 21
+"""Pairs found by the reverse search that are held at a time. A batch with more is divided."""
+_TILE = 1024
+_NOBODY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -49,208 +59,219 @@ class Joined:
     cell: Array
 
 
-class _Reader:
-    """Cells, their rows, and the lists of the blocks that hold them, the last ones kept."""
+@dataclass(frozen=True)
+class _Found:
+    """Candidates of the edges of n new rows."""
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
-        self.ordered = Ordered.open(index.order)
-        self.cells = CellReader(self.ordered)
-        self.sizes = np.diff(self.cells.starts)
-        self.kept: dict[int, tuple[Array, Array, Array]] = {}
+    ids: Array
+    """Nearest fitted rows (n, k + 1), by (squared distance, id): one more than wanted: the row itself may be one."""
+    squared: Array
+    reverse: tuple[Array, Array, Array, Array]
+    """Pairs: new row, fitted row within whose reach it lies, squared distance, and the largest id that the new row
+    may have to be joined (the id decides between equal distances)."""
+    twin: Array
+    """Lowest id of an equal fitted row (n,)."""
 
-    def lists(self, b: int) -> tuple[Array, Array, Array]:
-        """Squared distance to the k-th neighbor, its id, and the shortlists, of a block."""
-        if b not in self.kept:
-            while len(self.kept) >= _KEPT_BLOCKS:
-                self.kept.pop(next(iter(self.kept)))
-            path = self.index.search
-            self.kept[b] = (
-                read_array(f"{path}/rho_squared/{b}"),
-                read_array(f"{path}/kappa/{b}"),
-                read_array(f"{self.index.shortlist}/shortlist/{b}"),
-            )
-        return self.kept[b]
 
-    def probes(self, rows: Array, cell: int) -> Array:
-        """The cells that rows of a cell probe, as in the search; −1 is none."""
-        b = self.cells.block(cell)
-        shortlist = self.lists(b)[2][[cell - int(self.cells.block_starts[b])]]
-        return probe_block(
-            rows,
-            np.array([0, len(rows)]),
-            shortlist,
-            self.cells.centers,
-            self.index.n_probes,
-            sizes=self.sizes,
-            least=self.index.n_neighbors + 1,
-        )
-
-    def gather(self, cells: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """Rows of some cells: rows, ids, ρ², κ and the cell of each."""
-        parts = []
-        for cell in cells.tolist():
-            b, ids = self.cells.block(cell), self.cells.ids(cell)
-            rho, kappa, _ = self.lists(b)
-            local = ids - self.ordered.starts[b]
-            parts.append((self.cells.rows(cell), ids, rho[local], kappa[local], np.full(len(ids), cell)))
-        joined = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
-        return joined  # type: ignore[return-value]
+class _Crowded(Exception):
+    """More pairs than :data:`MAX_PAIRS`."""
 
 
 def join_rows(rows: Array, index: Index) -> Joined:
     """Edges of prepared new rows (n, d); each row's edges do not depend on the others."""
-    reader = _Reader(index)
-    block, cell = locate(rows, reader)
-    number = reader.cells.block_starts[block] + cell
-    order = np.argsort(number, kind="stable")
-    found: list[tuple[Array, Array, float] | None] = [None] * len(rows)
-    for group in np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []:
-        for start in range(0, len(group), _GROUP):
-            members = group[start : start + _GROUP]
-            joined = _join_group(rows[members], int(number[members[0]]), reader)
-            for member, part in zip(members, joined, strict=True):
-                found[member] = part
-    edges = [part for part in found if part is not None]
-    sizes = [len(part[0]) for part in edges]
-    return Joined(
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        np.concatenate([part[0] for part in edges] or [np.zeros(0, np.int64)]),
-        np.concatenate([part[1] for part in edges] or [np.zeros(0)]),
-        np.array([part[2] for part in edges]),
-        block,
-        cell,
+    parts = list(join_batches(rows, index))
+    members = np.concatenate([np.zeros(0, np.int64), *(part for part, _ in parts)])
+    place = np.argsort(members)
+    counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(joined.indptr) for _, joined in parts)])
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    counts = counts[place]
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    edges = np.repeat(starts[place] - indptr[:-1], counts) + np.arange(indptr[-1])
+    ids, squared, rho, block, cell = (
+        np.concatenate([np.zeros(0, dtype), *(getattr(joined, name) for _, joined in parts)])
+        for name, dtype in (
+            ("ids", np.int64),
+            ("squared", rows.dtype),
+            ("rho", float),
+            ("block", np.int64),
+            ("cell", np.int64),
+        )
     )
+    return Joined(indptr, ids[edges], squared[edges], rho[place], block[place], cell[place])
 
 
-def locate(rows: Array, reader: _Reader) -> tuple[Array, Array]:
+def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
+    """The same in parts with a bounded number of edges: numbers of some rows, and their edges."""
+    fitted = _Fitted(index)
+    block, cell = locate(rows, fitted)
+    waiting = [np.lexsort((cell, block))] if len(rows) else []
+    while waiting:
+        members = waiting.pop()
+        home = fitted.cells.block_starts[block[members]] + cell[members]
+        try:
+            joined = _join(fitted.search(rows[members], home), index.n_neighbors, block[members], cell[members])
+        except _Crowded:
+            waiting += [members[len(members) // 2 :], members[: len(members) // 2]]
+            continue
+        yield members, joined
+
+
+def locate(rows: Array, fitted: _Fitted) -> tuple[Array, Array]:
     """Block, and cell inside it, of each row: decided exactly as for the rows of the training set."""
-    ordered = reader.ordered
-    centers = read_array(reader.index.centers)[list(ordered.blocks)]
-    block = assign_block(rows, np.zeros(len(rows), np.int64), centers).astype(np.int64)
+    block = locate_blocks(rows, fitted.index)
     cell = np.zeros(len(rows), np.int64)
     for b in np.unique(block):
-        mine = block == b
-        cell[mine] = assign_block(rows[mine], np.zeros(int(mine.sum()), np.int64), ordered.cells(int(b))[1])
+        mine, centers = block == b, fitted.cells.ordered.cells(int(b))[1]
+        cell[mine] = assign_block(rows[mine], np.zeros(int(mine.sum()), np.int64), centers)
     return block, cell
 
 
-def _join_group(rows: Array, number: int, reader: _Reader) -> list[tuple[Array, Array, float]]:
-    """Edges of rows that belong to one cell."""
-    b = reader.cells.block(number)
-    local = number - int(reader.cells.block_starts[b])
-    probes = reader.probes(rows, number)
-    asked_indptr = read_array(f"{reader.index.search}/asked_indptr/{b}")
-    asked = read_array(f"{reader.index.search}/asked/{b}")[asked_indptr[local] : asked_indptr[local + 1]]
-    cells = np.union1d(probes[probes >= 0], asked).astype(np.int64)
-    candidates, ids, rho, kappa, home = reader.gather(cells)
-    return [
-        _join_row(row, number, mine[mine >= 0], candidates, ids, rho, kappa, home, near, reader)
-        for row, mine, near in zip(
-            rows, probes, _near(rows, candidates, rho, reader.index.n_neighbors, probes, home), strict=True
+def locate_blocks(rows: Array, index: Index) -> Array:
+    """The block of each row (n,)."""
+    centers = read_array(index.centers)[list(Ordered.open(index.order).blocks)]
+    return assign_block(rows, np.zeros(len(rows), np.int64), centers).astype(np.int64)
+
+
+def join_memory(index: Index, shape: Shape, rows: int) -> int:
+    """Bytes that :func:`join_batches` holds for so many new rows, beside them: planned for twice k edges a row."""
+    k, cells = index.n_neighbors, len(read_array(f"{index.order}/cell_starts"))
+    piece = shape.block * (2 * shape.row_bytes + 9 * index.n_probes + 40)
+    return piece + cells * shape.row_bytes + rows * (shape.row_bytes + 24 * k + 20 * index.n_probes + 2 * k * 120)
+
+
+class _Fitted:
+    """The fitted rows as a query reads them."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.cells = StoredCells(Ordered.open(index.order))
+
+    def search(self, rows: Array, home: Array) -> _Found:
+        """Candidates of the edges of rows (n, d) that lie in the cells ``home`` (n,), ascending."""
+        ids, squared = empty_lists(len(rows), self.index.n_neighbors + 1, rows.dtype)
+        twin, twin_squared = empty_lists(len(rows), 1, rows.dtype)
+        reverse = (
+            self._search_every(rows, ids, squared)
+            if self._every_pair()
+            else self._search_probed(rows, home, ids, squared, twin, twin_squared)
         )
-    ]
+        twin[twin_squared != 0] = _NOBODY
+        twin = np.minimum(twin[:, 0], np.where(squared[:, 0] == 0, ids[:, 0], _NOBODY))
+        return _Found(ids, squared, reverse, twin)
+
+    def _every_pair(self) -> bool:
+        """Whether the training set was one small block, each row compared with all others."""
+        small = len(self.cells.block_starts) == 2 and self.cells.starts[-1] <= EXACT_ROWS
+        return bool(small and self.index.n_probes >= len(self.cells.sizes))
+
+    def _search_every(self, rows: Array, ids: Array, squared: Array) -> tuple[Array, Array, Array, Array]:
+        """Every pair, without compiled code."""
+        whole = self.cells.ordered.rows(0)
+        numbers, nobody = np.arange(len(whole), dtype=np.int64), np.full(len(rows), -1, np.int64)
+        for start in range(0, len(rows), _TILE):
+            part = slice(start, start + _TILE)
+            update_lists(ids[part], squared[part], rows[part], nobody[part], whole, numbers)
+        limits, kappa = (read_array(f"{self.index.search}/{name}/0") for name in ("rho_squared", "kappa"))
+        row, found, pair_squared = reverse_every(whole, limits, rows)
+        return found, row.astype(np.int64), pair_squared, np.where(pair_squared == limits[row], kappa[row], _NOBODY)
+
+    def _search_probed(
+        self, rows: Array, home: Array, ids: Array, squared: Array, twin: Array, twin_squared: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """The cells that each row probes, and the rows that probe its cell: block after block."""
+        probes, nobody = self._probes(rows, home), np.full(len(rows), -1, np.int64)
+        own = probes == home[:, None]
+        stray = np.flatnonzero(~own.any(axis=1))  # rows that do not probe their own cell, where equal rows would be
+        at_home = group_probes(np.where(own, probes, -1))
+        elsewhere = group_probes(np.where(own, -1, probes))
+        straying = group_probes(home[stray, None].astype(np.int32))
+        homes, first = np.unique(home, return_index=True)
+        new = Cells(homes, np.append(first, len(rows)), rows, nobody, self.cells.centers[homes])
+        wanted = np.zeros(len(self.cells.sizes) + 1, bool)
+        for cells in (at_home.cells, elsewhere.cells, straying.cells, self._asking(homes)):
+            wanted[cells] = True
+        is_home = np.zeros(len(self.cells.sizes), bool)
+        is_home[homes] = True
+        found: list[tuple[Array, Array, Array, Array]] = []
+        for piece in self.cells.pieces(np.flatnonzero(wanted), np.unique(self.cells.block_of(homes))):
+            search_cells(ids, squared, rows, nobody, at_home, piece.cells)  # first, so that lists are full of near rows
+            search_cells(ids, squared, rows, nobody, elsewhere, piece.cells)
+            if len(stray):
+                lists = twin[stray], twin_squared[stray]
+                search_cells(*lists, rows[stray], nobody[stray], straying, piece.cells)
+                twin[stray], twin_squared[stray] = lists
+            found.append(self._reverse(piece, is_home, new))
+            if sum(len(part[0]) for part in found) > MAX_PAIRS and len(rows) > 1:
+                raise _Crowded
+        return _concatenated(found, rows.dtype)
+
+    def _reverse(self, piece: Piece, is_home: Array, new: Cells) -> tuple[Array, Array, Array, Array]:
+        """Pairs of a row of the piece and a new row within its reach in a cell that it probes."""
+        lists = read_array(f"{self.index.shortlist}/shortlist/{piece.block}")
+        first = int(piece.cells.numbers[0] - self.cells.block_starts[piece.block])
+        lists = lists[first : first + len(piece.cells.numbers)]
+        probed = unpack_probes(piece.read(f"{self.index.search}/probed"), piece.cells.offsets, lists)
+        probed[~is_home[probed]] = -1
+        limits = piece.read(f"{self.index.search}/rho_squared")
+        row, found, squared = reverse_cells(piece.cells.rows, limits, group_probes(probed), new)
+        largest = np.full(len(row), _NOBODY)
+        if len(ties := np.flatnonzero(squared == limits[row])):
+            largest[ties] = piece.read(f"{self.index.search}/kappa")[row[ties]]
+        return found, piece.cells.ids[row], squared, largest
+
+    def _probes(self, rows: Array, home: Array) -> Array:
+        """The cells that rows probe, as in the search: int32 (n, T), −1 is none."""
+        block, parts = self.cells.block_of(home), []
+        for b in np.unique(block).tolist():
+            low, high = np.searchsorted(block, [b, b + 1])
+            probes = probe_rows(
+                rows[low:high],
+                home[low:high] - self.cells.block_starts[b],
+                read_array(f"{self.index.shortlist}/shortlist/{b}"),
+                self.cells.centers,
+                self.index.n_probes,
+                self.cells.sizes,
+                self.index.n_neighbors + 1,
+            )
+            parts.append(probes)
+        width = max(part.shape[1] for part in parts)
+        return np.concatenate(
+            [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-1) for part in parts]
+        )
+
+    def _asking(self, homes: Array) -> Array:
+        """The cells with a row that probes one of the cells ``homes``."""
+        parts, block = [np.zeros(0, np.int64)], self.cells.block_of(homes)
+        for b in np.unique(block).tolist():
+            indptr = read_array(f"{self.index.search}/asked_indptr/{b}")
+            asked = read_array(f"{self.index.search}/asked/{b}")
+            local = homes[block == b] - self.cells.block_starts[b]
+            parts += [asked[indptr[c] : indptr[c + 1]] for c in local.tolist()]
+        return np.unique(np.concatenate(parts))
 
 
-def _near(rows: Array, candidates: Array, rho: Array, k: int, probes: Array, home: Array) -> list[Array]:
-    """For each row the candidates that may be joined to it: by a product, rejecting only beyond rounding."""
-    approximate, slack = approximate_squared(rows, candidates)
-    out = []
-    for i in range(len(rows)):
-        probed = np.isin(home, probes[i])
-        within = approximate[i][probed]
-        count = min(k, len(within) - 1)
-        reach = np.partition(within, count)[count] + 2 * slack[i] if len(within) else 0.0
-        limit = np.where(probed, np.maximum(rho, reach), rho)
-        out.append(np.flatnonzero(~(approximate[i] > limit * (1 + 1e-6) + slack[i])))
-    return out
+def _concatenated(
+    found: list[tuple[Array, Array, Array, Array]], dtype: np.dtype[np.generic]
+) -> tuple[Array, Array, Array, Array]:
+    new, ids, squared = joined_pairs([part[:3] for part in found], dtype)
+    return new, ids, squared, np.concatenate([np.zeros(0, np.int64), *(part[3] for part in found)])
 
 
-def _join_row(
-    row: Array,
-    number: int,
-    probes: Array,
-    candidates: Array,
-    ids: Array,
-    rho: Array,
-    kappa: Array,
-    home: Array,
-    near: Array,
-    reader: _Reader,
-) -> tuple[Array, Array, float]:
-    """Ids and squared distances of the rows joined to one row, by id; and its ρ."""
-    repeated = np.broadcast_to(row, (len(near), len(row)))
-    squared = paired_squared(repeated, candidates[near]).astype(rho.dtype)
-    same = near[squared == 0]
-    identity = int(ids[same].min()) if len(same) else np.iinfo(np.int64).max
-    probed = np.isin(home[near], probes)
-    order = np.lexsort((ids[near], squared))
-    nearest = order[probed[order] & (ids[near][order] != identity)][: reader.index.n_neighbors]
-    rho_here = float(np.sqrt(np.float64(squared[nearest[-1]]))) if len(nearest) else 0.0
-    theirs = (squared < rho[near]) | ((squared == rho[near]) & (identity <= kappa[near]))
-    theirs[nearest] = False
-    reverse = np.flatnonzero(theirs & (ids[near] != identity))
-    reverse = (
-        reverse[[_probes_cell(int(near[m]), candidates, home, number, reader) for m in reverse]]
-        if len(reverse)
-        else reverse
-    )
-    own = np.flatnonzero(ids[near] == identity)
-    chosen = np.concatenate([nearest, reverse, own]).astype(np.int64)
-    chosen = chosen[np.argsort(ids[near][chosen])]
-    return ids[near][chosen], squared[chosen], rho_here
-
-
-def _probes_cell(m: int, candidates: Array, home: Array, number: int, reader: _Reader) -> bool:
-    """Whether training row m probes the cell ``number``."""
-    cell = int(home[m])
-    return bool((reader.probes(candidates[m : m + 1], cell) == number).any())
-
-
-def nearest_kept(ordered: Ordered, labels: str, b: int, rows: Array, cell: Array) -> Array:
-    """Internal id of the nearest row of component 0, for rows of block b that lie in its cells ``cell``.
-
-    Searched exactly in the 16 nearest cells (by center) that hold rows of component 0.
-    """
-    cells = CellReader(ordered)
-    open_cells = np.flatnonzero(_cells_with_kept(ordered, labels, cells.starts))
-    out = np.empty(len(rows), np.int64)
-    for c in np.unique(cell):
-        gaps, _ = approximate_squared(cells.centers[[cells.block_starts[b] + c]], cells.centers[open_cells])
-        chosen = np.sort(open_cells[np.lexsort((open_cells, gaps[0]))[:_NEAREST_CELLS]])
-        candidates, ids = _kept_rows(cells, labels, chosen)
-        mine = np.flatnonzero(cell == c)
-        for start in range(0, len(mine), _GROUP):
-            part = mine[start : start + _GROUP]
-            out[part] = ids[_nearest_exact(rows[part], candidates)]
-    return out
-
-
-def _nearest_exact(rows: Array, candidates: Array) -> Array:
-    approximate, slack = approximate_squared(rows, candidates)
-    out = np.empty(len(rows), np.int64)
-    for i in range(len(rows)):
-        near = np.flatnonzero(~(approximate[i] > approximate[i].min() + 2 * slack[i]))
-        exact = paired_squared(np.broadcast_to(rows[i], (len(near), rows.shape[1])), candidates[near])
-        out[i] = near[np.argmin(exact)]
-    return out
-
-
-def _cells_with_kept(ordered: Ordered, labels: str, starts: Array) -> Array:
-    holds = np.zeros(len(starts) - 1, bool)
-    for b in range(len(ordered.blocks)):
-        ids = np.flatnonzero(read_array(f"{labels}/{b}") == 0) + ordered.starts[b]
-        holds[np.unique(np.searchsorted(starts, ids, side="right") - 1)] = True
-    return holds
-
-
-def _kept_rows(cells: CellReader, labels: str, chosen: Array) -> tuple[Array, Array]:
-    """Rows of component 0 in some cells, and their ids."""
-    rows, ids = [], []
-    for cell in chosen.tolist():
-        numbers, b = cells.ids(cell), cells.block(cell)
-        base = cells.ordered.starts[b]
-        inside = read_array(f"{labels}/{b}", numbers[0] - base, numbers[-1] + 1 - base) == 0
-        rows.append(cells.rows(cell)[inside])
-        ids.append(numbers[inside])
-    return np.concatenate(rows), np.concatenate(ids)
+def _join(found: _Found, k: int, block: Array, cell: Array) -> Joined:
+    """The union of both directions, and the row itself where it was fitted: by row and id."""
+    n, twin = len(found.ids), found.twin
+    near = (found.ids >= 0) & (found.ids != twin[:, None])
+    near &= np.cumsum(near, axis=1) <= k
+    rho = np.sqrt(np.max(np.where(near, found.squared, 0), axis=1).astype(np.float64))
+    new, ids, squared, largest = found.reverse
+    mine = (twin[new] <= largest) & (ids != twin[new])
+    known = np.flatnonzero(twin != _NOBODY)
+    row = np.concatenate([np.nonzero(near)[0], new[mine], known])
+    ids = np.concatenate([found.ids[near], ids[mine], twin[known]])
+    squared = np.concatenate([found.squared[near], squared[mine], np.zeros(len(known), squared.dtype)])
+    order = np.lexsort((ids, row))
+    row, ids, squared = row[order], ids[order], squared[order]
+    fresh = np.ones(len(row), bool)
+    fresh[1:] = (row[1:] != row[:-1]) | (ids[1:] != ids[:-1])
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row[fresh], minlength=n))]).astype(np.int64)
+    return Joined(indptr, ids[fresh], squared[fresh], rho, block, cell)

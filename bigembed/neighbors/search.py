@@ -15,6 +15,7 @@ from bigembed.neighbors.probes import (
     asking_cells,
     group_probes,
     nearest_cells,
+    pack_probes,
     probe_block,
 )
 from bigembed.neighbors.witness import EXACT_ROWS
@@ -23,6 +24,8 @@ from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
 SHORTLIST = 256
+PROBES = 32
+"""Cells that a row is planned to probe; how many it is, recall decides."""
 NEAR_BLOCKS = 48
 """Blocks whose cells may come onto a shortlist: bounds its cost, which would grow with the square of n."""
 
@@ -110,12 +113,12 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
     cost = Cost(
         passes=2,
         read=3 * n * row_bytes,
-        write=lists + n * row_bytes,
-        disk=lists + 12 * n,
+        write=lists + n * (row_bytes + PROBES),
+        disk=lists + (12 + PROBES) * n,
         scratch=n * row_bytes,
         memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20),
     )
-    return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors}, run, cost)
+    return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors, "probed": True}, run, cost)
 
 
 def all_pairs_block(b: int, *, ordered: Ordered, k: int, exchange: Exchange, out: str) -> int:
@@ -139,6 +142,7 @@ def search_block(
     sizes = np.diff(read_array(f"{ordered.path}/cell_starts"))
     lists = read_array(f"{shortlist}/shortlist/{b}")
     probes = probe_block(rows, cell_offsets, lists, every_center, n_probes, sizes=sizes, least=k + 1)
+    write_array(f"{out}probed/{b}", pack_probes(probes, cell_offsets, lists))
     probing = group_probes(probes)
     ids, squared = empty_lists(len(rows), k, rows.dtype)
     row_ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)

@@ -101,7 +101,7 @@ def _reachable(products: Array, norms: Array, n: int, lows: Array, best: Array) 
 
 
 @njit(cache=True, nogil=True)
-def _insert(ids: Array, squared: Array, number: int, value: Any) -> None:
+def insert(ids: Array, squared: Array, number: int, value: Any) -> None:
     """Put (value, number) in its place of one list, if it belongs there and is not there already."""
     p = squared.shape[0] - 1
     if value > squared[p] or (value == squared[p] and ids[p] >= 0 and number >= ids[p]):
@@ -172,7 +172,7 @@ def update(
                 if number == row_ids[i] or (distances[last] == 0 and number > numbers[last]):
                     continue
                 value = one(squared_distance(rows, i * d, candidates, j * d, d))
-                _insert(numbers, distances, number, value)
+                insert(numbers, distances, number, value)
                 bound = min(bound, np.float64(distances[last]) + slack - own)
                 limit = one(bound)
 

@@ -1,0 +1,71 @@
+"""The nearest row of the largest component, for rows outside it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.neighbors.exact import empty_lists, update_lists
+from bigembed.neighbors.local import Cells, search_cells
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.pieces import StoredCells
+from bigembed.neighbors.probes import Probing, group_probes, nearest_centers
+from bigembed.neighbors.witness import EXACT_ROWS
+from bigembed.store.arrays import read_array
+
+_NEAREST_CELLS = 16
+_TILE = 256
+
+
+def nearest_kept(ordered: Ordered, labels: str, rows: Array, block: Array, cell: Array) -> Array:
+    """Internal id of the nearest row of component 0, for rows (n, d) that lie in cell ``cell`` of block ``block``.
+
+    Searched exactly in the 16 cells nearest to their own (by center) that hold rows of component 0;
+    among equally near ones the lowest id.
+    """
+    cells = StoredCells(ordered)
+    open_cells = np.flatnonzero(_cells_with_kept(ordered, labels, cells.starts))
+    home, of_home = np.unique(cells.block_starts[block] + cell, return_inverse=True)
+    probes = _nearest_open(cells.centers, home, open_cells)[of_home]
+    probing, nobody = group_probes(probes.astype(np.int32)), np.full(len(rows), -1, np.int64)
+    ids, squared = empty_lists(len(rows), 1, rows.dtype)
+    search = _search_few if ordered.starts[-1] <= EXACT_ROWS else search_cells  # compiled only for large n
+    for piece in cells.pieces(probing.cells):
+        search(ids, squared, rows, nobody, probing, _only(piece.cells, piece.read(labels) == 0))
+    return ids[:, 0]
+
+
+def _nearest_open(centers: Array, home: Array, open_cells: Array) -> Array:
+    """The open cells (m, 16) whose centers are nearest to those of the cells ``home`` (m,), ties by number."""
+    if len(open_cells) <= _NEAREST_CELLS:
+        return np.broadcast_to(open_cells, (len(home), len(open_cells)))
+    candidates = centers[open_cells]
+    parts = [
+        nearest_centers(centers[home[start : start + _TILE]], candidates, _NEAREST_CELLS)
+        for start in range(0, len(home), _TILE)
+    ]
+    return np.asarray(open_cells[np.concatenate(parts)])
+
+
+def _only(cells: Cells, kept: Array) -> Cells:
+    """The cells with some of their rows."""
+    offsets = np.concatenate([[0], np.cumsum(kept)])[cells.offsets]
+    return Cells(cells.numbers, offsets, cells.rows[kept], cells.ids[kept], cells.centers)
+
+
+def _search_few(ids: Array, squared: Array, rows: Array, row_ids: Array, probing: Probing, piece: Cells) -> None:
+    """:func:`~bigembed.neighbors.local.search_cells` without compiled code."""
+    for c, number in enumerate(piece.numbers.tolist()):
+        asking, part = probing.of(number), slice(int(piece.offsets[c]), int(piece.offsets[c + 1]))
+        lists = ids[asking], squared[asking]
+        if len(asking):
+            update_lists(*lists, rows[asking], row_ids[asking], piece.rows[part], piece.ids[part])
+            ids[asking], squared[asking] = lists
+
+
+def _cells_with_kept(ordered: Ordered, labels: str, starts: Array) -> Array:
+    holds = np.zeros(len(starts) - 1, bool)
+    for b in range(len(ordered.blocks)):
+        ids = np.flatnonzero(read_array(f"{labels}/{b}") == 0) + ordered.starts[b]
+        holds[np.unique(np.searchsorted(starts, ids, side="right") - 1)] = True
+    return holds

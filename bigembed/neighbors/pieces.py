@@ -1,0 +1,70 @@
+"""Cells of the ordered rows, read in runs, block by block: what a query and the filling of components sweep over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.neighbors.local import Cells
+from bigembed.neighbors.order import Ordered
+from bigembed.store.arrays import read_array
+
+GAP_BYTES = 1 << 20
+"""Cells nobody asked for are read too where they lie between others and are fewer bytes than this."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive cells of one block."""
+
+    block: int
+    start: int
+    """First row of the piece, counted inside its block."""
+    stop: int
+    cells: Cells
+
+    def read(self, path: str) -> Array:
+        """The piece's rows of a per-row array that is stored by block under ``path/b``."""
+        return read_array(f"{path}/{self.block}", self.start, self.stop)
+
+
+class StoredCells:
+    """Where all cells lie, and their centers; rows only as they are asked for."""
+
+    def __init__(self, ordered: Ordered) -> None:
+        self.ordered = ordered
+        self.block_starts = read_array(f"{ordered.path}/cell_block_starts")
+        self.starts = read_array(f"{ordered.path}/cell_starts")
+        self.centers = read_array(f"{ordered.path}/cell_centers")
+        self.sizes = np.diff(self.starts)
+
+    def block_of(self, cells: Array) -> Array:
+        """The block that holds each cell."""
+        return np.searchsorted(self.block_starts, cells, side="right") - 1
+
+    def pieces(self, cells: Array, blocks_first: Array | None = None) -> Iterator[Piece]:
+        """Runs that hold all of ``cells`` (ascending), each read once; ``blocks_first`` come before other blocks."""
+        owner = self.block_of(cells)
+        blocks = np.unique(owner)
+        if blocks_first is not None:
+            blocks = np.concatenate([blocks[np.isin(blocks, blocks_first)], blocks[~np.isin(blocks, blocks_first)]])
+        for b in blocks.tolist():
+            mine = cells[owner == b]
+            apart = (self.starts[mine[1:]] - self.starts[mine[:-1] + 1]) * self._row_bytes() > GAP_BYTES
+            for run in np.split(mine, np.flatnonzero(apart) + 1):
+                yield self._read(b, int(run[0]), int(run[-1]) + 1)
+
+    def _row_bytes(self) -> int:
+        return int(self.centers.shape[1] * self.centers.itemsize)
+
+    def _read(self, b: int, first: int, last: int) -> Piece:
+        base = self.ordered.starts[b]
+        start, stop = int(self.starts[first]), int(self.starts[last])
+        rows = self.ordered.rows(b, start - base, stop - base)
+        ids = np.arange(start, stop, dtype=np.int64)
+        numbers = np.arange(first, last)
+        cells = Cells(numbers, self.starts[first : last + 1] - start, rows, ids, self.centers[first:last])
+        return Piece(b, start - base, stop - base, cells)

@@ -1,0 +1,200 @@
+"""Edges of new rows against their definition, and each part of the query against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigembed as be
+from bigembed.neighbors import kept, query
+from bigembed.neighbors.exact import paired_squared
+from bigembed.neighbors.kept import nearest_kept
+from bigembed.neighbors.local import Cells
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.pieces import StoredCells
+from bigembed.neighbors.probes import group_probes, pack_probes, probe_block, probe_rows, unpack_probes
+from bigembed.neighbors.query import join_batches, join_rows, locate
+from bigembed.neighbors.reverse import reverse_cells, reverse_every
+from bigembed.store.arrays import read_array, write_array
+
+from .test_exact import DTYPES, KINDS, draw_rows
+from .test_graph import index_of
+from .test_local import ordered_cells, probes_of
+
+
+def all_squared(x, y):
+    left, right = np.divmod(np.arange(len(x) * len(y)), len(y))
+    return paired_squared(x[left], y[right]).reshape(len(x), len(y)).astype(x.dtype)
+
+
+def edges_of(joined):
+    row = np.repeat(np.arange(len(joined.rho)), np.diff(joined.indptr))
+    return {(int(i), int(j)): float(value) for i, j, value in zip(row, joined.ids, joined.squared, strict=True)}
+
+
+@pytest.fixture
+def graph(small_blocks):
+    return be.build_neighbor_graph(draw_rows(3, 1500, 4, "normal").astype(np.float32), 6, recall=0.9)
+
+
+def by_definition(rows, graph):
+    """Row by row: the k nearest in the probed cells, and the rows that probe its cell and have it within reach."""
+    run, index, k = graph.run, index_of(graph), graph.n_neighbors
+    ordered = Ordered.open(run.path("order"))
+    cells = StoredCells(ordered)
+    whole = np.concatenate([ordered.rows(b) for b in range(len(ordered.blocks))])
+    rho = np.concatenate([read_array(run.path("search", f"rho_squared/{b}")) for b in range(len(ordered.blocks))])
+    cell_of = np.repeat(np.arange(len(cells.sizes)), cells.sizes)
+    lists = np.concatenate([read_array(run.path("shortlist", f"shortlist/{b}")) for b in range(len(ordered.blocks))])
+    offsets = cells.starts
+    probed = probe_block(whole, offsets, lists, cells.centers, index.n_probes, cells.sizes, k + 1)
+    block, cell = locate(rows, query._Fitted(index))
+    home = cells.block_starts[block] + cell
+    squared, out = all_squared(rows, whole), {}
+    for i, row in enumerate(rows):
+        mine = probe_block(
+            row[None], np.array([0, 1]), lists[home[i]][None], cells.centers, index.n_probes, cells.sizes, k + 1
+        )
+        candidates = np.flatnonzero(np.isin(cell_of, mine))
+        near = candidates[np.lexsort((candidates, squared[i, candidates]))][:k]
+        theirs = np.flatnonzero((squared[i] < rho) & (probed == home[i]).any(axis=1))
+        out |= {(i, int(j)): float(squared[i, j]) for j in np.union1d(near, theirs)}
+    return out
+
+
+def test_new_rows_are_joined_as_defined(graph):
+    rows = draw_rows(4, 120, 4, "normal").astype(np.float32)
+    joined = join_rows(rows, index_of(graph))
+    expected = by_definition(rows, graph)
+    assert edges_of(joined) == expected
+    nearest_only = sum(min(6, int(size)) for size in np.diff(joined.indptr))
+    assert len(expected) > nearest_only  # a control: without the rows that reach the new ones, edges would be missing
+
+
+def test_a_crowded_batch_is_divided_and_gives_the_same(graph, monkeypatch):
+    index = index_of(graph)
+    rows = draw_rows(5, 200, 4, "normal").astype(np.float32)
+    whole = join_rows(rows, index)
+    monkeypatch.setattr(query, "MAX_PAIRS", 100)
+    parts = list(join_batches(rows, index))
+    assert len(parts) > 3
+    assert sorted(np.concatenate([members for members, _ in parts]).tolist()) == list(range(200))
+    divided = join_rows(rows, index)
+    for name in ("indptr", "ids", "squared", "rho", "block", "cell"):
+        np.testing.assert_array_equal(getattr(divided, name), getattr(whole, name))
+
+
+def test_no_rows_have_no_edges(graph):
+    joined = join_rows(np.zeros((0, 4), np.float32), index_of(graph))
+    assert joined.indptr.tolist() == [0]
+
+
+def test_rows_that_do_not_probe_their_own_cell_still_find_their_twin(graph, monkeypatch):
+    index, ordered = index_of(graph), Ordered.open(graph.run.path("order"))
+    rows = ordered.rows(0)[:30]
+    probes = query._Fitted._probes
+
+    def without_home(self, rows, home):
+        found = probes(self, rows, home)
+        return np.where(found == home[:, None], -1, found)
+
+    monkeypatch.setattr(query._Fitted, "_probes", without_home)
+    joined = join_rows(rows, index)
+    for i in range(30):
+        mine = slice(joined.indptr[i], joined.indptr[i + 1])
+        assert joined.squared[mine][joined.ids[mine] == i] == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 60), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
+def test_the_reverse_search_finds_all_pairs_within_reach(seed, m, d, kind, dtype):
+    rows, cells = ordered_cells(draw_rows(seed, 200, d, kind, dtype), 24)
+    new, homes = ordered_cells(draw_rows(seed + 1, m, d, kind, dtype), 8)
+    _, probes = probes_of(rows, cells, 3, 5)
+    probes = (probes % (len(homes.numbers) + 1)).astype(np.int32)  # some cells are nobody's
+    squared = all_squared(rows, new)
+    limits = np.sort(squared, axis=1)[:, min(3, m - 1)].copy()
+    home = np.repeat(homes.numbers, np.diff(homes.offsets))
+    within = squared <= limits[:, None]
+    probed = (probes[:, :, None] == home).any(axis=1)
+    for found, expected in (
+        (reverse_cells(rows, limits, group_probes(probes), homes), within & probed),
+        (reverse_every(rows, limits, new), within),
+    ):
+        pairs = set(zip(found[0].tolist(), found[1].tolist(), strict=True))
+        assert pairs == set(zip(*(part.tolist() for part in np.nonzero(expected)), strict=True))
+        np.testing.assert_array_equal(found[2], squared[found[0], found[1]])
+    assert ((squared < limits[:, None]) != within).any()  # a control: ties count
+
+
+@pytest.mark.parametrize("scale", [1e-19, 1e15, 3e18])
+def test_scale_does_not_lose_pairs(scale):
+    rows = (draw_rows(1, 150, 4, "normal") * np.float32(scale)).astype(np.float32)
+    with np.errstate(over="ignore"):
+        squared = all_squared(rows, rows[:40])
+        limits = np.sort(squared, axis=1)[:, 5].copy()
+        homes = Cells(np.array([0]), np.array([0, 40]), rows[:40], np.arange(40), rows[:40].mean(axis=0)[None])
+        everyone = group_probes(np.zeros((150, 1), np.int32))
+        expected = set(zip(*(part.tolist() for part in np.nonzero(squared <= limits[:, None])), strict=True))
+        for found in (reverse_cells(rows, limits, everyone, homes), reverse_every(rows, limits, rows[:40])):
+            assert set(zip(found[0].tolist(), found[1].tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("kind", ["normal", "grid", "equal"])
+@pytest.mark.parametrize("least", [1, 90])
+def test_compiled_probes_are_those_of_the_search_and_pack_into_bytes(kind, least):
+    rows, cells = ordered_cells(draw_rows(2, 400, 3, kind), 16)
+    shortlist, _ = probes_of(rows, cells, 4, 9)
+    shortlist = shortlist.copy()
+    shortlist[::3, 7:] = -1
+    sizes = np.diff(cells.offsets)
+    expected = probe_block(rows, cells.offsets, shortlist, cells.centers, 4, sizes, least)
+    home = np.repeat(np.arange(len(sizes)), sizes)
+    got = probe_rows(rows, home, shortlist, cells.centers, 4, sizes, least)
+    np.testing.assert_array_equal(got, expected[:, : got.shape[1]])
+    assert (expected[:, got.shape[1] :] == -1).all()
+    packed = pack_probes(expected, cells.offsets, shortlist)
+    assert packed.dtype == np.uint8
+    np.testing.assert_array_equal(unpack_probes(packed, cells.offsets, shortlist), expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_nearest_kept_row_is_exact(graph, monkeypatch, tmp_path, compiled):
+    ordered = Ordered.open(graph.run.path("order"))
+    label = np.random.default_rng(0).integers(0, 3, graph.n)
+    for b, (start, stop) in enumerate(zip(ordered.starts, ordered.starts[1:], strict=False)):
+        write_array(tmp_path / "labels" / str(b), label[start:stop])
+    monkeypatch.setattr(kept, "EXACT_ROWS", 0 if compiled else 10_000)
+    monkeypatch.setattr(kept, "_NEAREST_CELLS", 10_000)  # all: then it is the nearest of all rows
+    rows = draw_rows(6, 70, 4, "normal").astype(np.float32)
+    block, cell = locate(rows, query._Fitted(index_of(graph)))
+    whole = np.concatenate([ordered.rows(b) for b in range(len(ordered.blocks))])
+    squared = np.where(label == 0, all_squared(rows, whole), np.inf)
+    got = nearest_kept(ordered, str(tmp_path / "labels"), rows, block, cell)
+    np.testing.assert_array_equal(got, squared.argmin(axis=1))
+    monkeypatch.setattr(kept, "_NEAREST_CELLS", 1)
+    few = nearest_kept(ordered, str(tmp_path / "labels"), rows, block, cell)
+    assert (label[few] == 0).all()
+    assert (few != got).any()  # a control: one cell is not enough
+
+
+def test_runs_of_cells_hold_what_was_asked_for(graph, monkeypatch):
+    cells = StoredCells(Ordered.open(graph.run.path("order")))
+    wanted = np.array([0, 1, 5, len(cells.sizes) - 1])
+    for gap in (0, 1 << 20):
+        monkeypatch.setattr("bigembed.neighbors.pieces.GAP_BYTES", gap)
+        pieces = list(cells.pieces(wanted))
+        numbers = np.concatenate([piece.cells.numbers for piece in pieces])
+        assert len(set(numbers.tolist())) == len(numbers)
+        assert set(wanted.tolist()) <= set(numbers.tolist())
+        if gap == 0:
+            np.testing.assert_array_equal(numbers, wanted)
+        for piece in pieces:
+            rows = cells.ordered.rows(piece.block)[piece.start : piece.stop]
+            np.testing.assert_array_equal(piece.cells.rows, rows)
+            assert piece.cells.ids[0] == cells.ordered.starts[piece.block] + piece.start
+    last = int(cells.block_of(wanted[-1:])[0])
+    first = next(cells.pieces(wanted, np.array([last])))
+    assert first.block == last
