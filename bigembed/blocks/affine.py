@@ -30,7 +30,8 @@ def affine_block(rows: Any, mean: Array, matrix: Array, dtype: Any = np.float64)
     tile, product = np.zeros((TILE, d)), np.empty((TILE, padded.shape[1]))
     for start in range(0, n, TILE):
         part = rows[start : start + TILE]
-        np.subtract(part, mean, out=tile[: len(part)])
+        tile[: len(part)] = part
+        tile[: len(part)] -= mean
         tile[len(part) :] = 0.0
         np.matmul(tile, padded, out=product)
         out[start : start + TILE] = product[: len(part), :k]

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
 
-from bigembed.blocks.rows import Array, is_sparse
+from bigembed.blocks.rows import Array, bounds, is_sparse
 
-TILE_BYTES = 2 << 20
-"""Rows that are centered at a time: what stays in the cache."""
+TILE_BYTES = 1 << 20
+"""Rows that are centered at a time: what stays in the cache. (XᵀX by NumPy: SciPy's BLAS holds other threads up.)"""
+SAMPLED = 64
+"""Rows behind the first guess of a block's mean."""
 
 Moments = dict[str, Array]
 """``count`` rows of positive weight, ``weight`` W, ``mean`` m (d,), ``scatter`` S (d, d), or its diagonal (d,)."""
@@ -38,11 +39,11 @@ def moments_block(rows: Any, weights: Array | None = None, *, diagonal: bool = F
     total = float(n) if weights is None else float(weights.sum())
     count = n if weights is None else int(np.count_nonzero(weights))
     if total <= 0:
-        shape = (d,) if diagonal else (d, d)
-        return {"count": np.array(0), "weight": np.array(0.0), "mean": np.zeros(d), "scatter": np.zeros(shape)}
-    mean = _mean(rows, weights, total)
-    second = _sparse_scatter if is_sparse(rows) else _scatter
-    scatter = second(rows, weights, mean, total, diagonal)
+        mean, scatter = np.zeros(d), np.zeros(d if diagonal else (d, d))
+    elif is_sparse(rows):
+        mean, scatter = _sparse_moments(rows, weights, total, diagonal)
+    else:
+        mean, scatter = _dense_moments(rows, weights, total, diagonal)
     return {"count": np.array(count), "weight": np.array(total), "mean": mean, "scatter": scatter}
 
 
@@ -63,48 +64,46 @@ def merge_moments(left: Moments, right: Moments) -> Moments:
     return {"count": count, "weight": total, "mean": left["mean"] + share * apart, "scatter": scatter}
 
 
-def _mean(rows: Any, weights: Array | None, total: float) -> Array:
-    if is_sparse(rows):
-        ones = np.ones(rows.shape[0]) if weights is None else weights
-        return np.asarray(rows.T.astype(np.float64) @ ones) / total
-    if weights is None:
-        return np.asarray(rows.mean(axis=0, dtype=np.float64))
-    mean = np.zeros(rows.shape[1])
-    for start, stop in tiles(rows):
-        mean += weights[start:stop] @ rows[start:stop].astype(np.float64)
-    return mean / total
-
-
-def _scatter(rows: Array, weights: Array | None, mean: Array, total: float, diagonal: bool) -> Array:
+def _dense_moments(rows: Array, weights: Array | None, total: float, diagonal: bool) -> tuple[Array, Array]:
+    """Moments about a center c near the mean, in one sweep; then S = S_c − W (m − c)(m − c)ᵀ."""
     d = rows.shape[1]
-    scatter = np.zeros(d) if diagonal else np.zeros((d, d), order="F")
-    for start, stop in tiles(rows):
-        tile = np.subtract(rows[start:stop], mean, dtype=np.float64)
+    center = _center(rows, weights)
+    shift, scatter = np.zeros(d), np.zeros(d if diagonal else (d, d))
+    spans = tiles(rows)
+    tile, ones = np.empty((spans[0][1], d)), np.ones(spans[0][1])
+    for start, stop in spans:
+        part, weight = tile[: stop - start], ones[: stop - start]
+        part[...] = rows[start:stop]
+        part -= center
         if weights is not None:
-            tile *= np.sqrt(weights[start:stop])[:, None]
-        if diagonal:
-            scatter += np.einsum("ij,ij->j", tile, tile)
-        else:
-            scatter = dsyrk(1.0, tile.T, beta=1.0, c=scatter, overwrite_c=1)
-    return scatter if diagonal else mirrored(scatter)
+            weight = np.sqrt(weights[start:stop])
+            part *= weight[:, None]
+        shift += weight @ part
+        scatter += np.einsum("ij,ij->j", part, part) if diagonal else part.T @ part
+    shift /= total
+    scatter -= total * (shift**2 if diagonal else np.outer(shift, shift))
+    return center + shift, scatter
 
 
-def _sparse_scatter(rows: Any, weights: Array | None, mean: Array, total: float, diagonal: bool) -> Array:
+def _center(rows: Array, weights: Array | None) -> Array:
+    """The mean of a few rows spread over the block: with s of n rows it is off by at most √(n/s) deviations."""
+    known = rows if weights is None else rows[weights > 0]
+    return np.asarray(known[:: -(-len(known) // SAMPLED)].mean(axis=0, dtype=np.float64))
+
+
+def _sparse_moments(rows: Any, weights: Array | None, total: float, diagonal: bool) -> tuple[Array, Array]:
+    """Moments about zero, in which only stored entries take part; then S − W m mᵀ."""
     rows = sparse.csr_array(rows, dtype=np.float64)
     weighted = rows if weights is None else rows.multiply(weights[:, None]).tocsr()
+    mean = np.asarray(weighted.sum(axis=0)).ravel() / total
     if diagonal:
-        return np.asarray(rows.multiply(weighted).sum(axis=0)).ravel() - total * mean**2
+        return mean, np.asarray(rows.multiply(weighted).sum(axis=0)).ravel() - total * mean**2
     scatter = np.asarray((weighted.T @ rows).toarray())
     scatter -= total * np.outer(mean, mean)
-    return scatter
-
-
-def mirrored(upper: Array) -> Array:
-    """The symmetric matrix of an upper triangle, in C order."""
-    return np.ascontiguousarray(np.triu(upper) + np.triu(upper, 1).T)
+    return mean, scatter
 
 
 def tiles(rows: Array) -> list[tuple[int, int]]:
     """Start and stop of the parts of a block that fit the cache in float64."""
-    size = max(64, TILE_BYTES // (8 * max(1, rows.shape[1])))
-    return [(start, min(start + size, len(rows))) for start in range(0, len(rows), size)]
+    size = max(256, TILE_BYTES // (8 * max(1, rows.shape[1])))
+    return bounds(len(rows), size)

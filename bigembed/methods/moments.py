@@ -30,6 +30,7 @@ def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:
             combine=merge_moments,
             partial_bytes=size,
             first=True,
+            propagates=True,
             label="moments",
             diagonal=diagonal,
         )
@@ -61,4 +62,5 @@ def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:
 
 def moments_of_block(block: RowBlock, *, diagonal: bool) -> Parts:
     """Moments of one canonical block."""
-    return moments_block(block.rows, block.weights, diagonal=diagonal)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return moments_block(block.rows, block.weights, diagonal=diagonal)

@@ -69,6 +69,7 @@ def reduce_rows(
     combine: Callable[[Parts, Parts], Parts] = add_parts,
     partial_bytes: int = 0,
     first: bool = False,
+    propagates: bool = False,
     label: str = "",
     **fixed: Any,
 ) -> Parts:
@@ -77,8 +78,9 @@ def reduce_rows(
     ``function`` and ``combine`` are module-level and pure; ``combine`` need not be a sum but must be
     associative up to rounding. ``partial_bytes``: size of one result, where it is large (d² sums): more
     rows are then added inside a task. ``first``: this pass reads the rows first, so it checks that they
-    (and their weights) are finite; every offender is counted, the first are named. Groups that a killed
-    run left in the exchange are not computed again.
+    (and their weights) are finite; every offender is counted, the first are named. ``propagates``: NaN or
+    infinity anywhere in the rows makes a result that is not finite, so that only then the rows are looked at. Groups
+    that a killed run left in the exchange are not computed again.
 
     Raises InputError for rows or weights that cannot be used.
     """
@@ -95,6 +97,7 @@ def reduce_rows(
         exchange=exchange,
         name=name,
         first=first,
+        propagates=propagates,
         fixed=fixed,
     )
     refuse([part for parts in found for part in parts], source)
@@ -151,6 +154,7 @@ def sum_groups(
     exchange: Exchange,
     name: str,
     first: bool,
+    propagates: bool,
     fixed: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Leave the sum of each group in the exchange; return what is wrong with the rows."""
@@ -161,10 +165,13 @@ def sum_groups(
         total: Parts | None = None
         for _ in range(*groups[group]):
             block = next(blocks)
-            if first and (wrong := offenders(block)):
+            wrong = offenders(block, rows=not propagates) if first else {}
+            part = None if bad or wrong else compute(block, **fixed)
+            if first and propagates and part is not None and not _finite(part):
+                wrong = offenders(block)
+            if wrong:
                 bad.append(wrong)
-            elif not bad:
-                part = compute(block, **fixed)
+            elif part is not None:
                 total = part if total is None else combine(total, part)
         if not bad and total is not None:
             exchange.put(name, first_group + group, {key: np.asarray(value) for key, value in total.items()})
@@ -229,23 +236,25 @@ def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any
             held = None
 
 
-def offenders(block: RowBlock) -> dict[str, Any]:
-    """What is wrong with the rows or weights of a block: NaN, infinity, a negative weight; empty if nothing is."""
-    values = block.rows.data if is_sparse(block.rows) else block.rows.reshape(-1)
+def offenders(block: RowBlock, rows: bool = True) -> dict[str, Any]:
+    """What is wrong with the ``rows`` or the weights of a block: NaN, infinity, a negative weight; empty if nothing."""
     found: dict[str, Any] = {}
+    values = block.rows.data if is_sparse(block.rows) else block.rows.reshape(-1)
     with np.errstate(all="ignore"):
-        quick = bool(np.isfinite(np.dot(values, values)))
-    if not quick:
-        rows = _row_of_bad(block.rows, values)
-        if len(rows):
-            nan = bool(np.isnan(values).any())
-            found |= {"rows": len(rows), "first": (rows[:NAMED] + block.start).tolist(), "nan": nan}
+        looked_at = rows and not np.isfinite(np.dot(values, values))  # (the square may overflow: then look closely)
+    bad = _row_of_bad(block.rows, values) if looked_at else np.zeros(0, int)
+    if len(bad):
+        nan = bool(np.isnan(values).any())
+        found |= {"rows": len(bad), "first": (bad[:NAMED] + block.start).tolist(), "nan": nan}
     weights = block.weights
-    if weights is not None:
-        rows = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-        if len(rows):
-            found |= {"weights": len(rows), "first_weights": (rows[:NAMED] + block.start).tolist()}
+    wrong = np.zeros(0, int) if weights is None else np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        found |= {"weights": len(wrong), "first_weights": (wrong[:NAMED] + block.start).tolist()}
     return found
+
+
+def _finite(parts: Parts) -> bool:
+    return all(bool(np.isfinite(value).all()) for value in parts.values())
 
 
 def _row_of_bad(rows: Any, values: Array) -> Array:
