@@ -87,8 +87,8 @@ def _dense_moments(rows: Array, weights: Array | None, total: float, diagonal: b
 
 def _center(rows: Array, weights: Array | None) -> Array:
     """The mean of a few rows spread over the block: with s of n rows it is off by at most √(n/s) deviations."""
-    known = rows if weights is None else rows[weights > 0]
-    return np.asarray(known[:: -(-len(known) // SAMPLED)].mean(axis=0, dtype=np.float64))
+    known = np.arange(len(rows)) if weights is None else np.flatnonzero(weights > 0)
+    return np.asarray(rows[known[:: -(-len(known) // SAMPLED)]].mean(axis=0, dtype=np.float64))
 
 
 def _sparse_moments(rows: Any, weights: Array | None, total: float, diagonal: bool) -> tuple[Array, Array]:

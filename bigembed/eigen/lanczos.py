@@ -9,7 +9,8 @@ orthogonalized twice against all kept ones, two sweeps over at most ``max_blocks
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from scipy import linalg
@@ -21,6 +22,9 @@ from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator
 
 _DROP = 1e-11
+Which = Literal["largest", "smallest", "magnitude"]
+RANKS: dict[str, Callable[[Array], Array]] = {"largest": np.positive, "smallest": np.negative, "magnitude": np.abs}
+"""What a Ritz value is ranked by."""
 
 
 def solve_lanczos(
@@ -33,26 +37,33 @@ def solve_lanczos(
     block: int | None = None,
     max_blocks: int = 12,
     deflate: str | None = None,
+    which: Which = "largest",
+    relative: bool = False,
 ) -> EigenResult:
     """The m largest eigenpairs beside the deflated ones, left in the space under ``"V"``.
 
-    ``block`` columns a pass (default m, at least 2); after ``max_blocks`` blocks a restart keeps the
-    best 2 m Ritz vectors. The certificate costs one more pass. An operator on fewer rows than the
-    basis could hold is solved exactly, because the basis then spans everything.
+    ``which``: "largest" or "smallest" algebraically, or largest in "magnitude"; eigenvalues come in that order.
+    ``tol`` bounds the residuals ‖Av − λv‖, or, where ``relative``, these over the largest |λ| found. ``block``
+    columns a pass (default m, at least 2); after ``max_blocks`` blocks a restart keeps the best 2 m Ritz vectors.
+    The certificate costs one more pass. An operator on fewer rows than the basis could hold is solved exactly,
+    because the basis then spans everything.
     """
+    if which not in RANKS:
+        raise InputError(f"which={which!r}; allowed: {', '.join(map(repr, RANKS))}")
     if n_components < 1 or not tol > 0 or max_passes < 3 or max_blocks < 4:
         raise InputError(
             f"n_components={n_components}, tol={tol}, max_passes={max_passes}, max_blocks={max_blocks}: "
             "n_components ≥ 1, tol > 0, max_passes ≥ 3 and max_blocks ≥ 4 are needed"
         )
-    run = _Run(operator, block or max(2, n_components), seed, deflate)
+    run = _Run(operator, block or max(2, n_components), seed, deflate, which)
     before = operator.passes, operator.bytes_moved
     reason = Reason.MAX_PASSES
     while True:
         last = run.expand()
         values, vectors, residuals = run.ritz()
         enough = len(values) >= n_components
-        if enough and np.all(residuals[:n_components] <= tol * (1 - 1e-6)):
+        allowed = tol * (float(np.abs(values).max()) if relative and len(values) else 1.0)
+        if enough and np.all(residuals[:n_components] <= allowed * (1 - 1e-6)):
             reason = Reason.CONVERGED
             break
         if last:
@@ -67,7 +78,7 @@ def solve_lanczos(
             f"n_components={n_components}: only {len(values)} eigenpairs were found before the passes or the "
             "rows were used up; ask for fewer, or raise max_passes"
         )
-    return _certified(run, values, vectors[:, :n_components], tol, reason, before)
+    return _certified(run, values, vectors[:, :n_components], allowed, reason, before)
 
 
 def _certified(
@@ -89,7 +100,7 @@ def _certified(
         eigenvalues=values[:m],
         vectors="V",
         residuals=residuals,
-        gap=float(values[m - 1] - values[m]) if len(values) > m else float("inf"),
+        gap=float(np.ptp(RANKS[run.which](values[m - 1 : m + 1]))) if len(values) > m else float("inf"),
         gaps=gaps_of(values[:m], values[m:]),
         orthogonality=float(np.abs(gram - np.eye(m)).max()),
         passes=operator.passes - before[0],
@@ -104,8 +115,9 @@ def _certified(
 class _Run:
     """The basis blocks by name, and T = QᵀAQ."""
 
-    def __init__(self, operator: BlockOperator, width: int, seed: int, deflate: str | None) -> None:
+    def __init__(self, operator: BlockOperator, width: int, seed: int, deflate: str | None, which: Which) -> None:
         self.operator = operator
+        self.which = which
         self.names: list[str] = []
         self.small = np.zeros((0, 0))
         self.made = 0
@@ -132,9 +144,10 @@ class _Run:
         return not len(factor)
 
     def ritz(self) -> tuple[Array, Array, Array]:
-        """Ritz values descending, their coefficients, and residual estimates ‖B s_last‖."""
+        """Ritz values in the order wanted, their coefficients, and residual estimates ‖B s_last‖."""
         values, vectors = linalg.eigh((self.small + self.small.T) / 2)
-        values, vectors = values[::-1].copy(), vectors[:, ::-1].copy()
+        order = np.argsort(RANKS[self.which](values), kind="stable")[::-1]
+        values, vectors = values[order], vectors[:, order]
         tail = vectors[len(vectors) - self.rest.shape[1] :]
         return values, vectors, np.linalg.norm(self.rest @ tail, axis=0)
 

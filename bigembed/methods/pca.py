@@ -7,27 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from scipy import linalg
 
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.rows import Array
-from bigembed.eigen.base import extremes
 from bigembed.errors import InputError
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
 from bigembed.methods.moments import moments_stage
+from bigembed.methods.principal import GRAM_COLUMNS, Asked, solve_stage
 from bigembed.methods.rowwise import RowwiseEstimator
-from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.stages import Run, Stage
+from bigembed.store.arrays import RowSource, read_array
 from bigembed.store.passes import checked_shape
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
-
-GRAM_COLUMNS = 4096
-"""Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""
-FLAT = 4 * float(np.finfo(float).eps)
-"""Variance over d times the largest below which a direction has none: what rounding leaves."""
 
 
 class PCA(RowwiseEstimator):
@@ -42,6 +36,8 @@ class PCA(RowwiseEstimator):
     n_components : int, float in (0, 1), "mle" or None. The number of coordinates; or the share of the variance
         to explain, with the fewest; or Minka's estimate; or all min(n, d).
     whiten : bool. Divide each coordinate by its standard deviation.
+    tol : float in (0, 1). Largest residual ‖Sv − λv‖/λ_1, and max_passes : int ≥ 3, random_state : int, None or a
+        generator: of block Lanczos, which solves for more than 4096 columns. Fewer are solved densely, in one pass.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
 
     Attributes
@@ -60,7 +56,9 @@ class PCA(RowwiseEstimator):
     Notes
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker; the covariance
-    is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy.
+    is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Beyond 4096
+    columns ``fit`` takes some ten passes (block Lanczos on the matrix-free covariance) and the coordinating process
+    holds about 12 d m numbers.
 
     References
     ----------
@@ -85,10 +83,16 @@ class PCA(RowwiseEstimator):
         n_components: int | float | str | None = None,
         *,
         whiten: bool = False,
+        tol: float = 1e-7,
+        max_passes: int = 200,
+        random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
         self.workdir = workdir
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -102,14 +106,19 @@ class PCA(RowwiseEstimator):
         """Moments, components and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
-        asked, most = _plain(self.n_components), d if source.beside else min(n, d)
-        width = asked if isinstance(asked, int) else most
-        if width > most:
-            raise InputError(f"n_components={asked!r} must be between 1 and min(n_samples, n_features)={most}")
+        most = d if source.beside else min(n, d)
+        asked = Asked(_plain(self.n_components), bool(self.whiten), self.tol, self.max_passes, self._seed())
+        if asked.width and asked.width > most:
+            raise InputError(f"n_components={asked.width} must be between 1 and min(n_samples, n_features)={most}")
+        if d > GRAM_COLUMNS and asked.n_components in (None, "mle"):
+            raise InputError(
+                f"n_components={asked.n_components!r} needs the covariance of all {d} columns, which is formed up to "
+                f"{GRAM_COLUMNS}; give a number of components or a share of the variance"
+            )
         return [
-            moments_stage(source),
-            solve_stage(asked, bool(self.whiten), d),
-            self._output_stage(source, "solve", width),
+            moments_stage(source, diagonal=d > GRAM_COLUMNS),
+            solve_stage(source, asked),
+            self._output_stage(source, "solve", asked.width or most),
         ]
 
     def inverse_transform(self, X: Any) -> Array:
@@ -136,6 +145,8 @@ class PCA(RowwiseEstimator):
             "an integer ≥ 1, a share of the variance in (0, 1), 'mle' or None",
         )
         need(isinstance(self.whiten, (bool, np.bool_)), "whiten", "True or False")
+        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
+        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
 
     def _adopt(self, run: Run) -> None:
@@ -153,12 +164,14 @@ class PCA(RowwiseEstimator):
         return {
             "solver": solve["solver"],
             "passes": solve["passes"] + 1,
+            "converged": solve["converged"],
+            "seed": run.manifest("solve").parameters["seed"],
             "input": {name: moments[name] for name in ("n", "d", "dtype", "weight")},
             "explained": float(self.explained_variance_ratio_.sum()),
             "residual": solve["residual"],
             "gap": solve["gap"],
             "versions": versions(),
-            "warnings": {},
+            "warnings": {"convergence": [] if solve["converged"] else [_unfinished(solve)]},
         }
 
     def _extension(self, run: Run) -> Extension:
@@ -190,107 +203,11 @@ def project(rows: Any, model: Projection) -> Array:
     return affine_block(rows, read_array(model.mean), matrix)
 
 
-# --- stages --------------------------------------------------------------------------------------
-
-
-def solve_stage(n_components: Any, whiten: bool, d: int) -> Stage:
-    """Leading eigenvectors of the covariance, and the variances along them."""
-
-    def run(context: Context) -> dict[str, Any]:
-        moments = context.results("moments")
-        n, d = int(moments["weight"]), moments["d"]
-        freedom = moments["weight"] - 1
-        if freedom <= 0:
-            raise InputError(f"the weights sum to {moments['weight']:g}; the variance needs more than 1")
-        covariance = read_array(context.of("moments", "scatter")) / freedom
-        values, vectors = principal_directions(covariance)
-        most = min(n, d)
-        if isinstance(n_components, int) and n_components > most:
-            raise InputError(f"n_components={n_components}: the weights stand for {n} rows; at most {most} are there")
-        kept = chosen_components(n_components, values[:most], n)
-        components = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
-        residual = covariance @ components - components * values[:kept]
-        write_array(context.path("components"), np.ascontiguousarray(components.T))
-        write_array(context.path("variance"), values[:kept])
-        return {
-            "n_components": kept,
-            "total": float(values.sum()),
-            "noise": float(values[kept:most].mean()) if kept < most else 0.0,
-            "solver": "covariance",
-            "passes": 0,
-            "residual": float(np.linalg.norm(residual, axis=0).max()),
-            "gap": float(values[kept - 1] - values[kept]) if kept < d else float(values[kept - 1]),
-        }
-
-    parameters = {"n_components": n_components, "whiten": whiten}
-    return Stage("solve", ("moments",), parameters, run, Cost(disk=8 * d * (d + 1), coordinator=6 * 8 * d * d))
-
-
-def principal_directions(covariance: Array) -> tuple[Array, Array]:
-    """Variances (d,), descending, and directions (d, d).
-
-    Directions without variance are arbitrary, so rounding would choose them; a pivoted QR factorization of the
-    projector on their span does instead, and they are the same for the same span.
-    """
-    values, vectors = linalg.eigh(covariance)
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()
-    rank = int(np.count_nonzero(values > FLAT * len(values) * values[0]))
-    if rank < len(values):
-        spanned = vectors[:, :rank]
-        projector = np.eye(len(values)) - spanned @ spanned.T
-        vectors[:, rank:] = linalg.qr(projector, pivoting=True)[0][:, : len(values) - rank]
-        values[rank:] = 0.0
-    return values, vectors
-
-
-def chosen_components(asked: Any, values: Array, n: int) -> int:
-    """The number of components: as asked, all, the fewest that explain a share, or Minka's estimate.
-
-    >>> chosen_components(0.7, np.array([3.0, 1.0, 1.0]), 10), chosen_components(None, np.ones(3), 10)
-    (2, 3)
-    """
-    if asked is None:
-        return len(values)
-    if asked == "mle":
-        return minka(values, n)
-    if isinstance(asked, float):
-        ratio = np.cumsum(values) / (values.sum() or 1.0)
-        return min(len(values), int(np.searchsorted(ratio, asked, side="right")) + 1)
-    return int(asked)
-
-
-def minka(values: Array, n: int) -> int:
-    """The dimension q of the largest Bayesian evidence by Laplace's method (Minka 2000, eq. 30), 1 ≤ q < d.
-
-    ``values`` are the eigenvalues of the covariance of ``n`` rows, descending. The pairs of eigenvalues enter
-    through cumulative sums, so the cost is d² for all q together.
-    """
-    if n < len(values):
-        raise InputError(f"n_components='mle' needs at least as many rows as columns; there are {n} rows")
-    return int(np.argmax(evidence(values, n))) + 1 if len(values) > 1 else 1
-
-
-def evidence(values: Array, n: int) -> Array:
-    """log p(D | q) up to a constant for q = 1 … d − 1; −∞ where λ_q = 0."""
-    from scipy.special import gammaln
-
-    d = len(values)
-    q = np.arange(1, d)
-    floor = float(np.finfo(float).eps * max(values[0], np.finfo(float).tiny))
-    safe = np.maximum(values, floor)
-    logs = np.log(safe)
-    noise = np.maximum((values.sum() - np.cumsum(values))[:-1] / (d - q), floor)
-    angles = (d - q + 1) / 2
-    prior = -q * np.log(2) + np.cumsum(gammaln(angles) - angles * np.log(np.pi))
-    fit = -n / 2 * (np.cumsum(logs)[:-1] + (d - q) * np.log(noise))
-    free = d * q - q * (q + 1) / 2
-    apart = np.log(np.maximum(safe[:, None] - safe[None, :], floor))
-    to_all = np.cumsum(np.triu(apart, 1).sum(axis=1))[:-1]
-    among = np.cumsum(np.triu(apart - logs[:, None] - logs[None, :], 1).sum(axis=0))[:-1]
-    to_noise = np.array([np.log(np.maximum(1 / v - 1 / safe[:k], floor / v**2)).sum() for k, v in zip(q, noise)])
-    curvature = to_all + among + (d - q) * to_noise + free * np.log(n)
-    found = prior + fit + (free + q) / 2 * np.log(2 * np.pi) - curvature / 2 - q / 2 * np.log(n)
-    return np.where(values[:-1] > 0, found, -np.inf)
+def _unfinished(solve: dict[str, Any]) -> str:
+    return (
+        f"PCA: the eigensolver stopped with residuals up to {solve['residual']:.2g} after {solve['passes']} passes. "
+        f"{solve['advice']}"
+    )
 
 
 def _plain(value: Any) -> Any:
