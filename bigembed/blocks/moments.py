@@ -93,7 +93,7 @@ def _center(rows: Array, weights: Array | None) -> Array:
 
 def _sparse_moments(rows: Any, weights: Array | None, total: float, diagonal: bool) -> tuple[Array, Array]:
     """Moments about zero, in which only stored entries take part; then S − W m mᵀ."""
-    rows = sparse.csr_array(rows, dtype=np.float64)
+    rows = sparse.csr_array(rows, dtype=np.float64)  # (products of float32 entries would be rounded)
     weighted = rows if weights is None else rows.multiply(weights[:, None]).tocsr()
     mean = np.asarray(weighted.sum(axis=0)).ravel() / total
     if diagonal:

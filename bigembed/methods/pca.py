@@ -96,10 +96,14 @@ class PCA(RowwiseEstimator):
         self.workdir = workdir
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), with nonnegative weights or without."""
+        """Fit rows, with nonnegative weights or without.
+
+        Rows of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR blocks, or
+        the path of a CSR group in Zarr (AnnData's layout).
+        """
         from bigembed.methods.fitting import fit_rows
 
-        fit_rows(self, X, weights=sample_weight)
+        fit_rows(self, X, sparse=True, weights=sample_weight)
         return self
 
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
@@ -120,6 +124,11 @@ class PCA(RowwiseEstimator):
             solve_stage(source, asked),
             self._output_stage(source, "solve", asked.width or most),
         ]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows (k, d) of coordinates (k, m): x = m + Σ_l y_l v_l, times the standard deviation if whitened."""
@@ -179,7 +188,7 @@ class PCA(RowwiseEstimator):
 
         moments, solve = run.results("moments"), run.results("solve")
         model = Projection(run.path("moments", "mean"), run.path("solve"), run.manifest("solve").parameters["whiten"])
-        return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"])
+        return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)
 
 
 # --- one block -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError, MissingPathError
 from bigembed.store.arrays import RowSource, is_zarr, open_zarr, work_dtype
+from bigembed.store.sparse import dask_source, group_source, held_source, is_csr_group, stored
 
 
 def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False) -> tuple[RowSource, bool]:
@@ -20,14 +21,17 @@ def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False)
     other processes, are first written into ``scratch``. ``sparse``: whether sparse rows can be used.
     """
     if isinstance(X, (str, os.PathLike)):
-        return _path_source(Path(X)), False
+        return _path_source(Path(X), sparse), False
     if is_zarr(X):
         store = getattr(X.store, "root", None)
         if store is None:
             raise InputTypeError("this zarr array is not in a local directory store; give its path")
-        return _path_source(Path(store) / X.path), False
+        return _path_source(Path(store) / X.path, sparse), False
     if type(X).__module__.startswith("dask.") and hasattr(X, "dask"):
-        return _dask_source(X, scratch, name), False
+        return _dask_source(X, scratch, name, sparse), False
+    if sparse and _is_sparse(X):
+        held = held_source(X)
+        return (stored(held, scratch / f"{name}-csr") if remote() else held), True
     array = _numpy(X)
     if not remote():
         return RowSource(array.shape, array.dtype, array=array), True
@@ -57,8 +61,12 @@ def column_source(values: Any, n: int, scratch: Path, name: str) -> RowSource:
     return source
 
 
-def _path_source(path: Path) -> RowSource:
+def _path_source(path: Path, sparse: bool) -> RowSource:
     path = path.absolute()
+    if is_csr_group(path):
+        if not sparse:
+            raise InputTypeError(f"{path}: a group of sparse rows, which this method does not take. Give a dense array")
+        return group_source(path)
     if path.suffix == ".npy":
         if not path.exists():
             raise MissingPathError(f"{path}: no such file")
@@ -69,7 +77,7 @@ def _path_source(path: Path) -> RowSource:
     return RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(path))
 
 
-def _dask_source(X: Any, scratch: Path, name: str) -> RowSource:
+def _dask_source(X: Any, scratch: Path, name: str, sparse: bool) -> RowSource:
     from bigembed.store.formats import write_dask
 
     if hasattr(X, "to_dask_array"):
@@ -77,6 +85,10 @@ def _dask_source(X: Any, scratch: Path, name: str) -> RowSource:
     if any(np.isnan(length) for length in X.shape):
         raise InputError("the Dask array has chunks of unknown length; call compute_chunk_sizes() on it first")
     path = scratch / f"{name}-{X.name}.zarr"
+    if _is_sparse(getattr(X, "_meta", None)):
+        if not sparse:
+            raise InputTypeError("a Dask array of sparse blocks was passed, and this method takes dense rows only")
+        return dask_source(X, path)
     write_dask(X, path)
     return RowSource(tuple(X.shape), np.dtype(X.dtype), path=str(path))
 
