@@ -10,15 +10,17 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 
 
-def chosen_components(asked: Any, values: Array, n: int) -> int:
+def chosen_components(asked: Any, values: Array, n: int, d: int) -> int:
     """The number of components: as asked, all, the fewest that explain a share, or Minka's estimate.
 
-    >>> chosen_components(0.7, np.array([3.0, 1.0, 1.0]), 10), chosen_components(None, np.ones(3), 10)
+    >>> chosen_components(0.7, np.array([3.0, 1.0, 1.0]), 10, 3), chosen_components(None, np.ones(3), 10, 3)
     (2, 3)
     """
     if asked is None:
         return len(values)
     if asked == "mle":
+        if n < d:
+            raise InputError(f"n_components='mle' needs at least as many rows as columns; there are {n} rows of {d}")
         return minka(values, n)
     if isinstance(asked, float):
         ratio = np.cumsum(values) / (values.sum() or 1.0)
@@ -32,8 +34,6 @@ def minka(values: Array, n: int) -> int:
     ``values`` are the eigenvalues of the covariance of ``n`` rows, descending. The pairs of eigenvalues enter
     through cumulative sums, so the cost is d² for all q together.
     """
-    if n < len(values):
-        raise InputError(f"n_components='mle' needs at least as many rows as columns; there are {n} rows")
     return int(np.argmax(evidence(values, n))) + 1 if len(values) > 1 else 1
 
 

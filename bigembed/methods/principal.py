@@ -103,7 +103,7 @@ def direct(context: Context, source: RowSource, asked: Asked, freedom: float, mo
     """From the covariance matrix, densely."""
     covariance = read_array(context.of("moments", "scatter")) / freedom
     values, vectors = principal_directions(covariance)
-    kept = chosen_components(asked.n_components, values[:most], context.results("moments")["n"])
+    kept = chosen_components(asked.n_components, values[:most], int(context.results("moments")["weight"]), len(values))
     directions = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
     residual = np.linalg.norm(covariance @ directions - directions * values[:kept], axis=0)
     told = {

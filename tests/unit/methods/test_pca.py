@@ -1,0 +1,237 @@
+"""PCA against scikit-learn, its edge cases, and its model."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+from sklearn import decomposition
+
+import bigembed as be
+from bigembed.errors import ConvergenceWarning, ExistingOutputError, InputError, NotFittedError
+from bigembed.methods import pca as pca_module
+from bigembed.methods import principal
+from bigembed.store.arrays import read_array
+
+NAMES = (
+    "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_",
+)  # fmt: skip
+
+
+def rows_of(n=600, d=12, mean=0.0, dtype="f8", seed=0):
+    generator = np.random.default_rng(seed)
+    return (generator.normal(size=(n, d)) @ generator.normal(size=(d, d)) + mean).astype(dtype)
+
+
+def agree(found, wanted, rtol=1e-6):
+    for name in NAMES:
+        a, b = getattr(found, name), getattr(wanted, name)
+        scale = np.max(np.abs(b)) or 1.0
+        np.testing.assert_allclose(np.asarray(a) / scale, np.asarray(b) / scale, atol=rtol, err_msg=name)
+
+
+@pytest.mark.parametrize(("mean", "dtype"), [(0, "f8"), (1e6, "f8"), (0, "f4"), (1e3, "f4")])
+@pytest.mark.parametrize("n_components", [3, 0.8, "mle", None])
+def test_agrees_with_scikit_learn(mean, dtype, n_components):
+    X = rows_of(mean=mean, dtype=dtype)
+    found = be.PCA(n_components).fit(X)
+    wanted = decomposition.PCA(n_components, svd_solver="full").fit(X.astype("f8"))
+    assert found.n_components_ == wanted.n_components_
+    agree(found, wanted)
+    np.testing.assert_allclose(found.get_covariance(), wanted.get_covariance(), rtol=1e-6, atol=1e-6)
+    tolerance = 1e-4 if dtype == "f4" else 1e-6
+    np.testing.assert_allclose(found.transform(X), wanted.transform(X.astype("f8")), atol=tolerance)
+    with pytest.raises(AssertionError):  # a control: other rows are told apart
+        agree(found, decomposition.PCA(found.n_components_).fit(X[: len(X) // 2].astype("f8")))
+
+
+def test_whitened_coordinates_and_back():
+    X = rows_of()
+    pca = be.PCA(5, whiten=True).fit(X)
+    np.testing.assert_allclose(np.cov(pca.embedding_.T), np.eye(5), atol=1e-10)
+    wanted = decomposition.PCA(5, whiten=True).fit(X)
+    np.testing.assert_allclose(pca.inverse_transform(pca.embedding_), wanted.inverse_transform(wanted.transform(X)))
+    np.testing.assert_allclose(be.PCA().fit(X).inverse_transform(be.PCA().fit_transform(X)), X, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("X", "rank"),
+    [
+        (rows_of(5, 12), 4),
+        (np.ones((20, 3)), 0),
+        (np.c_[rows_of(50, 2), np.full(50, 7.0)], 2),
+        (np.repeat(rows_of(1, 6), 30, axis=0) * np.linspace(-1, 1, 30)[:, None], 1),
+        (rows_of(2, 2), 1),
+    ],
+    ids=["d > n", "constant", "a constant column", "a line", "two rows"],
+)
+def test_degenerate_rows(X, rank):
+    pca = be.PCA().fit(X)
+    assert pca.n_components_ == min(X.shape)
+    assert np.count_nonzero(pca.explained_variance_) == rank
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(pca.n_components_), atol=1e-12)
+    np.testing.assert_allclose(pca.inverse_transform(pca.transform(X)), X, atol=1e-10)
+    assert np.isfinite(be.PCA(whiten=True).fit_transform(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "X", "message"),
+    [
+        ({"n_components": 0}, rows_of(), "n_components=0; allowed"),
+        ({"n_components": True}, rows_of(), "n_components=True; allowed"),
+        ({"n_components": 1.5, "whiten": 3}, rows_of(), r"n_components=1.5; allowed.*whiten=3; allowed"),
+        ({"n_components": 13}, rows_of(), "between 1 and min"),
+        ({"n_components": "mle"}, rows_of(5, 12), "at least as many rows"),
+        ({}, rows_of(1, 3), "minimum of 2"),
+        ({}, np.full((4, 2), 1e200), None),
+    ],
+)
+def test_bad_input_is_named(parameters, X, message):
+    if message is None:
+        X = X * np.array([[1], [-1], [1], [-1]])
+        message = "overflow"
+    with pytest.raises(InputError, match=message):
+        be.PCA(**parameters).fit(X)
+
+
+def test_bad_weights():
+    X = rows_of(20, 3)
+    for weights, message in (
+        (np.zeros(20), "all are zero"),
+        (np.ones(19), "one number a row"),
+        (np.full(20, 0.01), "needs more than 1"),
+        (np.r_[-1, np.ones(19)], r"the first of rows \[0\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            be.PCA(2).fit(X, sample_weight=weights)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    X = rows_of(500, 8, dtype="f4")
+    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(33, 3), dtype=X.dtype)
+    array[...] = X
+    return X, array, tmp_path
+
+
+def test_coordinates_are_lazy_and_no_pass_writes_them(stored):
+    X, array, folder = stored
+    pca = be.PCA(3, workdir=folder / "run").fit(array)
+    assert pca._run.published() == ["moments", "solve"]
+    assert isinstance(pca.embedding_, da.Array)
+    wanted = be.PCA(3).fit_transform(X)
+    np.testing.assert_array_equal(pca.embedding_.compute(), wanted)
+    np.testing.assert_array_equal(pca.embedding_[[499, 3]].compute(), wanted[[499, 3]])
+    np.testing.assert_array_equal(pca.embedding_[17, 1:].compute(), wanted[17, 1:])
+    np.testing.assert_array_equal(pca.transform(da.from_array(X, chunks=(100, 5))).compute(), wanted)
+
+
+def test_lazy_coordinates_outlive_the_estimator(stored):
+    import gc
+
+    X = stored[0]
+    lazy = be.PCA(2).fit_transform(da.from_array(X, chunks=(44, 8)))
+    gc.collect()
+    np.testing.assert_array_equal(lazy.compute(), be.PCA(2).fit_transform(X))
+
+
+def test_coordinates_are_written_where_they_are_wanted(stored):
+    X, array, folder = stored
+    pca = be.PCA(3)
+    pca.fit_transform_to(array, folder / "out.zarr")
+    np.testing.assert_array_equal(read_array(folder / "out.zarr"), pca.embedding_.compute())
+    pca.transform_to(X[:10], folder / "ten.zarr")
+    np.testing.assert_array_equal(read_array(folder / "ten.zarr"), pca.embedding_[:10].compute())
+    for call in (pca.fit_transform_to, pca.transform_to):
+        with pytest.raises(ExistingOutputError):
+            call(array, folder / "out.zarr")
+
+
+def test_a_model_is_small_and_extends_alike(stored):
+    X, array, folder = stored
+    pca = be.PCA(3, whiten=True).fit(array)
+    pca.save(folder / "model.zarr")
+    for other in (be.load(folder / "model.zarr"), pickle.loads(pickle.dumps(pca))):
+        np.testing.assert_array_equal(other.transform(X), pca.transform(X))
+        np.testing.assert_array_equal(other.components_, pca.components_)
+        assert other.certificate_["explained"] == pca.certificate_["explained"]
+        with pytest.raises(NotFittedError, match="give them to transform"):
+            _ = other.embedding_
+    assert not (folder / "model.zarr" / "stages" / "moments" / "scatter").exists()
+    with pytest.raises(NotFittedError, match="not fitted"):
+        _ = be.PCA().embedding_
+
+
+def test_resumes_from_a_run_that_is_there(stored):
+    from bigembed.stages import observing
+
+    _, array, folder = stored
+    be.PCA(3, workdir=folder / "run").fit(array)
+    events = []
+    with observing(events.append):
+        be.PCA(5, workdir=folder / "run").fit(array)
+    assert [(event.kind, event.stage) for event in events] == [
+        ("reused", "moments"), ("start", "solve"), ("done", "solve"),
+    ]  # fmt: skip
+
+
+class TestManyColumns:
+    """Block Lanczos, with a limit lowered so that it is used."""
+
+    @pytest.fixture(autouse=True)
+    def few_columns_are_many(self, monkeypatch):
+        monkeypatch.setattr(principal, "GRAM_COLUMNS", 20)
+        monkeypatch.setattr(pca_module, "GRAM_COLUMNS", 20)
+
+    @pytest.mark.parametrize("n_components", [4, 0.9, 0.99])
+    @pytest.mark.parametrize("thin", [False, True])
+    def test_agrees_with_scikit_learn(self, n_components, thin):
+        X = rows_of(800, 90, mean=3.0) * 0.9 ** np.arange(90)
+        found = be.PCA(n_components, tol=1e-9).fit(sparse.csr_array(X) if thin else X)
+        wanted = decomposition.PCA(n_components, svd_solver="full").fit(X)
+        assert found.n_components_ == wanted.n_components_
+        agree(found, wanted)
+        assert found.certificate_["solver"] == "block Lanczos"
+        assert found.certificate_["passes"] > 2
+
+    def test_fewer_rows_than_columns(self):
+        X = rows_of(15, 40)
+        agree(be.PCA(10).fit(X), decomposition.PCA(10, svd_solver="full").fit(X))
+
+    def test_what_needs_the_covariance_is_refused(self):
+        for asked in (None, "mle"):
+            with pytest.raises(InputError, match="formed up to 20"):
+                be.PCA(asked).fit(rows_of(100, 30))
+
+    def test_stopping_early_is_a_warning(self):
+        with pytest.warns(ConvergenceWarning, match="raise max_passes"):
+            be.PCA(3, tol=1e-12, max_passes=3).fit(rows_of(3000, 400))
+
+
+def test_sparse_rows_are_never_made_dense(monkeypatch):
+    X = sparse.random(2000, 50, density=0.05, random_state=0, format="csr")
+    dense = X.toarray()
+    wanted = decomposition.PCA(5, svd_solver="full").fit(dense)
+    weights = np.random.default_rng(0).integers(0, 3, 2000)
+    heavy = decomposition.PCA(5, svd_solver="full").fit(dense.repeat(weights, axis=0))
+    shapes = []
+
+    for kind in (sparse.csr_array, sparse.csc_array):
+
+        def watched(self, *rest, toarray=kind.toarray, **more):
+            shapes.append(self.shape)
+            return toarray(self, *rest, **more)
+
+        monkeypatch.setattr(kind, "toarray", watched)
+    found = be.PCA(5).fit(X)
+    agree(found, wanted)
+    np.testing.assert_allclose(found.embedding_, wanted.transform(dense), atol=1e-9)
+    agree(be.PCA(5).fit(X, sample_weight=weights), heavy)
+    assert set(shapes) == {(50, 50)}
+    X.data[7] = np.nan
+    with pytest.raises(InputError, match=rf"rows \[{np.searchsorted(X.indptr, 7, side='right') - 1}\]"):
+        be.PCA(5).fit(X)
