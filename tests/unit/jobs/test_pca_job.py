@@ -1,0 +1,66 @@
+"""A job of a method that is no diffusion map, from plan to model, with weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bigembed as be
+from bigembed.errors import JobError
+from bigembed.jobs.extend import extend
+from bigembed.jobs.plan import make_plan
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.verify import verify
+from bigembed.store.arrays import read_array
+
+
+@pytest.fixture
+def job(tmp_path, rows):
+    """Write a job on the rows, with more in its [input]."""
+    np.save(tmp_path / "weights.npy", np.random.default_rng(1).integers(0, 3, len(rows)).astype("f8"))
+
+    def write(source="", method='name = "pca"\nn_components = 3'):
+        text = (
+            f'[input]\npath = "rows.npy"\n{source}\n[method]\n{method}\n[output]\npath = "run.zarr"\nmodel = "m.zarr"\n'
+        )
+        (tmp_path / "pca.toml").write_text(text)
+        return read_job(tmp_path / "pca.toml")
+
+    return write
+
+
+def test_from_plan_to_model(job, rows, tmp_path):
+    plan = make_plan(job())
+    assert [name for name, _ in plan.stages] == ["moments", "solve", "coordinates", "model"]
+    assert plan.total("passes") == 2
+    found = run_job(job())
+    wanted = be.PCA(3).fit(rows)
+    written = read_array(tmp_path / "run.zarr/stages/coordinates/embedding")
+    np.testing.assert_array_equal(written, wanted.embedding_)
+    assert found["certificate"]["passes"] == 1
+    assert run_job(job())["unchanged"]
+    assert verify(tmp_path / "run.zarr")["problems"] == []
+    assert verify(tmp_path / "m.zarr")["finished"]
+    np.testing.assert_array_equal(be.load(tmp_path / "m.zarr").embedding_, wanted.embedding_)
+    assert extend(tmp_path / "m.zarr", tmp_path / "rows.npy", tmp_path / "new.zarr")["n_components"] == 3
+    np.testing.assert_array_equal(read_array(tmp_path / "new.zarr"), wanted.embedding_)
+
+
+def test_weights_lie_beside_the_rows(job, rows, tmp_path):
+    run_job(job('weights = "weights.npy"'))
+    weights = np.load(tmp_path / "weights.npy")
+    wanted = be.PCA(3).fit(rows, sample_weight=weights)
+    np.testing.assert_array_equal(be.load(tmp_path / "m.zarr").components_, wanted.components_)
+    assert np.abs(wanted.components_ - be.PCA(3).fit(rows).components_).max() > 1e-3
+    np.save(tmp_path / "weights.npy", weights[::-1].copy())  # other weights are another job
+    assert not run_job(job('weights = "weights.npy"'))["unchanged"]
+
+
+def test_what_a_method_does_not_take_is_named(job):
+    with pytest.raises(JobError, match="labels: pca takes none"):
+        job('labels = "weights.npy"')
+    with pytest.raises(JobError, match="weights: diffusion_map takes none"):
+        job('weights = "weights.npy"', 'name = "diffusion_map"')
+    with pytest.raises(JobError, match="n_components"):
+        job(method='name = "pca"\nn_components = [3]')
