@@ -1,0 +1,286 @@
+"""The linearized kernel and its few-feature solution against dense matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigembed.blocks.rows import bounds
+from bigembed.eigen.factored import FactoredResult, solve_factored
+from bigembed.kernels.linearized import (
+    DensityScales,
+    LinearizedKernel,
+    Normalization,
+    coordinates_tile,
+    gram_block,
+    radius_block,
+    total_block,
+)
+
+
+def rows_of(n: int, d: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d)) * np.linspace(1, 0.3, d) + rng.standard_normal(d)
+
+
+def dense_kernel(X: np.ndarray, epsilon: Any) -> np.ndarray:
+    """1 − D²/ε_ij, ε_ij = √(ε_i ε_j), straight from the differences."""
+    squared = ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=2)
+    scale = np.broadcast_to(np.asarray(epsilon, float), (len(X),))
+    return 1 - squared / np.sqrt(np.outer(scale, scale))
+
+
+def dense_pairs(kernel: np.ndarray, alpha: float, mass: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, Any]:
+    """All eigenpairs of S but the trivial one, descending; v with Σ m v² = 1, ψ with Σ π ψ² = 1."""
+    m = np.ones(len(kernel)) if mass is None else mass
+    w = (kernel @ m) ** -alpha
+    walk = kernel * np.outer(w, w)
+    d = walk @ m
+    s = walk * np.outer(np.sqrt(m / d), np.sqrt(m / d))
+    values, vectors = np.linalg.eigh((s + s.T) / 2)
+    values, vectors = values[::-1][1:], vectors[:, ::-1][:, 1:] / np.sqrt(m)[:, None]
+    return values, vectors, vectors * np.sqrt((m * d).sum() / d)[:, None]
+
+
+@dataclass
+class Small:
+    """The passes over rows in memory, block by block."""
+
+    X: np.ndarray
+    kernel: LinearizedKernel
+    alpha: float
+    mass: np.ndarray | None = None
+    epsilons: np.ndarray | None = None
+    block: int = 97
+
+    def parts(self) -> list[tuple[Any, ...]]:
+        cut = [slice(*span) for span in bounds(len(self.X), self.block)]
+        return [
+            (self.X[c], None if self.mass is None else self.mass[c], None if self.epsilons is None else self.epsilons[c])
+            for c in cut
+        ]
+
+    def total(self, given: Normalization) -> np.ndarray:
+        return sum(total_block(x, self.kernel, given, m, e)[0] for x, m, e in self.parts())
+
+    def solve(self, m: int, order: str = "algebraic") -> tuple[FactoredResult, Normalization, float]:
+        core = self.kernel.core
+        plain = Normalization(self.alpha, None, None)
+        first = core @ self.total(plain)[:, None]
+        given = Normalization(self.alpha, first[:, 0], first[:, 0])
+        if self.alpha:
+            second = self.total(given)
+            given = replace(given, second=(core @ second[:, None])[:, 0])
+        far = np.zeros(self.kernel.size)
+        found = [gram_block(x, self.kernel, given, far, m_, e) for x, m_, e in self.parts()]
+        gram, degree = sum(f[0] for f in found), float(sum(f[1] for f in found))
+        trivial = given.second / np.sqrt(degree)
+        n = len(self.X) if self.mass is None else int((self.mass > 0).sum())
+        return solve_factored(gram, core, m, n, deflate=trivial, order=order), given, degree
+
+    def coordinates(self, m: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+        result, given, degree = self.solve(m)
+        u = self.kernel.features(self.X, self.epsilons)
+        return result.eigenvalues, coordinates_tile(u, given, result.coefficients, degree, symmetric)
+
+
+def automatic(X: np.ndarray, mass: np.ndarray | None = None) -> LinearizedKernel:
+    center = np.average(X, axis=0, weights=mass)
+    return LinearizedKernel(center, 4 * radius_block(X, center, mass)[0])
+
+
+def same_up_to_sign(a: np.ndarray, b: np.ndarray, tol: float) -> bool:
+    signs = np.sign((a * b).sum(axis=0))
+    return bool(np.abs(a * signs - b).max() <= tol * np.abs(b).max())
+
+
+def positive(values: np.ndarray) -> int:
+    return int((values > 1e-12).sum())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("n", "d"), [(400, 3), (500, 10), (600, 30)])
+def test_pairs_are_those_of_the_dense_matrix(n: int, d: int, alpha: float) -> None:
+    X = rows_of(n, d)
+    kernel = automatic(X)
+    values, vectors, right = dense_pairs(dense_kernel(X, kernel.epsilon), alpha)
+    m = positive(values)
+    assert m == d  # the negative eigenvalue of M takes one of the d + 1
+    for symmetric, wanted in ((True, vectors), (False, right)):
+        found, coordinates = Small(X, kernel, alpha).coordinates(m, symmetric)
+        np.testing.assert_allclose(found, values[:m], rtol=0, atol=1e-14)
+        assert same_up_to_sign(coordinates, wanted[:, :m], 1e-9)
+    # Wrong answers: the other normalization, and vectors of another α.
+    assert not same_up_to_sign(coordinates / np.linalg.norm(coordinates, axis=0), vectors[:, :m], 1e-9)
+    other = dense_pairs(dense_kernel(X, kernel.epsilon), alpha + 0.25)
+    assert np.abs(other[0][:m] - found).max() > 1e-10
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_point_wise_scales_are_exact_at_rank_d_plus_three(alpha: float) -> None:
+    X = rows_of(400, 10)
+    base = automatic(X)
+    epsilons = base.epsilon * np.random.default_rng(1).uniform(1, 4, len(X))
+    kernel = replace(base, kind="given")
+    dense = dense_kernel(X, epsilons)
+    u = kernel.features(X, epsilons)
+    np.testing.assert_allclose(u @ (kernel.core @ u.T), dense, atol=1e-13)
+    assert np.linalg.matrix_rank(dense) == 10 + 3
+    values, vectors, _ = dense_pairs(dense, alpha)
+    m = positive(values)
+    found, coordinates = Small(X, kernel, alpha, epsilons=epsilons).coordinates(m, True)
+    np.testing.assert_allclose(found, values[:m], rtol=0, atol=1e-14)
+    assert same_up_to_sign(coordinates, vectors[:, :m], 1e-9)
+    assert np.abs(dense_pairs(dense_kernel(X, epsilons.mean()), alpha)[0][:m] - found).max() > 1e-6
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.3])
+def test_scales_by_density_follow_the_row_sums(shift: float) -> None:
+    X = rows_of(300, 5)
+    center = X.mean(axis=0) + shift
+    epsilon = 4 * radius_block(X, center)[0]
+    z = np.sqrt(2 / epsilon) * (X - center)
+    s = 0.5 * (z**2).sum(axis=1)
+    kernel = LinearizedKernel(center, epsilon, "density", DensityScales(s.mean(), z.mean(axis=0), 1.5))
+    q = dense_kernel(X, epsilon).sum(axis=1)
+    # The largest row sum that any point could have is at the mean of the rows.
+    at_mean = (1 - ((X - X.mean(axis=0)) ** 2).sum(axis=1) / epsilon).sum()
+    own = epsilon * (at_mean / q) ** 1.5
+    u = kernel.features(X)
+    np.testing.assert_allclose(u @ (kernel.core @ u.T), dense_kernel(X, own), atol=1e-12)
+    assert (u @ (kernel.core @ u.T)).min() >= 0
+    assert own.min() >= epsilon * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1.0, 1e5])
+def test_units_of_the_data_do_not_matter(unit: float) -> None:
+    X = rows_of(400, 10)
+    found, coordinates = Small(unit * X, automatic(unit * X), 0.5).coordinates(10, True)
+    reference = Small(X, automatic(X), 0.5).coordinates(10, True)
+    np.testing.assert_allclose(found, reference[0], rtol=1e-12)
+    np.testing.assert_allclose(coordinates, reference[1], atol=1e-10)
+
+
+def test_plain_features_would_lose_the_rank_in_other_units() -> None:
+    """Why z carries √(2/ε): with u = (1, r², x) the drop rule cuts off real directions."""
+    X = 1e7 * rows_of(400, 10)
+    X -= X.mean(axis=0)
+    plain = np.concatenate([np.ones((400, 1)), (X**2).sum(axis=1, keepdims=True), X], axis=1)
+    g = np.linalg.eigvalsh(plain.T @ plain)
+    assert (g > 1e-12 * g[-1]).sum() < 12
+    assert Small(X, automatic(X), 0.0).solve(3)[0].rank == 12
+
+
+def test_rank_deficient_rows() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((400, 3)) @ rng.standard_normal((3, 10))
+    kernel = automatic(X)
+    result, *_ = Small(X, kernel, 0.0).solve(8)
+    values = dense_pairs(dense_kernel(X, kernel.epsilon), 0.0)[0]
+    assert result.rank == 5
+    np.testing.assert_allclose(result.eigenvalues[:3], values[:3], atol=1e-14)
+    # Algebraic order: the null space comes before the negative eigenvalue, with coordinates 0.
+    assert result.eigenvalues[3:].tolist() == [0.0] * 5
+    assert not result.coefficients[:, 3:].any()
+    by_size = Small(X, kernel, 0.0).solve(8, "magnitude")[0]
+    np.testing.assert_allclose(by_size.eigenvalues[:4], values[np.argsort(-np.abs(values))[:4]], atol=1e-14)
+    assert (by_size.eigenvalues < 0).sum() == 1
+
+
+def test_equal_rows_have_the_trivial_pair_alone() -> None:
+    X = np.full((40, 3), 2.0)
+    kernel = LinearizedKernel(np.zeros(3), 4 * 12.0)
+    result, *_ = Small(X, kernel, 1.0).solve(2)
+    assert result.rank == 1
+    assert result.eigenvalues.tolist() == [0.0, 0.0]
+
+
+def test_two_rows_have_the_eigenvalue_one_twice() -> None:
+    """K = I for two rows at the ends of the ball: the trivial pair is taken out by its vector, not by its place."""
+    X = np.array([[0.0, 0.0], [2.0, 0.0]])
+    values, coordinates = Small(X, automatic(X), 0.0).coordinates(1, True)
+    np.testing.assert_allclose(values, [1.0], atol=1e-14)
+    np.testing.assert_allclose(np.abs(coordinates), np.sqrt(0.5), atol=1e-14)
+    assert coordinates[0, 0] == pytest.approx(-coordinates[1, 0])
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 60), st.integers(1, 6), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 1000))
+def test_counts_of_a_row_are_its_weight(n: int, d: int, alpha: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, mass = rng.standard_normal((n, d)), rng.integers(0, 4, n).astype(float)
+    mass[0] = 2
+    repeated = np.repeat(X, mass.astype(int), axis=0)
+    if len(np.unique(repeated, axis=0)) < 2:
+        return
+    kernel = automatic(repeated)
+    weighted = automatic(X, mass)
+    assert weighted.epsilon == pytest.approx(kernel.epsilon)
+    a = Small(X, kernel, alpha, mass=mass).solve(2)[0]
+    b = Small(repeated, kernel, alpha).solve(2)[0]
+    shared = min(len(a.eigenvalues), len(b.eigenvalues))
+    np.testing.assert_allclose(a.eigenvalues[:shared], b.eigenvalues[:shared], atol=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 120), st.permutations(range(60)))
+def test_neither_blocks_nor_order_of_rows_matter(block: int, order: list[int]) -> None:
+    X = rows_of(60, 4)
+    kernel = automatic(X)
+    a = Small(X, kernel, 0.5).coordinates(4, True)
+    b = Small(X[order], kernel, 0.5, block=block).coordinates(4, True)
+    np.testing.assert_allclose(a[0], b[0], atol=1e-13)
+    np.testing.assert_allclose(a[1][order], b[1], atol=1e-10)
+
+
+def test_certificate_of_the_small_problem() -> None:
+    X = rows_of(300, 6)
+    result, given, _ = Small(X, automatic(X), 0.5).solve(4)
+    assert result.residuals.max() < 1e-13
+    assert result.orthogonality < 1e-12
+    values = dense_pairs(dense_kernel(X, automatic(X).epsilon), 0.5)[0]
+    assert result.gap == pytest.approx(values[3] - values[4])
+    np.testing.assert_allclose(np.sort(result.others), np.sort(values[np.abs(values) > 1e-12][4:]), atol=1e-13)
+    u = automatic(X).features(X)
+    v = coordinates_tile(u, given, result.coefficients, 1.0, True)
+    s = (u @ (given.second)) ** -0.5 * given.weights(u) ** 0.5
+    image = s[:, None] * (u @ (automatic(X).core @ (u.T @ (s[:, None] * v))))
+    assert np.linalg.norm(image - v * result.eigenvalues, axis=0).max() < 1e-13
+    assert np.linalg.norm(image - v * (result.eigenvalues + 1e-9), axis=0).min() > 1e-10
+
+
+def test_rows_beyond_the_reach_are_marked() -> None:
+    X = rows_of(100, 3)
+    kernel = automatic(X)
+    result, given, degree = Small(X, kernel, 0.5).solve(2)
+    far = kernel.features(X.mean(axis=0) + 3 * np.sqrt(kernel.epsilon) * np.eye(3))
+    assert np.isnan(coordinates_tile(far, given, result.coefficients, degree, True)).all()
+    assert np.isnan(coordinates_tile(far, given, result.coefficients, degree, False)).all()
+    near = kernel.features(X)
+    assert np.isfinite(coordinates_tile(near, given, result.coefficients, degree, False)).all()
+
+
+def test_a_scale_below_the_largest_distance_shows() -> None:
+    X = rows_of(200, 2)
+    good = automatic(X)
+    for factor, negative in ((1.0, False), (0.1, True)):
+        kernel = replace(good, epsilon=good.epsilon * factor)
+        far = kernel.core @ kernel.features(X[[radius_block(X, kernel.center)[1]]]).T
+        given = Normalization(0.0, None, (kernel.core @ kernel.features(X).sum(axis=0)[:, None])[:, 0])
+        entry = gram_block(X, kernel, given, far[:, 0])[3]
+        assert (entry < 0) == negative
+        assert entry == pytest.approx(dense_kernel(X, kernel.epsilon)[radius_block(X, kernel.center)[1]].min())
+
+
+def test_linear_kernel_is_centered_products() -> None:
+    X = rows_of(100, 4)
+    kernel = LinearizedKernel(X.mean(axis=0), 2.0, "linear")
+    u = kernel.features(X)
+    centered = np.eye(100) - 1 / 100
+    squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(u @ (kernel.core @ u.T), -0.5 * centered @ squared @ centered, atol=1e-12)
