@@ -19,7 +19,7 @@ from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import tree_sum
 from bigembed.eigen.base import ADVICE, EigenResult, Reason, extremes, gaps_of, signs_of
 from bigembed.errors import InputError
-from bigembed.operators.base import BlockOperator
+from bigembed.operators.base import SymmetricOperator
 
 _DROP = 1e-11
 Which = Literal["largest", "smallest", "magnitude"]
@@ -28,7 +28,7 @@ RANKS: dict[str, Callable[[Array], Array]] = {"largest": np.positive, "smallest"
 
 
 def solve_lanczos(
-    operator: BlockOperator,
+    operator: SymmetricOperator,
     n_components: int,
     *,
     tol: float = 1e-6,
@@ -115,7 +115,7 @@ def _certified(
 class _Run:
     """The basis blocks by name, and T = QᵀAQ."""
 
-    def __init__(self, operator: BlockOperator, width: int, seed: int, deflate: str | None, which: Which) -> None:
+    def __init__(self, operator: SymmetricOperator, width: int, seed: int, deflate: str | None, which: Which) -> None:
         self.operator = operator
         self.which = which
         self.names: list[str] = []

@@ -17,16 +17,14 @@ from bigembed.blocks.vectors import VectorSpace, tree_sum
 Then = Callable[..., tuple[Sequence[Array], Any]]
 
 
-class BlockOperator(Protocol):
-    """A symmetric map on the vectors of a space; the largest eigenvalues are wanted."""
+class SymmetricOperator(Protocol):
+    """A symmetric map on the vectors of a space, known by its products; the largest eigenvalues are wanted."""
 
     space: VectorSpace
     scale: str
     """Named vector (rows, 1): zero marks rows outside the operator's domain, where vectors stay zero."""
     passes: int
     bytes_moved: int
-    cache: dict[str, Any]
-    """What a solver can make again from the space, and keeps while it runs."""
 
     def product(
         self,
@@ -46,6 +44,13 @@ class BlockOperator(Protocol):
         """
         ...
 
+
+class BlockOperator(SymmetricOperator, Protocol):
+    """A symmetric map whose entries can be walked over as well."""
+
+    cache: dict[str, Any]
+    """What a solver can make again from the space, and keeps while it runs."""
+
     def walk(
         self,
         function: Then,
@@ -63,7 +68,7 @@ class BlockOperator(Protocol):
         ...
 
 
-def as_linear_operator(operator: BlockOperator) -> LinearOperator:
+def as_linear_operator(operator: SymmetricOperator) -> LinearOperator:
     """A SciPy view, in memory: for tests and small n. Every product of it is a pass."""
     space = operator.space
     start = offsets(space.rows)
@@ -83,7 +88,7 @@ def as_linear_operator(operator: BlockOperator) -> LinearOperator:
     return LinearOperator((n, n), matvec=matvec, matmat=matmat, rmatvec=matvec, rmatmat=matmat, dtype=np.float64)
 
 
-def dot_test(operator: BlockOperator, seed: int = 0) -> float:
+def dot_test(operator: SymmetricOperator, seed: int = 0) -> float:
     """|⟨Au, v⟩ − ⟨u, Av⟩| / (‖Au‖ ‖v‖) for random u, v: zero up to rounding for a symmetric map. One pass."""
     space = operator.space
     space.sweep(_random_block, writes=["dot.x"], posts=["dot.x"], arguments=(space.rows, seed))

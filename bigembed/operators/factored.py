@@ -1,0 +1,118 @@
+"""A symmetric map of low rank, never formed: A = N U M Uᵀ N (seed 004 eqs. 8, 9, 12).
+
+U has a row of features for each row of the data, M is small, N a diagonal. With the features of the
+linearized Gaussian kernel and N = (K1)^{-1/2} this is the operator of the linearized diffusion map,
+
+    L_i(v) = N_i (1 − r_i²/ε) Σ_j N_j v_j − N_i Σ_j (r_j²/ε) N_j v_j + (2/ε) N_i x_i · Σ_j x_j N_j v_j,
+
+and with centered rows and N = 1 that of PCA, in O(n d) for a vector. A product walks over the rows
+twice: for the sums Uᵀ N v, and for U M of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.blocks.vectors import VectorSpace, tree_sum
+from bigembed.errors import InputError
+from bigembed.operators.base import Then
+
+
+class Features(Protocol):
+    """A picklable handle of U: makes the features of a block inside a worker, a few rows at a time."""
+
+    @property
+    def size(self) -> int:
+        """Columns of U."""
+        ...
+
+    def tiles(self, block: int) -> Iterator[tuple[slice, Array]]:
+        """(which rows of the block, their features) along the block."""
+        ...
+
+
+class Middle(Protocol):
+    """M, as a product."""
+
+    def __matmul__(self, right: Array, /) -> Array:
+        """M a."""
+        ...
+
+
+class FactoredOperator:
+    """A = N U M Uᵀ N on the vectors of ``space``; ``scale`` names N, shape (rows, 1).
+
+    Memory of a block task: the vectors of the block and one tile of U. Every block leaves its share of
+    UᵀNX, 8·size·width bytes, which is counted in ``bytes_moved`` there and back. ``passes`` counts walks over the
+    rows: two a product.
+    """
+
+    def __init__(self, features: Features, core: Middle, space: VectorSpace, scale: str = "scale") -> None:
+        self.features = features
+        self.core = core
+        self.space = space
+        self.scale = scale
+        self.passes = 0
+        self.bytes_moved = 0
+
+    def gather(self, names: Sequence[str]) -> Array:
+        """UᵀN X for the vectors of ``names`` beside each other, (size, width): one walk."""
+        parts = self.space.sweep(gather_block, reads=(self.scale, *names), arguments=(self.features, len(names)))
+        self.passes += 1
+        self.bytes_moved += 2 * sum(part.nbytes for part in parts)
+        return np.asarray(tree_sum(parts))
+
+    def product(
+        self,
+        names: Sequence[str],
+        into: Sequence[str],
+        *,
+        then: Then | None = None,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        posts: Sequence[str] = (),
+        arguments: Sequence[Any] = (),
+    ) -> list[Any]:
+        """y = A x, two walks: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
+        if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
+            raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
+        middle = self.core @ self.gather(names)
+        results = self.space.sweep(
+            spread_block,
+            reads=(self.scale, *names, *reads),
+            writes=(*into, *writes),
+            posts=posts,
+            arguments=(self.features, middle, len(names), then, tuple(arguments)),
+        )
+        self.passes += 1
+        return results
+
+
+def gather_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[()], Array]:
+    """UᵀN X of one block."""
+    *vectors, features, count = rest
+    scaled = scale * np.concatenate(vectors[:count], axis=1)
+    total = np.zeros((features.size, scaled.shape[1]))
+    for part, u in features.tiles(block):
+        total += u.T @ scaled[part]
+    return (), total
+
+
+def spread_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[Array, ...], Any]:
+    """Y = N U (M UᵀN X) of one block, then whatever else uses X and Y."""
+    *vectors, features, middle, count, then, arguments = rest
+    xs, extra = vectors[:count], vectors[count:]
+    y = np.empty((len(scale), middle.shape[1]))
+    for part, u in features.tiles(block):
+        y[part] = u @ middle
+    y *= scale
+    widths = np.cumsum([x.shape[1] for x in xs])
+    ys = [np.ascontiguousarray(part) for part in np.split(y, widths[:-1], axis=1)]
+    if then is None:
+        return tuple(ys), None
+    written, result = then(block, *xs, *ys, *extra, *arguments)
+    return (*ys, *written), result
