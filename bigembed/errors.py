@@ -55,6 +55,14 @@ class DisconnectedGraphError(InputError):
     """The neighbor graph has several components and the policy is ``"error"``."""
 
 
+class KernelSignError(InputError):
+    """The linearized kernel takes negative values: a scale ε is below the largest squared distance."""
+
+
+class OutOfReachError(InputError):
+    """New rows are so far from those fitted that their row of the linearized kernel has no positive sum."""
+
+
 class NotFittedError(BigembedError, ValueError, AttributeError):
     """A result was asked of an estimator before ``fit``."""
 

@@ -33,7 +33,7 @@ class Core:
     """(h, h), h = 0 … 3."""
 
     def __matmul__(self, right: Array) -> Array:
-        """M a, without forming M."""
+        """M a for a vector or the columns of a matrix, without forming M."""
         h = len(self.head)
         return np.concatenate([self.head @ right[:h], right[h:]])
 
@@ -55,11 +55,20 @@ class DensityScales:
     """(d,); zero for centered rows."""
     beta: float
 
+    @property
+    def highest(self) -> float:
+        """q*/n: the largest row sum that a point can have, at the mean of the rows."""
+        return 1 - self.mean_s + 0.5 * float(self.mean_z @ self.mean_z)
+
     def ratios(self, s: Array, z: Array) -> Array:
         """e = √(ε/ε_i) = (q_i/q*)^{β/2}; 0 where q_i ≤ 0."""
-        highest = 1 - self.mean_s + 0.5 * float(self.mean_z @ self.mean_z)
-        relative = (1 - self.mean_s - s + z @ self.mean_z) / highest
+        relative = (1 - self.mean_s - s + z @ self.mean_z) / self.highest
         return np.asarray(np.maximum(relative, 0.0) ** (self.beta / 2))
+
+    def slope(self) -> Array:
+        """∂e/∂z at the center, (d,)."""
+        relative = (1 - self.mean_s) / self.highest
+        return np.asarray(0.5 * self.beta * relative ** (self.beta / 2 - 1) * self.mean_z / self.highest)
 
 
 @dataclass(frozen=True)
@@ -148,76 +157,3 @@ class Normalization:
         """u·M t, the degree over w."""
         assert self.second is not None
         return np.asarray(u @ self.second)
-
-
-def radius_block(rows: Array, center: Array, mass: Array | None = None) -> tuple[float, int, float]:
-    """max r² over rows with mass, the first row that has it, and Σ m r²; r = ‖x − c‖."""
-    squared = np.empty(len(rows))
-    for part in tiles(len(rows), rows.shape[1]):
-        off = rows[part] - center
-        squared[part] = np.einsum("ij,ij->i", off, off)
-    if mass is None:
-        return float(squared.max()), int(squared.argmax()), float(squared.sum())
-    known = np.where(mass > 0, squared, -1.0)
-    return float(known.max()), int(known.argmax()), float(mass @ squared)
-
-
-def total_block(
-    rows: Array,
-    kernel: LinearizedKernel,
-    given: Normalization,
-    mass: Array | None = None,
-    epsilons: Array | None = None,
-) -> tuple[Array, float]:
-    """Σ m w u, (size,), and the smallest q (∞ where it is not needed). Rows with q ≤ 0 make it NaN."""
-    total, lowest = np.zeros(kernel.size), np.inf
-    for part, u in kernel.tiles(rows, epsilons):
-        weight = given.weights(u)
-        if given.first is not None:
-            q = u @ given.first
-            lowest = min(lowest, float(q.min() if mass is None else q[mass[part] > 0].min(initial=np.inf)))
-        total += _massed(weight, mass, part) @ u
-    return total, lowest
-
-
-def gram_block(
-    rows: Array,
-    kernel: LinearizedKernel,
-    given: Normalization,
-    far: Array,
-    mass: Array | None = None,
-    epsilons: Array | None = None,
-) -> tuple[Array, float, float, float]:
-    """Σ m (w²/d) u uᵀ, Σ m d, the smallest u·M t, and the smallest kernel entry u·far met (``far`` = M u*)."""
-    gram, total, lowest, entry = np.zeros((kernel.size, kernel.size)), 0.0, np.inf, np.inf
-    for part, u in kernel.tiles(rows, epsilons):
-        inside = slice(None) if mass is None else mass[part] > 0
-        u = u[inside]
-        if not len(u):
-            continue
-        weight, reach = given.weights(u), given.reach(u)
-        m = 1.0 if mass is None else mass[part][inside]
-        lowest, entry = min(lowest, float(reach.min())), min(entry, float((u @ far).min()))
-        total += float(np.sum(m * weight * reach))
-        u *= np.sqrt(np.maximum(m * weight / np.where(reach > 0, reach, np.inf), 0.0))[:, None]
-        gram += u.T @ u
-    return gram, total, lowest, entry
-
-
-def coordinates_tile(u: Array, given: Normalization, loads: Array, total: float, symmetric: bool) -> Array:
-    """Coordinates of rows with features u: v_l or ψ_l, scaled as ``loads`` are; NaN where u·M t ≤ 0 or q ≤ 0.
-
-    v_l(x) = √w (u·B_l)/√(u·M t) (symmetric), ψ_l(x) = √Σd (u·B_l)/(u·M t) (asymmetric): the same formula
-    in and out of the sample.
-    """
-    reach, weight = given.reach(u), given.weights(u)
-    reach = np.where(reach > 0, reach, np.nan)
-    factor = np.sqrt(weight / reach) if symmetric else np.sqrt(total) * np.where(weight > 0, 1.0, np.nan) / reach
-    return np.asarray((u @ loads) * factor[:, None])
-
-
-def _massed(weight: Array, mass: Array | None, part: slice) -> Array:
-    if mass is None:
-        return weight
-    m = mass[part]
-    return np.where(m > 0, m * np.where(m > 0, weight, 0.0), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,10 @@ from hypothesis import strategies as st
 
 from bigembed.blocks.rows import bounds
 from bigembed.eigen.factored import FactoredResult, solve_factored
-from bigembed.kernels.linearized import (
-    DensityScales,
-    LinearizedKernel,
-    Normalization,
-    coordinates_tile,
-    gram_block,
-    radius_block,
-    total_block,
-)
+from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
+from bigembed.kernels.linearized_map import LinearizedMap
+from bigembed.kernels.linearized_sums import combine_sums, gram_block, spread_block, total_block
+from bigembed.store.passes import Parts, RowBlock
 
 
 def rows_of(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -58,40 +54,42 @@ class Small:
     epsilons: np.ndarray | None = None
     block: int = 97
 
-    def parts(self) -> list[tuple[Any, ...]]:
-        cut = [slice(*span) for span in bounds(len(self.X), self.block)]
+    def blocks(self) -> list[RowBlock]:
+        beside = {"weights": self.mass, "epsilons": self.epsilons}
         return [
-            (self.X[c], None if self.mass is None else self.mass[c], None if self.epsilons is None else self.epsilons[c])
-            for c in cut
+            RowBlock(number, i, self.X[i:j], {name: v[i:j] for name, v in beside.items() if v is not None})
+            for number, (i, j) in enumerate(bounds(len(self.X), self.block))
         ]
 
-    def total(self, given: Normalization) -> np.ndarray:
-        return sum(total_block(x, self.kernel, given, m, e)[0] for x, m, e in self.parts())
+    def summed(self, function: Any, **fixed: Any) -> Parts:
+        return reduce(combine_sums, [function(block, **fixed) for block in self.blocks()])
 
     def solve(self, m: int, order: str = "algebraic") -> tuple[FactoredResult, Normalization, float]:
-        core = self.kernel.core
+        kernel, core = self.kernel, self.kernel.core
         plain = Normalization(self.alpha, None, None)
-        first = core @ self.total(plain)[:, None]
-        given = Normalization(self.alpha, first[:, 0], first[:, 0])
+        first = core @ self.summed(total_block, kernel=kernel, given=plain)["total"]
+        given = Normalization(self.alpha, first, first)
         if self.alpha:
-            second = self.total(given)
-            given = replace(given, second=(core @ second[:, None])[:, 0])
-        far = np.zeros(self.kernel.size)
-        found = [gram_block(x, self.kernel, given, far, m_, e) for x, m_, e in self.parts()]
-        gram, degree = sum(f[0] for f in found), float(sum(f[1] for f in found))
-        trivial = given.second / np.sqrt(degree)
+            given = replace(given, second=core @ self.summed(total_block, kernel=kernel, given=given)["total"])
+        found = self.summed(gram_block, kernel=kernel, given=given, far=np.zeros(kernel.size))
+        degrees = float(found["degrees"])
         n = len(self.X) if self.mass is None else int((self.mass > 0).sum())
-        return solve_factored(gram, core, m, n, deflate=trivial, order=order), given, degree
+        trivial = given.second / np.sqrt(degrees)
+        return solve_factored(found["gram"], core, m, n, deflate=trivial, order=order), given, degrees
 
     def coordinates(self, m: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
-        result, given, degree = self.solve(m)
-        u = self.kernel.features(self.X, self.epsilons)
-        return result.eigenvalues, coordinates_tile(u, given, result.coefficients, degree, symmetric)
+        result, given, degrees = self.solve(m)
+        found = LinearizedMap(self.kernel, given, result.coefficients, degrees, symmetric)
+        return result.eigenvalues, found.coordinates(self.X, self.epsilons)
+
+
+def spread(X: np.ndarray, center: np.ndarray, mass: np.ndarray | None = None) -> Parts:
+    return spread_block(RowBlock(0, 0, X, {} if mass is None else {"weights": mass}), center)
 
 
 def automatic(X: np.ndarray, mass: np.ndarray | None = None) -> LinearizedKernel:
     center = np.average(X, axis=0, weights=mass)
-    return LinearizedKernel(center, 4 * radius_block(X, center, mass)[0])
+    return LinearizedKernel(center, 4 * float(spread(X, center, mass)["radius"]))
 
 
 def same_up_to_sign(a: np.ndarray, b: np.ndarray, tol: float) -> bool:
@@ -143,7 +141,7 @@ def test_point_wise_scales_are_exact_at_rank_d_plus_three(alpha: float) -> None:
 def test_scales_by_density_follow_the_row_sums(shift: float) -> None:
     X = rows_of(300, 5)
     center = X.mean(axis=0) + shift
-    epsilon = 4 * radius_block(X, center)[0]
+    epsilon = 4 * float(spread(X, center)["radius"])
     z = np.sqrt(2 / epsilon) * (X - center)
     s = 0.5 * (z**2).sum(axis=1)
     kernel = LinearizedKernel(center, epsilon, "density", DensityScales(s.mean(), z.mean(axis=0), 1.5))
@@ -247,34 +245,71 @@ def test_certificate_of_the_small_problem() -> None:
     assert result.gap == pytest.approx(values[3] - values[4])
     np.testing.assert_allclose(np.sort(result.others), np.sort(values[np.abs(values) > 1e-12][4:]), atol=1e-13)
     u = automatic(X).features(X)
-    v = coordinates_tile(u, given, result.coefficients, 1.0, True)
+    v = LinearizedMap(automatic(X), given, result.coefficients, 1.0, True).coordinates(X)
     s = (u @ (given.second)) ** -0.5 * given.weights(u) ** 0.5
     image = s[:, None] * (u @ (automatic(X).core @ (u.T @ (s[:, None] * v))))
     assert np.linalg.norm(image - v * result.eigenvalues, axis=0).max() < 1e-13
     assert np.linalg.norm(image - v * (result.eigenvalues + 1e-9), axis=0).min() > 1e-10
 
 
-def test_rows_beyond_the_reach_are_marked() -> None:
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_rows_beyond_the_reach_are_marked(symmetric: bool) -> None:
     X = rows_of(100, 3)
     kernel = automatic(X)
-    result, given, degree = Small(X, kernel, 0.5).solve(2)
-    far = kernel.features(X.mean(axis=0) + 3 * np.sqrt(kernel.epsilon) * np.eye(3))
-    assert np.isnan(coordinates_tile(far, given, result.coefficients, degree, True)).all()
-    assert np.isnan(coordinates_tile(far, given, result.coefficients, degree, False)).all()
-    near = kernel.features(X)
-    assert np.isfinite(coordinates_tile(near, given, result.coefficients, degree, False)).all()
+    result, given, degrees = Small(X, kernel, 0.5).solve(2)
+    found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
+    assert np.isnan(found.coordinates(X.mean(axis=0) + 3 * np.sqrt(kernel.epsilon) * np.eye(3))).all()
+    assert np.isfinite(found.coordinates(X)).all()
+
+
+def test_a_row_has_the_same_coordinates_in_any_batch() -> None:
+    X = rows_of(700, 9).astype(np.float32)
+    kernel = automatic(X.astype(float))
+    result, given, degrees = Small(X, kernel, 0.5).solve(3)
+    found = LinearizedMap(kernel, given, result.coefficients, degrees, True)
+    whole = found.coordinates(X)
+    assert np.array_equal(whole[300:611], found.coordinates(X[300:611]))
+    assert np.array_equal(whole[17], found.coordinates(X[17:18])[0])
+    # Without tiles of one shape the last bits do depend on the batch, here or on another machine; the values do not.
+    u = kernel.features(X)
+    np.testing.assert_allclose(whole, (u @ result.coefficients) / np.sqrt(u @ given.second)[:, None] *
+                               given.weights(u)[:, None] ** 0.5, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("kind", ["global", "density", "given"])
+def test_the_linear_part_is_the_slope_at_the_center(kind: str, alpha: float, symmetric: bool) -> None:
+    X = rows_of(300, 4)
+    center = X.mean(axis=0) + 0.2  # off the mean, so that the degrees have a slope as well
+    epsilon = 4 * float(spread(X, center)["radius"])
+    z = np.sqrt(2 / epsilon) * (X - center)
+    scales = DensityScales(0.5 * float((z**2).sum(axis=1).mean()), z.mean(axis=0), 1.0) if kind == "density" else None
+    kernel = LinearizedKernel(center, epsilon, kind, scales)
+    epsilons = np.full(300, epsilon) if kind == "given" else None
+    result, given, degrees = Small(X, kernel, alpha, epsilons=epsilons).solve(3)
+    found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
+    linear, offset = found.linear_part()
+    step = 1e-4 * np.sqrt(epsilon)
+    at = np.full(9, epsilon) if kind == "given" else None
+    around = found.coordinates(center + step * np.concatenate([np.zeros((1, 4)), np.eye(4), -np.eye(4)]), at)
+    np.testing.assert_allclose(around[0], offset, rtol=1e-12, atol=1e-15)
+    slope = ((around[1:5] - around[5:]) / (2 * step)).T
+    np.testing.assert_allclose(linear, slope, atol=1e-6 * np.abs(linear).max())
+    assert np.abs(np.sqrt(2 / epsilon) * result.coefficients[-4:].T - slope).max() > 1e-4 * np.abs(slope).max()
 
 
 def test_a_scale_below_the_largest_distance_shows() -> None:
     X = rows_of(200, 2)
     good = automatic(X)
+    radius = ((X - good.center) ** 2).sum(axis=1)
     for factor, negative in ((1.0, False), (0.1, True)):
         kernel = replace(good, epsilon=good.epsilon * factor)
-        far = kernel.core @ kernel.features(X[[radius_block(X, kernel.center)[1]]]).T
-        given = Normalization(0.0, None, (kernel.core @ kernel.features(X).sum(axis=0)[:, None])[:, 0])
-        entry = gram_block(X, kernel, given, far[:, 0])[3]
-        assert (entry < 0) == negative
-        assert entry == pytest.approx(dense_kernel(X, kernel.epsilon)[radius_block(X, kernel.center)[1]].min())
+        far = kernel.core @ kernel.features(spread(X, good.center)["farthest"][None])[0]
+        given = Normalization(0.0, None, kernel.core @ kernel.features(X).sum(axis=0))
+        found = gram_block(RowBlock(0, 0, X), kernel, given, far)["lowest entry"]
+        assert (found < 0) == negative
+        assert found == pytest.approx(dense_kernel(X, kernel.epsilon)[radius.argmax()].min())
 
 
 def test_linear_kernel_is_centered_products() -> None:

@@ -1,0 +1,429 @@
+"""The linearized diffusion map: diffusion coordinates of all pairs of rows in a few passes (seed 004)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.eigen.factored import ORDERS, solve_factored
+from bigembed.errors import InputError, OutOfReachError
+from bigembed.kernels.linearized import Normalization
+from bigembed.kernels.linearized_map import LinearizedMap
+from bigembed.kernels.linearized_sums import EPSILONS, combine_sums, gram_block
+from bigembed.methods.base import Requirements, is_integer, is_number
+from bigembed.methods.certificate import versions
+from bigembed.methods.linearized import (
+    RULES,
+    KernelChoice,
+    kernel_of,
+    kernel_stages,
+    linearized_kernel,
+    normalization_of,
+    pass_cost,
+    refuse_sign,
+)
+from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.passes import checked_shape, reduce_rows
+
+if TYPE_CHECKING:
+    from bigembed.methods.extension import Extension
+
+GRAM_COLUMNS = 4096
+"""Columns up to which solver="auto" forms the matrix G (d² numbers)."""
+POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
+NEGATIVE = -1e-12
+"""An entry of the kernel below this is negative, not rounded."""
+
+
+class LinearizedDiffusionMap(RowwiseEstimator):
+    """Diffusion map of all pairs of rows with the kernel 1 − ‖x − y‖²/ε (LDM and LDM-A, seed 004 §3.2).
+
+    The kernel is K = U M Uᵀ with d + 2 features a row (seed 004 eq. 7), so degrees, eigenvalues and coordinates
+    follow from a fixed number of passes, however many components are wanted. With q = K1, w = q^{−α}, d_i = w_i (K w)_i,
+    the symmetric operator is S = D^{−½} W K W D^{−½} (eqs. 10, 12 for α = 0) and the Markov matrix
+    P = D^{−1} W K W (eqs. 11, 13); both have the eigenvalues 1 = λ_0, λ_1, … . The trivial pair is left out.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, at most min(n − 1, d + 1).
+    normalization : "symmetric" (LDM: eigenvectors v of S, Σ v² = 1) or "asymmetric" (LDM-A: right eigenvectors ψ of P,
+        Σ π ψ² = 1 with π = d/Σd, so they do not shrink with n).
+    alpha : float. 0 as in the paper; ½ Fokker–Planck, 1 takes the density out, as in diffusion maps.
+    epsilon : "auto" (4·max r², r the distance to the center: the smallest that surely keeps K ≥ 0), a number in squared
+        units of the data, or "density": scales of rows ε_i = 4·max r²·(q*/q_i)^β (seed 004 §5), q* the largest row sum
+        that a point can have. ``fit(X, epsilons=…)`` gives any other scales ε_i; then ε_ij = √(ε_i ε_j).
+    beta : float ≥ 0. β of epsilon="density".
+    center : bool. r is measured from the mean of the rows; False from the origin, as in the paper's formulas, where
+        data far from the origin squeeze the spectrum.
+    scaling : "eigenvalue" (λ^1, the diffusion map at t = 1), "sqrt" (|λ|^½) or "eigenvector" (unscaled).
+    order : "algebraic" (descending, as in all spectral methods here) or "magnitude" (|λ| descending, seed 004 §3.1):
+        K has at most one negative eigenvalue.
+    solver : "factored" (exact, d² numbers), "lanczos" (block Lanczos on the matrix-free operator of eqs. 9–13, two
+        passes a product, for very many columns), or "auto": factored up to 4096 columns.
+    tol, max_passes, random_state : of block Lanczos.
+    outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach (a row sum ≤ 0).
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+
+    Attributes
+    ----------
+    eigenvalues_ : (m,) in ``order``, the trivial one left out. residuals_ : (m,) of S.
+    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    components_ : (m, d) and offset_ : (m,), the linear part of the map: coordinates(x) = offset_ + components_ (x − c) +
+        O(‖x − c‖²), its slope at the center. mean_ : (d,), the center c.
+    epsilon_ : float; with scales of rows, the one that they refer to. n_components_, n_features_in_ : int.
+    certificate_ : dict.
+
+    Raises
+    ------
+    InputError : fewer than two rows, equal rows, NaN or infinity (rows named), parameters out of range.
+    KernelSignError : ε is so small that the kernel was seen to be negative. An ε below 4·max r² that was not seen to
+        be too small is a DegenerateWarning; so are wanted pairs that do not exist, whose coordinates are 0.
+    OutOfReachError : new rows out of reach, unless outside="nan".
+
+    Notes
+    -----
+    Passes: mean, spread, (α > 0: t), G; coordinates one more: 4 or 5, with scales of rows one more. Memory of a worker: a
+    few blocks of rows and d² numbers. Coordinates of rows fitted and of new rows come from one formula. Signs: the largest
+    |coefficient| of a pair is positive. Sums are float64 in a fixed order.
+
+    References
+    ----------
+    J. Candañedo, Linearized Diffusion Map (seed 004). R. Coifman, S. Lafon, Diffusion maps, ACHA 21 (2006).
+
+    Examples
+    --------
+    >>> angle = np.linspace(0, 2 * np.pi, 200, endpoint=False)
+    >>> ldm = LinearizedDiffusionMap(n_components=2).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+    >>> ldm.eigenvalues_.round(12).tolist()
+    [0.5, 0.5]
+    """
+
+    registered = "linearized_diffusion_map"
+    beside = ("weights",)
+    kept: ClassVar = {
+        "center": (),
+        "scale": (),
+        "degrees": (),
+        "solve": ("eigenvalues", "residuals"),
+        "map": ("",),
+        "coordinates": ("embedding",),
+    }
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        normalization: str = "symmetric",
+        alpha: float = 0.0,
+        epsilon: str | float = "auto",
+        beta: float = 1.0,
+        center: bool = True,
+        scaling: str = "eigenvalue",
+        order: str = "algebraic",
+        solver: str = "auto",
+        tol: float = 1e-9,
+        max_passes: int = 1000,
+        random_state: Any = 0,
+        outside: str = "error",
+        workdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.normalization = normalization
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.beta = beta
+        self.center = center
+        self.scaling = scaling
+        self.order = order
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.outside = outside
+        self.workdir = workdir
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes).
+
+        ``sample_weight`` (n,) counts a row so many times; ``epsilons`` (n,) are scales ε_i of the rows, instead of
+        ``epsilon``.
+        """
+        from bigembed.methods.fitting import fit_rows
+
+        fit_rows(self, X, weights=sample_weight, **{EPSILONS: epsilons})
+        return self
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """Center, scale, degrees, eigenpairs, the map, and, on demand, coordinates."""
+        self._check()
+        n, d = checked_shape(source, at_least=2)
+        own = EPSILONS in source.beside
+        if self.n_components > min(n - 1, d + 1):
+            raise InputError(
+                f"n_components={self.n_components!r} must be between 1 and min(n_samples - 1, n_features + 1)="
+                f"{min(n - 1, d + 1)}: the kernel has no more eigenvalues beside the trivial one"
+            )
+        if own and self.epsilon != "auto":
+            raise InputError(f"epsilon={self.epsilon!r} and epsilons were both given; leave epsilon='auto' with epsilons")
+        epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
+        choice = KernelChoice(bool(self.center), epsilon, float(self.beta), float(self.alpha))
+        solver = self.solver if self.solver != "auto" else "factored" if d <= GRAM_COLUMNS else "lanczos"
+        asked = Asked(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
+        if solver == "lanczos":
+            asked = replace(asked, seed=self._seed())
+        output = self._scales_stage(source, asked.n_components) if own else self._output_stage(source, "map", asked.n_components, source.work)
+        return [
+            *kernel_stages(source, choice),
+            solve_stage(source, asked),
+            map_stage(source, asked.n_components, self.normalization, self.scaling),
+            output,
+        ]
+
+    def transform(self, X: Any, epsilons: Any = None) -> Any:
+        """Coordinates of new rows by the formula of the rows fitted, row by row the same whatever the batch.
+
+        A map that was fitted with ``epsilons`` needs those of the new rows as well, (n,) or one number.
+        """
+        self._check_fitted()
+        if (epsilons is not None) != (self._run.results("scale")["kind"] == "given"):
+            raise InputError(
+                "epsilons belong to a map that was fitted with epsilons, and are then needed for new rows too; "
+                f"{'none were' if epsilons is None else 'they were'} given"
+            )
+        if epsilons is None:
+            return super().transform(X)
+        from bigembed.methods.point_scales import transform_scaled
+
+        return transform_scaled(self, X, epsilons)
+
+    def _scales_stage(self, source: RowSource, width: int) -> Stage:
+        from bigembed.methods.point_scales import scaled_output_stage
+
+        return scaled_output_stage(self, source, "map", width)
+
+    def _check(self) -> None:
+        need = Requirements(self)
+        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
+        need(self.normalization in ("symmetric", "asymmetric"), "normalization", "'symmetric' or 'asymmetric'")
+        need(is_number(self.alpha), "alpha", "a finite number")
+        need(
+            self.epsilon in RULES if isinstance(self.epsilon, str) else is_number(self.epsilon) and self.epsilon > 0,
+            "epsilon",
+            f"a number > 0 or one of {', '.join(RULES)}",
+        )
+        need(is_number(self.beta) and self.beta >= 0, "beta", "a number ≥ 0")
+        need(isinstance(self.center, (bool, np.bool_)), "center", "True or False")
+        need(self.scaling in POWERS, "scaling", f"one of {', '.join(POWERS)}")
+        need(self.order in ORDERS, "order", f"one of {', '.join(ORDERS)}")
+        need(self.solver in ("auto", "factored", "lanczos"), "solver", "'auto', 'factored' or 'lanczos'")
+        need(self.solver != "lanczos" or self.order == "algebraic", "order", "'algebraic' with solver='lanczos'")
+        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
+        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
+        need(self.outside in ("error", "nan"), "outside", "'error' or 'nan'")
+        need.refuse()
+
+    def _adopt(self, run: Run) -> None:
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.mean_ = read_array(run.path("map", "center"))
+        self.components_ = read_array(run.path("map", "linear"))
+        self.offset_ = read_array(run.path("map", "offset"))
+        self.epsilon_ = run.results("scale")["epsilon"]
+        self.n_components_ = len(self.eigenvalues_)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, scale = run.results("solve"), run.results("scale")
+        zeros = int(np.sum(self.eigenvalues_ == 0))
+        degenerate = []
+        if zeros:
+            degenerate.append(
+                f"{zeros} of {self.n_components_} components do not exist: the kernel has no further eigenvalue of this "
+                "kind (rows in fewer directions, or fewer distinct rows, than components). Their eigenvalues and "
+                "coordinates are 0; ask for fewer, or take order='magnitude' to have the negative eigenvalue"
+            )
+        if not scale["proved"]:
+            degenerate.append(
+                f"epsilon={scale['epsilon']:.6g} is below 4·max r² = {scale['enough']:.6g}: the kernel was not seen to "
+                "be negative, but may be between rows that were not compared"
+            )
+        converged = solve["converged"]
+        return {
+            "solver": solve["solver"],
+            "passes": sum(run.results(stage)["passes"] for stage in ("center", "scale", "degrees", "solve")),
+            "converged": converged,
+            "residuals": self.residuals_.tolist(),
+            "gap": solve["gap"],
+            "orthogonality": solve["orthogonality"],
+            "rank": solve["rank"],
+            "epsilon": scale["epsilon"],
+            "kernel_nonnegative": "proved" if scale["proved"] else "not disproved",
+            "seed": solve["seed"],
+            "versions": versions(),
+            "warnings": {"degenerate": degenerate, "convergence": [] if converged else [solve["advice"]]},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        from bigembed.methods.extension import Extension
+
+        shape = run.results("map")
+        return Extension(
+            map_rows, stored_map(run, self.outside), shape["n_components"], shape["n_features"], dtype=shape["dtype"]
+        )
+
+
+# --- stages --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the solver."""
+
+    n_components: int
+    order: str
+    solver: str
+    tol: float
+    max_passes: int
+    seed: int
+
+
+def solve_stage(source: RowSource, asked: Asked) -> Stage:
+    """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
+    size = source.shape[1] + 3
+
+    def run(context: Context) -> dict[str, Any]:
+        from bigembed.methods.linearized_lanczos import solve_by_lanczos
+
+        solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
+        found = solve(source, asked, context)
+        for name in ("eigenvalues", "coefficients", "residuals"):
+            write_array(context.path(name), found.pop(name))
+        return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
+
+    if asked.solver == "lanczos":
+        from bigembed.methods.linearized_lanczos import lanczos_cost
+
+        return Stage("solve", ("degrees",), asdict(asked), run, lanczos_cost(source, asked.n_components))
+    return Stage("solve", ("degrees",), asdict(asked), run, pass_cost(source, size, 1, 8 * size * size))
+
+
+def _solve_factored(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:
+    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
+    far = np.zeros(kernel.size)
+    if scale["kind"] == "global":
+        far = kernel.core @ kernel.features(read_array(context.of("scale", "farthest"))[None])[0]
+    found = reduce_rows(
+        source,
+        gram_block,
+        context.exchange,
+        combine=combine_sums,
+        partial_bytes=8 * kernel.size**2,
+        kernel=kernel,
+        given=given,
+        far=far,
+    )
+    if found["lowest degree"] <= 0:
+        refuse_sign(scale, "row sum", float(found["lowest degree"]))
+    if found["lowest entry"] < NEGATIVE:
+        refuse_sign(scale, "entry", float(found["lowest entry"]))
+    degrees = float(found["degrees"])
+    trivial = None if given.second is None else given.second / np.sqrt(degrees)
+    result = solve_factored(
+        found["gram"], kernel.core, asked.n_components, scale["present"], deflate=trivial, order=asked.order
+    )
+    return {
+        "eigenvalues": result.eigenvalues,
+        "coefficients": result.coefficients,
+        "residuals": result.residuals,
+        "degrees": degrees,
+        "gap": result.gap,
+        "orthogonality": result.orthogonality,
+        "rank": result.rank,
+        "passes": 1,
+        "converged": True,
+        "advice": "",
+    }
+
+
+def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> Stage:
+    """Everything that coordinates need, in one place, and the linear part of the map. No pass."""
+    d = source.shape[1]
+
+    def run(context: Context) -> dict[str, Any]:
+        kernel, given, solve = kernel_of(context.home), normalization_of(context.home), context.results("solve")
+        eigenvalues = read_array(context.of("solve", "eigenvalues"))
+        loads = read_array(context.of("solve", "coefficients")) * np.abs(eigenvalues) ** POWERS[scaling]
+        if scaling == "eigenvalue":
+            loads = loads * np.where(eigenvalues < 0, -1.0, 1.0)
+        symmetric = normalization == "symmetric"
+        linear, offset = LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
+        assert given.first is not None
+        assert given.second is not None
+        arrays = {"center": kernel.center, "first": given.first, "second": given.second, "loads": loads}
+        arrays |= {"mean_z": read_array(context.of("scale", "mean_z")), "linear": linear, "offset": offset}
+        for name, array in arrays.items():
+            write_array(context.path(name), array)
+        numbers = {name: context.results("scale")[name] for name in ("kind", "epsilon", "mean_s", "beta")}
+        return numbers | {
+            "alpha": given.alpha,
+            "degrees": solve["degrees"],
+            "symmetric": symmetric,
+            "n_components": m,
+            "n_features": d,
+            "dtype": str(source.work),
+        }
+
+    parameters = {"normalization": normalization, "scaling": scaling}
+    return Stage("map", ("solve",), parameters, run, Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m))
+
+
+# --- coordinates ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredMap:
+    """Where a task finds the map of the rows, and what it does with rows out of its reach."""
+
+    path: str
+    digest: str
+    """Of the stage: a worker keeps the last map that it opened under it."""
+    numbers: str
+    """Results of the stage, as JSON."""
+    outside: str = "error"
+
+
+def stored_map(run: Run, outside: str) -> StoredMap:
+    """The map of a run or of a saved model."""
+    return StoredMap(run.path("map"), run.manifest("map").digest, json.dumps(run.results("map")), outside)
+
+
+@lru_cache(maxsize=2)
+def open_map(stored: StoredMap) -> LinearizedMap:
+    """The map, read."""
+    numbers = json.loads(stored.numbers)
+    names = ("center", "mean_z", "first", "second", "loads")
+    center, mean_z, first, second, loads = (read_array(f"{stored.path}/{name}") for name in names)
+    kernel = linearized_kernel(center, numbers, mean_z)
+    given = Normalization(numbers["alpha"], first, second)
+    return LinearizedMap(kernel, given, loads, numbers["degrees"], numbers["symmetric"])
+
+
+def map_rows(rows: Array, stored: StoredMap, epsilons: Array | None = None) -> Array:
+    """Coordinates of rows; OutOfReachError, or NaN where that was asked for, beyond the reach of the kernel."""
+    coordinates = open_map(stored).coordinates(rows, epsilons)
+    if stored.outside == "error":
+        lost = np.flatnonzero(np.isnan(coordinates[:, 0]))
+        if len(lost):
+            raise OutOfReachError(
+                f"{len(lost)} of {len(rows)} rows are so far from the rows fitted that their row of the linearized "
+                f"kernel has no positive sum; the first are rows {lost[:10].tolist()} of these. Drop them, fit with a "
+                "larger epsilon, or take outside='nan' to have NaN there"
+            )
+    return coordinates
