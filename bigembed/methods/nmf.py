@@ -1,0 +1,399 @@
+"""Nonnegative matrix factorization of rows of any number: one pass an iteration."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.blocks.affine import affine_block
+from bigembed.blocks.nonnegative import nonnegative_rows
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+from bigembed.methods.base import Requirements, is_integer, is_number
+from bigembed.methods.certificate import versions
+from bigembed.methods.nonnegative_start import (
+    GRAM_COLUMNS,
+    RULES,
+    combine_totals,
+    filled,
+    given_start,
+    nndsvd,
+    parts_block,
+    random_start,
+    singular_vectors,
+    total_block,
+)
+from bigembed.methods.rowwise import RowwiseEstimator, pass_memory
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+
+if TYPE_CHECKING:
+    from bigembed.methods.extension import Extension
+
+PLANNED = 50
+"""Iterations that a plan counts on."""
+INNER = 200
+"""Sweeps over H after a pass: they cost no pass."""
+
+
+class NMF(RowwiseEstimator):
+    """Nonnegative factorization X ≈ W H: the Frobenius norm ‖X − W H‖ over W, H ≥ 0, by alternating descent.
+
+    One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
+    H is improved without the rows (hierarchical alternating least squares). W lies in the store by row blocks. No
+    iteration raises the objective. A weight is a number of equal rows.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of components.
+    init : None, "nndsvd", "nndsvda", "nndsvdar", "random", or an array (m, d) of starting components. None is "nndsvda"
+        where m ≤ min(n, d) and d ≤ 4096, else "random". The names are scikit-learn's.
+    tol : float ≥ 0. Stop when an iteration lowers the error ‖X − W H‖ by no more than this times the first error.
+    max_iter : int ≥ 1. Iterations, and so passes, before it gives up with a ConvergenceWarning.
+    random_state : int, None or a generator, for init="random" and "nndsvdar".
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+
+    Attributes
+    ----------
+    components_ : (m, d), H. embedding_ : (n, m), W: the exact nonnegative least squares weights for H, so what
+        ``transform`` gives; NumPy for NumPy input, else a Dask array computed when asked.
+    objectives_ : (n_iter_ + 1,) ‖X − W H‖² after each iteration, and last for ``embedding_``; never increasing.
+    reconstruction_err_ : float, ‖X − W H‖ for ``embedding_``. n_iter_, n_components_, n_features_in_ : int.
+    certificate_ : dict.
+
+    Raises
+    ------
+    InputError : negative entries, NaN or infinity, parameters out of range.
+
+    Notes
+    -----
+    Passes: 1 (2 and a Gram matrix for NNDSVD), one an iteration, one for the final error; coordinates one more when
+    asked. Sparse rows are never made dense. Disk: W twice, 16 n m bytes, while it runs.
+
+    References
+    ----------
+    A. Cichocki, A.-H. Phan, Fast local algorithms for large scale NMF, IEICE E92-A (2009). N. Gillis, F. Glineur,
+    Accelerated multiplicative updates and HALS, Neural Computation 24 (2012). C. Boutsidis, E. Gallopoulos, SVD based
+    initialization, Pattern Recognition 41 (2008).
+
+    Examples
+    --------
+    >>> W, H = np.array([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]]), np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 4.0]])
+    >>> nmf = NMF(n_components=2, tol=1e-9, max_iter=500).fit(W @ H)
+    >>> bool(nmf.reconstruction_err_ < 1e-3), bool((nmf.components_ >= 0).all())
+    (True, True)
+    """
+
+    registered = "nmf"
+    beside = ("weights",)
+    kept: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        init: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 200,
+        random_state: Any = 0,
+        workdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.workdir = workdir
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
+        from bigembed.methods.fitting import fit_rows
+
+        fit_rows(self, X, sparse=True, weights=sample_weight)
+        return self
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """Sums, start, factors and, on demand, coordinates."""
+        self._check()
+        n, d = checked_shape(source)
+        m, seed = int(self.n_components), self._seed()
+        start = self.init
+        if start is None:
+            start = "nndsvda" if m <= min(n, d) and d <= GRAM_COLUMNS else "random"
+        if not isinstance(start, str):
+            start = given_start(start, m, d).tolist()
+        elif start != "random" and (m > min(n, d) or d > GRAM_COLUMNS):
+            raise InputError(
+                f"init={start!r} takes singular vectors: it needs n_components ≤ min(n, d) = {min(n, d)} and at most "
+                f"{GRAM_COLUMNS} columns; there are {d}. Use init='random'"
+            )
+        return [
+            survey_stage(source, isinstance(start, str) and start != "random"),
+            start_stage(source, m, start, seed),
+            factors_stage(source, m, float(self.tol), int(self.max_iter)),
+            self._output_stage(source, "factors", m, source.work),
+        ]
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Rows W H (k, d) of weights (k, m)."""
+        self._check_fitted()
+        return np.asarray(X @ self.components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check(self) -> None:
+        need = Requirements(self)
+        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
+        text = self.init is None or isinstance(self.init, str)
+        need(not text or self.init in (None, *RULES), "init", f"None, an array, or one of {', '.join(RULES)}")
+        need(is_number(self.tol) and self.tol >= 0, "tol", "a number ≥ 0")
+        need(is_integer(self.max_iter) and self.max_iter >= 1, "max_iter", "an integer ≥ 1")
+        need.refuse()
+
+    def _adopt(self, run: Run) -> None:
+        self.components_ = read_array(run.path("factors", "components"))
+        self.objectives_ = read_array(run.path("factors", "objectives"))
+        self.reconstruction_err_ = float(np.sqrt(self.objectives_[-1]))
+        self.n_iter_ = run.results("factors")["iterations"]
+        self.n_components_ = len(self.components_)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        found, survey = run.results("factors"), run.results("survey")
+        lost = [] if found["converged"] else [
+            f"NMF stopped at max_iter={self.n_iter_} while an iteration still lowered the error by "
+            f"{found['last_step']:.2g} of the first one. Raise max_iter, or tol if this is enough"
+        ]
+        return {
+            "passes": survey["passes"] + found["passes"] + found["start_passes"],
+            "iterations": self.n_iter_,
+            "converged": found["converged"],
+            "relative_error": self.reconstruction_err_ / (np.sqrt(survey["squares"]) or 1.0),
+            "empty_components": int(np.sum(~self.components_.any(axis=1))),
+            "seed": found["seed"],
+            "versions": versions(),
+            "warnings": {"convergence": lost},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        from bigembed.methods.extension import Extension
+
+        survey = run.results("survey")
+        model = Components(run.path("factors"))
+        return Extension(
+            weigh, model, run.results("factors")["n_components"], survey["d"], dtype=survey["dtype"], sparse=True
+        )
+
+
+# --- one block -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Components:
+    """Where a task finds H."""
+
+    path: str
+
+
+def weigh(rows: Any, model: Components) -> Array:
+    """w ≥ 0 of least ‖x − w H‖ for each row."""
+    data = rows.data if hasattr(rows, "indptr") else rows
+    if data.size and data.min() < 0:
+        raise InputError("Negative values in data passed to NMF: entries of rows must be ≥ 0")
+    components = read_array(f"{model.path}/components")
+    return nonnegative_rows(_products(rows, components), components @ components.T)
+
+
+def _products(rows: Any, components: Array) -> Array:
+    return affine_block(rows, np.zeros(components.shape[1]), np.ascontiguousarray(components.T))
+
+
+def factor_block(block: RowBlock, components: Array, sweeps: int, exchange: Exchange, read: str, write: str) -> Parts:
+    """Improve the rows of W for H; WᵀX and WᵀW."""
+    held = exchange.get(read, block.number, "own") if read else None
+    w = nonnegative_rows(_products(block.rows, components), components @ components.T, held, sweeps, 1e-6)
+    exchange.put(write, block.number, {"own": w})
+    weighted = w if block.weights is None else w * block.weights[:, None]
+    return {"cross": np.asarray((block.rows.T @ weighted).T), "gram": weighted.T @ w}
+
+
+def error_block(block: RowBlock, components: Array) -> Parts:
+    """Σ m ‖x − w H‖² with the exact w of each row, from the differences themselves."""
+    gram = components @ components.T
+    products = _products(block.rows, components)
+    w = nonnegative_rows(products, gram)
+    m = np.ones(len(w)) if block.weights is None else block.weights
+    if hasattr(block.rows, "indptr"):
+        long = np.asarray(block.rows.astype(np.float64).power(2).sum(axis=1)).ravel()
+        squares = long + np.einsum("ij,ij->i", w @ gram - 2 * products, w)
+        return {"error": np.array(float(m @ np.maximum(squares, 0.0)))}
+    total = 0.0
+    for start in range(0, len(w), 1024):
+        part = slice(start, start + 1024)
+        apart = block.rows[part] - w[part] @ components
+        total += float(m[part] @ np.einsum("ij,ij->i", apart, apart))
+    return {"error": np.array(total)}
+
+
+# --- stages --------------------------------------------------------------------------------------
+
+
+def survey_stage(source: RowSource, gram: bool) -> Stage:
+    """Σ x, ‖X‖², the sign of the entries and, for singular vectors, XᵀX: one pass."""
+    n, d = source.shape
+
+    def run(context: Context) -> dict[str, Any]:
+        found = reduce_rows(
+            source,
+            total_block,
+            context.exchange,
+            combine=combine_totals,
+            partial_bytes=8 * d * d * gram,
+            first=True,
+            label="survey",
+            gram=gram,
+        )
+        if found["lowest"] < 0:
+            raise InputError(
+                f"Negative values in data passed to NMF: the smallest entry is {float(found['lowest']):.6g}; all must be "
+                "≥ 0. Shift or clip them, or use PCA"
+            )
+        write_array(context.path("sum"), found["sum"])
+        write_array(context.path("gram"), found["gram"])
+        mean = float(found["sum"].sum() / (found["weight"] * d)) if found["weight"] else 0.0
+        return {"n": n, "d": d, "dtype": str(source.work), "squares": float(found["squares"]), "mean": mean, "passes": 1}
+
+    second = 8 * d * d * gram
+    return Stage("survey", (), {"source": source.fingerprint(), "gram": gram}, run, _cost(source, 1, 1, second))
+
+
+def start_stage(source: RowSource, m: int, start: Any, seed: int) -> Stage:
+    """H at the start: at most one pass."""
+    d = source.shape[1]
+    singular = isinstance(start, str) and start != "random"
+
+    def run(context: Context) -> dict[str, Any]:
+        mean = context.results("survey")["mean"]
+        if singular:
+            vectors, sigma = singular_vectors(read_array(context.of("survey", "gram")), m)
+            masses = reduce_rows(source, parts_block, context.exchange, label="start", vectors=vectors)["masses"]
+            components = filled(nndsvd(vectors, sigma, masses), start, mean, seed)
+        else:
+            components = random_start(m, d, mean, seed) if start == "random" else np.asarray(start)
+        write_array(context.path("components"), components)
+        return {"passes": int(singular), "seed": seed}
+
+    return Stage("start", ("survey",), {"m": m, "start": start, "seed": seed}, run, _cost(source, int(singular), m))
+
+
+def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage:
+    """Alternating descent; its state is in the exchange after every pass."""
+
+    def run(context: Context) -> dict[str, Any]:
+        squares = context.results("survey")["squares"]
+        descent = _Descent(source, squares, context)
+        while not descent.finished(tol, max_iter):
+            descent.step()
+            context.note(descent.describe())
+        return descent.publish(tol)
+
+    parameters = {"tol": tol, "max_iter": max_iter}
+    cost = _cost(source, min(max_iter, PLANNED) + 1, m)
+    return Stage("factors", ("start",), parameters, run, cost, resumes=True)
+
+
+class _Descent:
+    """H, the objectives so far, and W in the exchange under its generation."""
+
+    def __init__(self, source: RowSource, squares: float, context: Context) -> None:
+        self.source, self.squares, self.context = source, squares, context
+        self.exchange = context.exchange
+        if self.exchange.has("state", 0):
+            state = self.exchange.get_all("state", 0)
+            self.components, self.objectives = state["components"], state["objectives"].tolist()
+        else:
+            self.components, self.objectives = read_array(context.of("start", "components")), []
+        d, m = source.shape[1], len(self.components)
+        # As many sweeps over W as cost about what its products with H cost (Gillis & Glineur 2012, §4.1).
+        self.sweeps = int(np.clip(d // m, 4, 40))
+
+    @property
+    def done(self) -> int:
+        return len(self.objectives)
+
+    def step(self) -> None:
+        """One pass: W for H, then H for W."""
+        read = f"weights{self.done}" if self.done else ""
+        write = f"weights{self.done + 1}"
+        found = reduce_rows(
+            self.source,
+            factor_block,
+            self.exchange,
+            partial_bytes=8 * self.components.size,
+            label=f"factors{self.done + 1}",
+            components=self.components,
+            sweeps=self.sweeps,
+            exchange=self.exchange,
+            read=read,
+            write=write,
+        )
+        cross, gram = found["cross"], found["gram"]
+        self.components = np.ascontiguousarray(nonnegative_rows(cross.T, gram, self.components.T, INNER, 1e-6).T)
+        fitted = float(np.vdot(gram, self.components @ self.components.T) - 2 * np.vdot(cross, self.components))
+        self.objectives.append(max(0.0, self.squares + fitted))
+        state = {"components": self.components, "objectives": np.array(self.objectives)}
+        self.exchange.put("state", 0, state)
+        if read:
+            self.exchange.drop(read)
+
+    def last_step(self) -> float:
+        """What the last iteration took off the error, as a share of the first error."""
+        if self.done < 2:
+            return np.inf
+        first, before, now = (np.sqrt(self.objectives[i]) for i in (0, -2, -1))
+        return float((before - now) / first) if first else 0.0
+
+    def finished(self, tol: float, max_iter: int) -> bool:
+        return self.done >= max_iter or self.last_step() <= tol
+
+    def describe(self) -> str:
+        return f"iteration {self.done}: ‖X − WH‖² = {self.objectives[-1]:.6g}"
+
+    def publish(self, tol: float) -> dict[str, Any]:
+        """H, the objectives, and the error with the exact weights: one more pass."""
+        final = reduce_rows(self.source, error_block, self.exchange, label="error", components=self.components)
+        objectives = [*self.objectives, min(float(final["error"]), self.objectives[-1])]
+        write_array(self.context.path("components"), self.components)
+        write_array(self.context.path("objectives"), np.array(objectives))
+        start = self.context.results("start")
+        return {
+            "n_components": len(self.components),
+            "iterations": self.done,
+            "converged": bool(self.last_step() <= tol),
+            "last_step": float(min(self.last_step(), 1.0)),
+            "passes": self.done + 1,
+            "start_passes": start["passes"],
+            "seed": start["seed"],
+        }
+
+
+def _cost(source: RowSource, passes: int, m: int, sums: int = 0) -> Cost:
+    n, d = source.shape
+    weights = 8 * n * m
+    return Cost(
+        passes=passes,
+        read=passes * (n * source.row_bytes + weights),
+        write=passes * weights,
+        scratch=2 * weights + sums * min(256, -(-n // source.block)),
+        disk=sums + 16 * d * m,
+        memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * (sums + 8 * d * m),
+        coordinator=10 * (sums + 8 * d * m),
+    )
