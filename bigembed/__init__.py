@@ -13,12 +13,18 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bigembed.methods.base import load
     from bigembed.methods.diffusion_map import DiffusionMap
+    from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap
+    from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA
+    from bigembed.methods.nmf import NMF
     from bigembed.methods.pca import PCA
     from bigembed.neighbors.graph import NeighborGraph, build_neighbor_graph
     from bigembed.store.arrays import open_array
 
 _HOMES = {
     "DiffusionMap": "bigembed.methods.diffusion_map",
+    "LinearizedDiffusionMap": "bigembed.methods.linearized_diffusion_map",
+    "LinearizedKernelPCA": "bigembed.methods.linearized_kernel_pca",
+    "NMF": "bigembed.methods.nmf",
     "NeighborGraph": "bigembed.neighbors.graph",
     "PCA": "bigembed.methods.pca",
     "build_neighbor_graph": "bigembed.neighbors.graph",
@@ -26,7 +32,18 @@ _HOMES = {
     "open_array": "bigembed.store.arrays",
 }
 
-__all__ = ["PCA", "DiffusionMap", "NeighborGraph", "__version__", "build_neighbor_graph", "load", "open_array"]
+__all__ = [
+    "NMF",
+    "PCA",
+    "DiffusionMap",
+    "LinearizedDiffusionMap",
+    "LinearizedKernelPCA",
+    "NeighborGraph",
+    "__version__",
+    "build_neighbor_graph",
+    "load",
+    "open_array",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ EPSILONS = "epsilons"
 
 
 def combine_sums(left: Parts, right: Parts) -> Parts:
-    """Sums add, ``lowest …`` take the smaller; the farthest row is the one of the larger ``radius`` (ties: the first)."""
+    """Sums add, ``lowest …`` take the smaller; the farthest row is the one of the larger ``radius``."""
     out: Parts = {}
     for name, value in left.items():
         if name.startswith("lowest"):

@@ -9,6 +9,9 @@ from bigembed.errors import JobError
 
 REGISTRY = {
     "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
+    "linearized_diffusion_map": "bigembed.methods.linearized_diffusion_map:LinearizedDiffusionMap",
+    "linearized_kernel_pca": "bigembed.methods.linearized_kernel_pca:LinearizedKernelPCA",
+    "nmf": "bigembed.methods.nmf:NMF",
     "pca": "bigembed.methods.pca:PCA",
 }
 """Module name of each method, and its class."""

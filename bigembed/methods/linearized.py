@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.moments import merge_moments, moments_block
+from bigembed.blocks.moments import merge_moments
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, KernelSignError
 from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
 from bigembed.kernels.linearized_sums import EPSILONS, combine_sums, spread_block, total_block
+from bigembed.methods.moments import moments_of_block
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import RowSource, read_array, write_array
-from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.passes import Parts, reduce_rows
 
 RULES = ("auto", "density")
 CONSTANT = 1e-14
@@ -61,17 +62,14 @@ def center_stage(source: RowSource, choice: KernelChoice) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         center = np.zeros(d)
         if choice.center:
-            center = reduce_rows(source, mean_block, context.exchange, combine=merge_moments, first=True)["mean"]
+            center = reduce_rows(
+                source, moments_of_block, context.exchange, combine=merge_moments, first=True, diagonal=True
+            )["mean"]
         write_array(context.path("center"), center)
         return {"centered": choice.center, "passes": int(choice.center)}
 
     parameters = {"source": source.fingerprint(), "center": choice.center}
-    return Stage("center", (), parameters, run, pass_cost(source, d, int(choice.center), 16 * d))
-
-
-def mean_block(block: RowBlock) -> Parts:
-    """Mean of one block."""
-    return moments_block(block.rows, block.weights, diagonal=True)
+    return Stage("center", (), parameters, run, pass_cost(source, d, int(choice.center), 16 * d), resumes=True)
 
 
 def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
@@ -82,8 +80,9 @@ def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         center = read_array(context.of("center", "center"))
-        found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, first=not choice.center,
-                            center=center)
+        found = reduce_rows(
+            source, spread_block, context.exchange, combine=combine_sums, first=not choice.center, center=center
+        )
         results = _scale(found, center, choice, given)
         step = np.sqrt(2 / results["epsilon"])
         mean_z = step * found["shift"] / found["mass"]
@@ -92,22 +91,23 @@ def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
         if own:
             kernel = linearized_kernel(center, results, mean_z)
             plain = Normalization(0.0, None, None)
-            first = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel,
-                                given=plain)["total"]
+            first = reduce_rows(
+                source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=plain
+            )["total"]
         else:
             first = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
         write_array(context.path("first"), first)
         return results
 
     parameters = {"epsilon": choice.epsilon, "beta": choice.beta}
-    return Stage("scale", ("center",), parameters, run, pass_cost(source, d, 1 + own, 16 * d))
+    return Stage("scale", ("center",), parameters, run, pass_cost(source, d, 1 + own, 16 * d), resumes=True)
 
 
 def _scale(found: Parts, center: Array, choice: KernelChoice, given: bool) -> dict[str, Any]:
     """ε by its rule, and what is known of the sign of the kernel."""
     radius = float(found["radius"])
     if not found["present"]:
-        raise InputError("every row has weight 0; at least two rows with positive weight are needed")
+        raise InputError("weights must contain at least one that is not zero: all are zero")
     if not np.isfinite(radius):
         raise InputError("the squares of the rows overflow float64: scale the columns down")
     enough = 4 * radius
@@ -155,7 +155,7 @@ def degrees_stage(source: RowSource, choice: KernelChoice) -> Stage:
 
     width = source.shape[1] + 3
     cost = pass_cost(source, width, int(choice.alpha != 0), 8 * width)
-    return Stage("degrees", ("scale",), {"alpha": choice.alpha}, run, cost)
+    return Stage("degrees", ("scale",), {"alpha": choice.alpha}, run, cost, resumes=True)
 
 
 def refuse_sign(scale: dict[str, Any], what: str, value: float) -> None:

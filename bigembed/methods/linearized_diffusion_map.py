@@ -47,8 +47,8 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     """Diffusion map of all pairs of rows with the kernel 1 − ‖x − y‖²/ε (LDM and LDM-A, seed 004 §3.2).
 
     The kernel is K = U M Uᵀ with d + 2 features a row (seed 004 eq. 7), so degrees, eigenvalues and coordinates
-    follow from a fixed number of passes, however many components are wanted. With q = K1, w = q^{−α}, d_i = w_i (K w)_i,
-    the symmetric operator is S = D^{−½} W K W D^{−½} (eqs. 10, 12 for α = 0) and the Markov matrix
+    follow from a fixed number of passes, however many components are wanted. With q = K1, w = q^{−α} and
+    d_i = w_i (K w)_i, the symmetric operator is S = D^{−½} W K W D^{−½} (eqs. 10, 12 for α = 0) and the Markov matrix
     P = D^{−1} W K W (eqs. 11, 13); both have the eigenvalues 1 = λ_0, λ_1, … . The trivial pair is left out.
 
     Parameters
@@ -76,8 +76,8 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     ----------
     eigenvalues_ : (m,) in ``order``, the trivial one left out. residuals_ : (m,) of S.
     embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
-    components_ : (m, d) and offset_ : (m,), the linear part of the map: coordinates(x) = offset_ + components_ (x − c) +
-        O(‖x − c‖²), its slope at the center. mean_ : (d,), the center c.
+    components_ : (m, d) and offset_ : (m,), the linear part of the map, its slope at the center:
+        coordinates(x) = offset_ + components_ (x − c) + O(‖x − c‖²). mean_ : (d,), the center c.
     epsilon_ : float; with scales of rows, the one that they refer to. n_components_, n_features_in_ : int.
     certificate_ : dict.
 
@@ -90,9 +90,9 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
     Notes
     -----
-    Passes: mean, spread, (α > 0: t), G; coordinates one more: 4 or 5, with scales of rows one more. Memory of a worker: a
-    few blocks of rows and d² numbers. Coordinates of rows fitted and of new rows come from one formula. Signs: the largest
-    |coefficient| of a pair is positive. Sums are float64 in a fixed order.
+    Passes: mean, spread, (α > 0: t), G; coordinates one more: 4 or 5, with scales of rows one more. Memory of a
+    worker: a few blocks of rows and d² numbers. Coordinates of rows fitted and of new rows come from one formula.
+    Signs: the largest |coefficient| of a pair is positive. Sums are float64 in a fixed order.
 
     References
     ----------
@@ -172,14 +172,20 @@ class LinearizedDiffusionMap(RowwiseEstimator):
                 f"{min(n - 1, d + 1)}: the kernel has no more eigenvalues beside the trivial one"
             )
         if own and self.epsilon != "auto":
-            raise InputError(f"epsilon={self.epsilon!r} and epsilons were both given; leave epsilon='auto' with epsilons")
+            raise InputError(
+                f"epsilon={self.epsilon!r} and epsilons were both given; leave epsilon='auto' with epsilons"
+            )
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
         choice = KernelChoice(bool(self.center), epsilon, float(self.beta), float(self.alpha))
         solver = self.solver if self.solver != "auto" else "factored" if d <= GRAM_COLUMNS else "lanczos"
         asked = Asked(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
         if solver == "lanczos":
             asked = replace(asked, seed=self._seed())
-        output = self._scales_stage(source, asked.n_components) if own else self._output_stage(source, "map", asked.n_components, source.work)
+        output = (
+            self._scales_stage(source, asked.n_components)
+            if own
+            else self._output_stage(source, "map", asked.n_components, source.work)
+        )
         return [
             *kernel_stages(source, choice),
             solve_stage(source, asked),
@@ -245,8 +251,8 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         degenerate = []
         if zeros:
             degenerate.append(
-                f"{zeros} of {self.n_components_} components do not exist: the kernel has no further eigenvalue of this "
-                "kind (rows in fewer directions, or fewer distinct rows, than components). Their eigenvalues and "
+                f"{zeros} of {self.n_components_} components do not exist: the kernel has no further eigenvalue of "
+                "this kind (rows in fewer directions, or fewer distinct rows, than components). Their eigenvalues and "
                 "coordinates are 0; ask for fewer, or take order='magnitude' to have the negative eigenvalue"
             )
         if not scale["proved"]:
@@ -311,7 +317,7 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
         from bigembed.methods.linearized_lanczos import lanczos_cost
 
         return Stage("solve", ("degrees",), asdict(asked), run, lanczos_cost(source, asked.n_components))
-    return Stage("solve", ("degrees",), asdict(asked), run, pass_cost(source, size, 1, 8 * size * size))
+    return Stage("solve", ("degrees",), asdict(asked), run, pass_cost(source, size, 1, 8 * size * size), resumes=True)
 
 
 def _solve_factored(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:

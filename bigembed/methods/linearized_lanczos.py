@@ -89,7 +89,12 @@ def solve_by_lanczos(source: RowSource, asked: Asked, context: Context) -> dict[
     operator = FactoredOperator(features, kernel.core, space)
     m = min(asked.n_components, scale["present"] - 1)
     result = solve_lanczos(
-        operator, m, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, max_blocks=MAX_BLOCKS,
+        operator,
+        m,
+        tol=asked.tol,
+        seed=asked.seed,
+        max_passes=asked.max_passes,
+        max_blocks=MAX_BLOCKS,
         deflate="trivial",
     )
     values = np.asarray(result.eigenvalues)

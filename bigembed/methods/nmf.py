@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.nonnegative import nonnegative_rows
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
@@ -73,7 +73,7 @@ class NMF(RowwiseEstimator):
     Notes
     -----
     Passes: 1 (2 and a Gram matrix for NNDSVD), one an iteration, one for the final error; coordinates one more when
-    asked. Sparse rows are never made dense. Disk: W twice, 16 n m bytes, while it runs.
+    asked. Disk: W twice, 16 n m bytes, while it runs.
 
     References
     ----------
@@ -111,10 +111,10 @@ class NMF(RowwiseEstimator):
         self.workdir = workdir
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
+        """Fit nonnegative rows, with nonnegative weights or without."""
         from bigembed.methods.fitting import fit_rows
 
-        fit_rows(self, X, sparse=True, weights=sample_weight)
+        fit_rows(self, X, weights=sample_weight)
         return self
 
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
@@ -147,7 +147,6 @@ class NMF(RowwiseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
-        tags.input_tags.sparse = True
         return tags
 
     def _check(self) -> None:
@@ -168,10 +167,14 @@ class NMF(RowwiseEstimator):
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found, survey = run.results("factors"), run.results("survey")
-        lost = [] if found["converged"] else [
-            f"NMF stopped at max_iter={self.n_iter_} while an iteration still lowered the error by "
-            f"{found['last_step']:.2g} of the first one. Raise max_iter, or tol if this is enough"
-        ]
+        lost = (
+            []
+            if found["converged"]
+            else [
+                f"NMF stopped at max_iter={self.n_iter_} while an iteration still lowered the error by "
+                f"{found['last_step']:.2g} of the first one. Raise max_iter, or tol if this is enough"
+            ]
+        )
         return {
             "passes": survey["passes"] + found["passes"] + found["start_passes"],
             "iterations": self.n_iter_,
@@ -205,7 +208,7 @@ class Components:
 
 def weigh(rows: Any, model: Components) -> Array:
     """w ≥ 0 of least ‖x − w H‖ for each row."""
-    data = rows.data if hasattr(rows, "indptr") else rows
+    data = rows.data if is_sparse(rows) else rows
     if data.size and data.min() < 0:
         raise InputError("Negative values in data passed to NMF: entries of rows must be ≥ 0")
     components = read_array(f"{model.path}/components")
@@ -216,11 +219,11 @@ def _products(rows: Any, components: Array) -> Array:
     return affine_block(rows, np.zeros(components.shape[1]), np.ascontiguousarray(components.T))
 
 
-def factor_block(block: RowBlock, components: Array, sweeps: int, exchange: Exchange, read: str, write: str) -> Parts:
+def factor_block(block: RowBlock, components: Array, sweeps: int, held: Exchange, read: str, write: str) -> Parts:
     """Improve the rows of W for H; WᵀX and WᵀW."""
-    held = exchange.get(read, block.number, "own") if read else None
-    w = nonnegative_rows(_products(block.rows, components), components @ components.T, held, sweeps, 1e-6)
-    exchange.put(write, block.number, {"own": w})
+    start = held.get(read, block.number, "own") if read else None
+    w = nonnegative_rows(_products(block.rows, components), components @ components.T, start, sweeps, 1e-6)
+    held.put(write, block.number, {"own": w})
     weighted = w if block.weights is None else w * block.weights[:, None]
     return {"cross": np.asarray((block.rows.T @ weighted).T), "gram": weighted.T @ w}
 
@@ -231,7 +234,7 @@ def error_block(block: RowBlock, components: Array) -> Parts:
     products = _products(block.rows, components)
     w = nonnegative_rows(products, gram)
     m = np.ones(len(w)) if block.weights is None else block.weights
-    if hasattr(block.rows, "indptr"):
+    if is_sparse(block.rows):
         long = np.asarray(block.rows.astype(np.float64).power(2).sum(axis=1)).ravel()
         squares = long + np.einsum("ij,ij->i", w @ gram - 2 * products, w)
         return {"error": np.array(float(m @ np.maximum(squares, 0.0)))}
@@ -261,15 +264,24 @@ def survey_stage(source: RowSource, gram: bool) -> Stage:
             label="survey",
             gram=gram,
         )
+        if not found["weight"] > 0:
+            raise InputError("weights must contain at least one that is not zero: all are zero")
         if found["lowest"] < 0:
             raise InputError(
-                f"Negative values in data passed to NMF: the smallest entry is {float(found['lowest']):.6g}; all must be "
-                "≥ 0. Shift or clip them, or use PCA"
+                f"Negative values in data passed to NMF: the smallest entry is {float(found['lowest']):.6g}; all must "
+                "be ≥ 0. Shift or clip them, or use PCA"
             )
         write_array(context.path("sum"), found["sum"])
         write_array(context.path("gram"), found["gram"])
         mean = float(found["sum"].sum() / (found["weight"] * d)) if found["weight"] else 0.0
-        return {"n": n, "d": d, "dtype": str(source.work), "squares": float(found["squares"]), "mean": mean, "passes": 1}
+        return {
+            "n": n,
+            "d": d,
+            "dtype": str(source.work),
+            "squares": float(found["squares"]),
+            "mean": mean,
+            "passes": 1,
+        }
 
     second = 8 * d * d * gram
     return Stage("survey", (), {"source": source.fingerprint(), "gram": gram}, run, _cost(source, 1, 1, second))
@@ -341,7 +353,7 @@ class _Descent:
             label=f"factors{self.done + 1}",
             components=self.components,
             sweeps=self.sweeps,
-            exchange=self.exchange,
+            held=self.exchange,
             read=read,
             write=write,
         )

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.affine import affine_block
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
 from bigembed.store.passes import Parts, RowBlock
 
@@ -25,27 +25,31 @@ GRAM_COLUMNS = 4096
 def total_block(block: RowBlock, gram: bool) -> Parts:
     """Σ m x, Σ m ‖x‖², the smallest entry and, with ``gram``, Σ m x xᵀ of one block."""
     rows, mass = block.rows, block.weights
-    data = rows.data if hasattr(rows, "indptr") else rows
+    data = rows.data if is_sparse(rows) else rows
     lowest = float(data.min(initial=0.0)) if data.size else 0.0
-    found: Parts = {"lowest": np.array(lowest), "weight": np.array(rows.shape[0] if mass is None else mass.sum(), float)}
+    found: Parts = {
+        "lowest": np.array(lowest),
+        "weight": np.array(rows.shape[0] if mass is None else mass.sum(), float),
+    }
     m = np.ones(rows.shape[0]) if mass is None else mass
     found["sum"] = np.asarray(rows.T @ m, np.float64)
     squares, second = 0.0, np.zeros((rows.shape[1],) * 2 if gram else (0, 0))
     for start in range(0, rows.shape[0], 1024):
         part = rows[start : start + 1024].astype(np.float64)
         weight = np.sqrt(m[start : start + 1024])
-        part = part.multiply(weight[:, None]).tocsr() if hasattr(part, "indptr") else part * weight[:, None]
-        squares += float((part.data**2).sum() if hasattr(part, "indptr") else np.vdot(part, part))
+        part = part.multiply(weight[:, None]).tocsr() if is_sparse(part) else part * weight[:, None]
+        squares += float((part.data**2).sum() if is_sparse(part) else np.vdot(part, part))
         if gram:
             product = part.T @ part
-            second += product.toarray() if hasattr(product, "toarray") else product
+            second += product.toarray() if is_sparse(product) else product
     return found | {"squares": np.array(squares), "gram": second}
 
 
 def combine_totals(left: Parts, right: Parts) -> Parts:
     """Sums, and the smaller of the smallest entries."""
     return {
-        name: np.minimum(value, right[name]) if name == "lowest" else value + right[name] for name, value in left.items()
+        name: np.minimum(value, right[name]) if name == "lowest" else value + right[name]
+        for name, value in left.items()
     }
 
 
@@ -95,7 +99,7 @@ def given_start(start: Any, m: int, d: int) -> Array:
     given = np.asarray(start, np.float64)
     if given.shape != (m, d) or not np.isfinite(given).all() or (given < 0).any() or not given.any(axis=1).all():
         raise InputError(
-            f"init: an array of starting components must be finite, nonnegative, of shape {(m, d)} and without empty rows; "
-            f"got shape {given.shape}"
+            f"init: an array of starting components must be finite, nonnegative, of shape {(m, d)} and without empty "
+            f"rows; got shape {given.shape}"
         )
     return given

@@ -10,7 +10,13 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import bigembed as be
 
-ESTIMATORS = [be.PCA(), be.DiffusionMap(n_components=2, n_neighbors=5, components="bridge")]
+ESTIMATORS = [
+    be.PCA(),
+    be.LinearizedDiffusionMap(),
+    be.LinearizedKernelPCA(),
+    be.NMF(),
+    be.DiffusionMap(n_components=2, n_neighbors=5, components="bridge"),
+]
 
 
 def checks() -> list[Any]:

@@ -272,8 +272,12 @@ def test_a_row_has_the_same_coordinates_in_any_batch() -> None:
     assert np.array_equal(whole[17], found.coordinates(X[17:18])[0])
     # Without tiles of one shape the last bits do depend on the batch, here or on another machine; the values do not.
     u = kernel.features(X)
-    np.testing.assert_allclose(whole, (u @ result.coefficients) / np.sqrt(u @ given.second)[:, None] *
-                               given.weights(u)[:, None] ** 0.5, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        whole,
+        (u @ result.coefficients) / np.sqrt(u @ given.second)[:, None] * given.weights(u)[:, None] ** 0.5,
+        rtol=1e-12,
+        atol=1e-15,
+    )
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

@@ -1,0 +1,195 @@
+"""Linearized kernel PCA: kernel PCA with the Gaussian kernel to first order, which is PCA (seed 004 §2.3)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.blocks.affine import affine_block
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+from bigembed.kernels.linearized_sums import combine_sums, spread_block
+from bigembed.methods.base import Requirements, is_integer, is_number
+from bigembed.methods.certificate import versions
+from bigembed.methods.moments import moments_stage
+from bigembed.methods.pca import solve_stage
+from bigembed.methods.rowwise import RowwiseEstimator, pass_memory
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.passes import checked_shape, reduce_rows
+
+if TYPE_CHECKING:
+    from bigembed.methods.extension import Extension
+
+RULES = ("auto", "bessel")
+POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}
+"""Power of λ on the coordinates √λ_l u_l."""
+
+
+class LinearizedKernelPCA(RowwiseEstimator):
+    """Kernel PCA with exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε, double centered: K = (2/ε) C Cᵀ, C the centered rows.
+
+    So its eigenvectors u_l are those of PCA and of classical MDS, whatever ε (seed 004 §2.3, §2.4): with
+    ε = 2 the coordinates √λ_l u_l are those of MDS and the scores of PCA, with ε = 2(n − 1) the eigenvalues are PCA's
+    variances.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, at most min(n, d), or None for all.
+    epsilon : a number > 0 in squared units of the data; "auto" (4·max r², for which the kernel before centering is
+        nonnegative; dense rows); "bessel" (2(W − 1), W the sum of the weights, n without).
+    scaling : "sqrt" (√λ_l u_l, kernel PCA's and MDS's), "eigenvector" (u_l) or "eigenvalue" (λ_l u_l).
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+
+    Attributes
+    ----------
+    eigenvalues_ : (m,) of K, descending. components_ : (m, d) orthonormal, the largest |entry| of each positive.
+    mean_ : (d,). epsilon_ : float. n_components_, n_features_in_ : int. certificate_ : dict.
+    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError : fewer than two rows, NaN or infinity (rows named), parameters out of range, equal rows with "auto".
+
+    Notes
+    -----
+    Cost: as PCA, one pass; with epsilon="auto" one more. Coordinates are linear in the row, in and out of the sample.
+
+    References
+    ----------
+    J. Candañedo, Linearized Diffusion Map (seed 004), §2.3–2.4.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+    >>> LinearizedKernelPCA(n_components=1).fit_transform(X).round(9).tolist()
+    [[-5.0], [0.0], [5.0]]
+    """
+
+    registered = "linearized_kernel_pca"
+    beside = ("weights",)
+    kept: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
+
+    def __init__(
+        self,
+        n_components: int | None = 2,
+        *,
+        epsilon: str | float = 2.0,
+        scaling: str = "sqrt",
+        workdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.scaling = scaling
+        self.workdir = workdir
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes), with nonnegative weights or without."""
+        from bigembed.methods.fitting import fit_rows
+
+        fit_rows(self, X, weights=sample_weight, sparse=self.epsilon != "auto")
+        return self
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """Moments, components, the map, and, on demand, coordinates."""
+        self._check()
+        n, d = checked_shape(source, at_least=2)
+        if self.n_components is not None and self.n_components > min(n, d):
+            raise InputError(
+                f"n_components={self.n_components!r} must be between 1 and min(n_samples, n_features)={min(n, d)}"
+            )
+        m = min(n, d) if self.n_components is None else int(self.n_components)
+        epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
+        return [
+            moments_stage(source),
+            solve_stage(m, False, d),
+            map_stage(source, m, epsilon, self.scaling),
+            self._output_stage(source, "map", m, source.work),
+        ]
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Rows (k, d) of coordinates (k, m): the point of the subspace that has them."""
+        self._check_fitted()
+        scale = read_array(self._run.path("map", "scale"))
+        return np.asarray((X / np.where(scale > 0, scale, 1.0)) @ self.components_ + self.mean_)
+
+    def _check(self) -> None:
+        need = Requirements(self)
+        count = self.n_components
+        need(count is None or (is_integer(count) and count >= 1), "n_components", "an integer ≥ 1 or None")
+        need(
+            self.epsilon in RULES if isinstance(self.epsilon, str) else is_number(self.epsilon) and self.epsilon > 0,
+            "epsilon",
+            f"a number > 0 or one of {', '.join(RULES)}",
+        )
+        need(self.scaling in POWERS, "scaling", f"one of {', '.join(POWERS)}")
+        need.refuse()
+
+    def _adopt(self, run: Run) -> None:
+        self.mean_ = read_array(run.path("moments", "mean"))
+        self.components_ = read_array(run.path("solve", "components"))
+        self.eigenvalues_ = read_array(run.path("map", "eigenvalues"))
+        self.epsilon_ = run.results("map")["epsilon"]
+        self.n_components_ = len(self.eigenvalues_)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, found = run.results("solve"), run.results("map")
+        return {
+            "solver": solve["solver"],
+            "passes": solve["passes"] + 1 + found["passes"],
+            "residual": solve["residual"] * found["factor"],
+            "gap": solve["gap"] * found["factor"],
+            "epsilon": self.epsilon_,
+            "versions": versions(),
+            "warnings": {},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        from bigembed.methods.extension import Extension
+
+        moments, width = run.results("moments"), len(read_array(run.path("map", "eigenvalues")))
+        model = Directions(run.path("moments", "mean"), run.path("solve", "components"), run.path("map", "scale"))
+        return Extension(project, model, width, moments["d"], dtype=moments["dtype"], sparse=True)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Where a task finds the map of the rows."""
+
+    mean: str
+    components: str
+    scale: str
+
+
+def project(rows: Any, model: Directions) -> Array:
+    """s_l (x − m)·v_l."""
+    matrix = read_array(model.components).T * read_array(model.scale)
+    return affine_block(rows, read_array(model.mean), np.ascontiguousarray(matrix))
+
+
+def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> Stage:
+    """λ_l = (2/ε)(W − 1) · variance, and the scale s_l = √(2/ε) λ_l^τ of a coordinate; one pass for ε = 4·max r²."""
+    n = source.shape[0]
+
+    def run(context: Context) -> dict[str, Any]:
+        freedom = context.results("moments")["weight"] - 1
+        scale = 2 * freedom if epsilon == "bessel" else epsilon
+        if scale == "auto":
+            mean = read_array(context.of("moments", "mean"))
+            found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, center=mean)
+            scale = 4 * float(found["radius"])
+            if not scale > 0:
+                raise InputError("all rows are equal, so epsilon='auto' is 0: give a number")
+        factor = 2 * freedom / float(scale)
+        values = factor * read_array(context.of("solve", "variance"))
+        power = np.where(values > 0, np.where(values > 0, values, 1.0) ** POWERS[scaling], 0.0)
+        write_array(context.path("eigenvalues"), values)
+        write_array(context.path("scale"), np.sqrt(2 / float(scale)) * power)
+        return {"epsilon": float(scale), "factor": factor, "passes": int(epsilon == "auto")}
+
+    passes = int(epsilon == "auto")
+    cost = Cost(passes=passes, read=passes * n * source.row_bytes, disk=16 * m, memory=pass_memory(source))
+    return Stage("map", ("solve", "moments"), {"epsilon": epsilon, "scaling": scaling}, run, cost, resumes=True)
