@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bigembed.methods.base import load
     from bigembed.methods.diffusion_map import DiffusionMap
     from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap
+    from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF
     from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA
     from bigembed.methods.nmf import NMF
     from bigembed.methods.pca import PCA
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "DiffusionMap": "bigembed.methods.diffusion_map",
     "LinearizedDiffusionMap": "bigembed.methods.linearized_diffusion_map",
+    "LinearizedDiffusionNMF": "bigembed.methods.linearized_diffusion_nmf",
     "LinearizedKernelPCA": "bigembed.methods.linearized_kernel_pca",
     "NMF": "bigembed.methods.nmf",
     "NeighborGraph": "bigembed.neighbors.graph",
@@ -37,6 +39,7 @@ __all__ = [
     "PCA",
     "DiffusionMap",
     "LinearizedDiffusionMap",
+    "LinearizedDiffusionNMF",
     "LinearizedKernelPCA",
     "NeighborGraph",
     "__version__",

@@ -23,8 +23,10 @@ from bigembed.store.arrays import RowSource, read_array, write_array
 from bigembed.store.passes import Parts, reduce_rows
 
 RULES = ("auto", "density")
-CONSTANT = 1e-14
-"""Rows no farther from their mean than this times its length are equal up to rounding."""
+NEGATIVE = -1e-12
+"""An entry of the kernel below this is negative, not rounded."""
+CONSTANT = 0.5
+"""Rows are equal up to rounding where their mean lies this share of their largest distance off the mean."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
         found = reduce_rows(
             source, spread_block, context.exchange, combine=combine_sums, first=not choice.center, center=center
         )
-        results = _scale(found, center, choice, given)
+        results = _scale(found, choice, given)
         step = np.sqrt(2 / results["epsilon"])
         mean_z = step * found["shift"] / found["mass"]
         write_array(context.path("mean_z"), mean_z)
@@ -103,7 +105,7 @@ def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
     return Stage("scale", ("center",), parameters, run, pass_cost(source, d, 1 + own, 16 * d), resumes=True)
 
 
-def _scale(found: Parts, center: Array, choice: KernelChoice, given: bool) -> dict[str, Any]:
+def _scale(found: Parts, choice: KernelChoice, given: bool) -> dict[str, Any]:
     """ε by its rule, and what is known of the sign of the kernel."""
     radius = float(found["radius"])
     if not found["present"]:
@@ -111,7 +113,8 @@ def _scale(found: Parts, center: Array, choice: KernelChoice, given: bool) -> di
     if not np.isfinite(radius):
         raise InputError("the squares of the rows overflow float64: scale the columns down")
     enough = 4 * radius
-    if radius <= (CONSTANT * np.linalg.norm(center)) ** 2 or enough < np.finfo(float).tiny:
+    off = float(np.linalg.norm(found["shift"]) / found["mass"])
+    if enough < np.finfo(float).tiny or (choice.center and off > CONSTANT * np.sqrt(radius)):
         what = "all rows are equal" if choice.center else "all rows are zero"
         raise InputError(
             f"{what} (largest distance to the center {np.sqrt(radius):.3g}), so there is no scale and nothing to "
@@ -156,6 +159,21 @@ def degrees_stage(source: RowSource, choice: KernelChoice) -> Stage:
     width = source.shape[1] + 3
     cost = pass_cost(source, width, int(choice.alpha != 0), 8 * width)
     return Stage("degrees", ("scale",), {"alpha": choice.alpha}, run, cost, resumes=True)
+
+
+def farthest(context: Context, kernel: LinearizedKernel) -> Array:
+    """M u* of the row farthest from the center, which shows a negative entry first; zero where its ε_i is not known."""
+    if context.results("scale")["kind"] == "given":
+        return np.zeros(kernel.size)
+    return np.asarray(kernel.core @ kernel.features(read_array(context.of("scale", "farthest"))[None])[0])
+
+
+def refuse_negative(scale: dict[str, Any], row_sum: float, entry: float) -> None:
+    """KernelSignError where a row sum is not positive, or an entry is negative beyond rounding."""
+    if row_sum <= 0:
+        refuse_sign(scale, "row sum", row_sum)
+    if entry < NEGATIVE:
+        refuse_sign(scale, "entry", entry)
 
 
 def refuse_sign(scale: dict[str, Any], what: str, value: float) -> None:

@@ -21,12 +21,13 @@ from bigembed.methods.certificate import versions
 from bigembed.methods.linearized import (
     RULES,
     KernelChoice,
+    farthest,
     kernel_of,
     kernel_stages,
     linearized_kernel,
     normalization_of,
     pass_cost,
-    refuse_sign,
+    refuse_negative,
 )
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Context, Cost, Run, Stage
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 GRAM_COLUMNS = 4096
 """Columns up to which solver="auto" forms the matrix G (d² numbers)."""
 POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
-NEGATIVE = -1e-12
-"""An entry of the kernel below this is negative, not rounded."""
 
 
 class LinearizedDiffusionMap(RowwiseEstimator):
@@ -322,9 +321,6 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
 
 def _solve_factored(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:
     kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
-    far = np.zeros(kernel.size)
-    if scale["kind"] == "global":
-        far = kernel.core @ kernel.features(read_array(context.of("scale", "farthest"))[None])[0]
     found = reduce_rows(
         source,
         gram_block,
@@ -333,12 +329,9 @@ def _solve_factored(source: RowSource, asked: Asked, context: Context) -> dict[s
         partial_bytes=8 * kernel.size**2,
         kernel=kernel,
         given=given,
-        far=far,
+        far=farthest(context, kernel),
     )
-    if found["lowest degree"] <= 0:
-        refuse_sign(scale, "row sum", float(found["lowest degree"]))
-    if found["lowest entry"] < NEGATIVE:
-        refuse_sign(scale, "entry", float(found["lowest entry"]))
+    refuse_negative(scale, float(found["lowest degree"]), float(found["lowest entry"]))
     degrees = float(found["degrees"])
     trivial = None if given.second is None else given.second / np.sqrt(degrees)
     result = solve_factored(

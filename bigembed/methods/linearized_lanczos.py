@@ -16,7 +16,7 @@ from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
 from bigembed.kernels.linearized import LinearizedKernel, Normalization
 from bigembed.kernels.linearized_sums import EPSILONS
-from bigembed.methods.linearized import kernel_of, normalization_of, pass_cost, refuse_sign
+from bigembed.methods.linearized import farthest, kernel_of, normalization_of, pass_cost, refuse_negative
 from bigembed.operators.factored import FactoredOperator
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import RowSource
@@ -80,10 +80,9 @@ def solve_by_lanczos(source: RowSource, asked: Asked, context: Context) -> dict[
     kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
     features = RowFeatures(source, kernel)
     space = StoredSpace(RowBlocks(tuple(stop - start for start, stop in features.spans)), context.exchange)
-    parts = space.sweep(degree_block, writes=["scale", "root"], posts=["scale"], arguments=(features, given))
-    lowest = min(part[1] for part in parts)
-    if lowest <= 0:
-        refuse_sign(scale, "row sum", lowest)
+    arguments = (features, given, farthest(context, kernel))
+    parts = space.sweep(degree_block, writes=["scale", "root"], posts=["scale"], arguments=arguments)
+    refuse_negative(scale, min(part[1] for part in parts), min(part[2] for part in parts))
     degrees = float(tree_sum([part[0] for part in parts]))
     space.sweep(divide_block, reads=["root"], writes=["trivial"], arguments=(np.sqrt(degrees),))
     operator = FactoredOperator(features, kernel.core, space)
@@ -136,22 +135,24 @@ def lanczos_cost(source: RowSource, m: int) -> Cost:
 
 
 def degree_block(
-    block: int, features: RowFeatures, given: Normalization
-) -> tuple[tuple[Array, Array], tuple[float, float]]:
-    """N = √m w/√d and √(m d) of each row, Σ m d, and the smallest u·M t of a row with mass. One pass."""
+    block: int, features: RowFeatures, given: Normalization, far: Array
+) -> tuple[tuple[Array, Array], tuple[float, float, float]]:
+    """N = √m w/√d and √(m d) of each row; Σ m d, the smallest u·M t and u·far of a row with mass. One pass."""
     mass = features.beside(block, "weights")
     start, stop = features.spans[block]
-    scale, root, lowest = np.zeros((stop - start, 1)), np.zeros((stop - start, 1)), np.inf
+    scale, root = np.zeros((2, stop - start, 1))
+    lowest = entry = np.inf
     for part, u in features.tiles(block):
         m = np.ones(len(u)) if mass is None else mass[part]
         weight, reach = given.weights(u), given.reach(u)
         inside = m > 0
         lowest = min(lowest, float(reach[inside].min(initial=np.inf)))
+        entry = min(entry, float((u @ far)[inside].min(initial=np.inf)))
         good = inside & (reach > 0)
         ratio = np.where(good, weight / np.where(good, reach, 1.0), 0.0)
         scale[part, 0] = np.sqrt(np.where(good, m, 0.0) * ratio)
         root[part, 0] = np.sqrt(np.where(good, m * weight * reach, 0.0))
-    return (scale, root), (float(np.sum(root**2)), lowest)
+    return (scale, root), (float(np.sum(root**2)), lowest, entry)
 
 
 def divide_block(block: int, root: Array, size: float) -> tuple[tuple[Array], None]:

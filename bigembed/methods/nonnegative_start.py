@@ -91,7 +91,7 @@ def filled(components: Array, rule: str, mean: float, seed: int) -> Array:
 
 def random_start(m: int, d: int, mean: float, seed: int) -> Array:
     """√(mean/m) |N(0, 1)|, (m, d)."""
-    return np.sqrt(mean / m) * np.abs(np.random.default_rng(seed).standard_normal((m, d)))
+    return np.asarray(np.sqrt(mean / m) * np.abs(np.random.default_rng(seed).standard_normal((m, d))))
 
 
 def given_start(start: Any, m: int, d: int) -> Array:

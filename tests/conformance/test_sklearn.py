@@ -13,6 +13,7 @@ import bigembed as be
 ESTIMATORS = [
     be.PCA(),
     be.LinearizedDiffusionMap(),
+    be.LinearizedDiffusionNMF(),
     be.LinearizedKernelPCA(),
     be.NMF(),
     be.DiffusionMap(n_components=2, n_neighbors=5, components="bridge"),
