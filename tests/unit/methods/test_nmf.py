@@ -1,0 +1,195 @@
+"""NMF of rows: the objective never rises, the weights are optimal, it keeps up with scikit-learn."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+from sklearn.decomposition import NMF as InMemory
+
+import bigembed as be
+from bigembed.errors import ConvergenceWarning, InputError
+from bigembed.methods.nonnegative_start import nndsvd, singular_vectors
+from bigembed.store import passes
+
+
+def rows_of(n: int = 300, d: int = 20, m: int = 5, noise: float = 0.1, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    parts = rng.random((n, m)) * (rng.random((n, m)) < 0.6), rng.random((m, d)) * (rng.random((m, d)) < 0.6)
+    return parts[0] @ parts[1] + noise * rng.random((n, d))
+
+
+def never_rises(values: np.ndarray) -> bool:
+    return bool((np.diff(values) <= 1e-12 * values[0]).all())
+
+
+@pytest.mark.parametrize("init", [None, "nndsvd", "nndsvda", "nndsvdar", "random"])
+def test_the_objective_never_rises_and_is_the_error(init: str | None) -> None:
+    X = rows_of()
+    nmf = be.NMF(5, init=init).fit(X)
+    assert never_rises(nmf.objectives_)
+    assert not never_rises(nmf.objectives_[::-1])
+    assert len(nmf.objectives_) == nmf.n_iter_ + 1
+    error = np.linalg.norm(X - nmf.embedding_ @ nmf.components_)
+    assert nmf.reconstruction_err_ == pytest.approx(error, rel=1e-12)
+    assert (nmf.components_ >= 0).all()
+    assert (nmf.embedding_ >= 0).all()
+
+
+@pytest.mark.parametrize("init", ["nndsvda", "random"])
+def test_it_is_as_good_as_scikit_learns(init: str) -> None:
+    X = rows_of()
+    ours = be.NMF(5, init=init, tol=1e-6, max_iter=500).fit(X)
+    theirs = InMemory(5, init=init, tol=1e-4, max_iter=2000, random_state=0).fit(X)
+    assert ours.reconstruction_err_ <= 1.03 * theirs.reconstruction_err_
+    assert be.NMF(4, init=init).fit(X).reconstruction_err_ > 1.1 * theirs.reconstruction_err_
+
+
+def test_starting_components_are_scikit_learns() -> None:
+    """NNDSVD, whose weights scikit-learn keeps too; here they are solved for."""
+    from sklearn.decomposition._nmf import _initialize_nmf
+
+    X = rows_of()
+    vectors, sigma = singular_vectors(X.T @ X, 5)
+    u = X @ vectors
+    masses = np.stack([(np.maximum(u, 0) ** 2).sum(axis=0), (np.minimum(u, 0) ** 2).sum(axis=0)])
+    wanted = _initialize_nmf(X, 5, init="nndsvd", random_state=0)[1]
+    np.testing.assert_allclose(nndsvd(vectors, sigma, masses), wanted, atol=0.02 * wanted.max())
+    assert np.abs(nndsvd(vectors, sigma, masses[::-1]) - wanted).max() > 0.1 * wanted.max()
+
+
+def test_weights_are_the_nonnegative_least_squares_solution() -> None:
+    X = rows_of()
+    nmf = be.NMF(5).fit(X)
+    for x, w in zip(X[:20], nmf.embedding_):
+        np.testing.assert_allclose(w, nnls(nmf.components_.T, x)[0], atol=1e-6)
+    assert np.array_equal(nmf.transform(X[40:45]), nmf.embedding_[40:45])
+    np.testing.assert_allclose(nmf.inverse_transform(nmf.embedding_), nmf.embedding_ @ nmf.components_)
+
+
+def test_exact_factors_are_found() -> None:
+    X = rows_of(noise=0.0)
+    nmf = be.NMF(5, tol=1e-9, max_iter=2000).fit(X)
+    assert nmf.reconstruction_err_ < 1e-3 * np.linalg.norm(X)
+
+
+def test_a_start_of_ones_own() -> None:
+    X = rows_of()
+    first = be.NMF(5).fit(X)
+    second = be.NMF(5, init=first.components_).fit(X)
+    assert second.n_iter_ < first.n_iter_
+    assert second.reconstruction_err_ <= first.reconstruction_err_
+    with pytest.raises(InputError, match="array of starting components"):
+        be.NMF(5, init=-first.components_).fit(X)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=30, max_size=30), st.permutations(range(30)))
+def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: list[int]) -> None:
+    counts[:6] = [1, 2, 1, 1, 3, 1]
+    X = rows_of(30, 6, 3)
+    weighted = be.NMF(3, max_iter=400).fit(X[order], sample_weight=np.array(counts)[order])
+    repeated = be.NMF(3, max_iter=400).fit(np.repeat(X, counts, axis=0))
+    np.testing.assert_allclose(weighted.objectives_, repeated.objectives_, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("chunks", [(17, 4), (100, 20), (299, 3)])
+def test_chunks_do_not_matter(chunks: tuple[int, int]) -> None:
+    X = rows_of()
+    one, other = be.NMF(4).fit(X), be.NMF(4).fit(da.from_array(X, chunks=chunks))
+    assert np.array_equal(one.components_, other.components_)
+    assert np.array_equal(one.embedding_, np.asarray(other.embedding_))
+
+
+def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    reduce = passes.reduce_rows
+
+    def counting(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
+        made.append(function.__name__)
+        return reduce(source, function, *rest, **more)
+
+    monkeypatch.setattr("bigembed.methods.nmf.reduce_rows", counting)
+    nmf = be.NMF(4, init="random").fit(rows_of())
+    assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
+    assert nmf.certificate_["passes"] == len(made)
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = rows_of()
+    whole = be.NMF(4).fit(X)
+    made = 0
+    reduce = passes.reduce_rows
+
+    class Killed(Exception):
+        """The process ends here."""
+
+    def fragile(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
+        nonlocal made
+        made += function.__name__ == "factor_block"
+        if made == 5:
+            raise Killed
+        return reduce(source, function, *rest, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bigembed.methods.nmf.reduce_rows", fragile)
+        with pytest.raises(Killed):
+            be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
+    counted: list[str] = []
+
+    def counting(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
+        counted.append(function.__name__)
+        return reduce(source, function, *rest, **more)
+
+    monkeypatch.setattr("bigembed.methods.nmf.reduce_rows", counting)
+    resumed = be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
+    assert counted.count("factor_block") == whole.n_iter_ - 4
+    assert np.array_equal(resumed.components_, whole.components_)
+    assert np.array_equal(resumed.objectives_, whole.objectives_)
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    X = rows_of()
+    nmf = be.NMF(4).fit(X)
+    nmf.save(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr")
+    assert np.array_equal(loaded.transform(X), nmf.embedding_)
+    assert np.array_equal(loaded.objectives_, nmf.objectives_)
+
+
+def test_degenerate_rows() -> None:
+    zeros = be.NMF(2).fit(np.zeros((10, 3)))
+    assert zeros.reconstruction_err_ == 0
+    equal = be.NMF(2).fit(np.full((10, 3), 2.0))
+    assert equal.reconstruction_err_ < 1e-6
+    wide = be.NMF(3).fit(rows_of(8, 40))
+    assert wide.embedding_.shape == (8, 3)
+    assert be.NMF(7, init="random").fit(rows_of(5, 6)).components_.shape == (7, 6)
+
+
+def test_what_is_refused() -> None:
+    X = rows_of()
+    with pytest.raises(InputError, match="Negative values in data passed to NMF"):
+        be.NMF().fit(-X)
+    with pytest.raises(InputError, match="Negative values"):
+        be.NMF().fit(X).transform(-X)
+    with pytest.raises(InputError, match="init='nndsvd' takes singular vectors"):
+        be.NMF(30, init="nndsvd").fit(X)
+    with pytest.raises(InputError, match=r"n_components=.*init=.*tol=.*max_iter="):
+        be.NMF(0, init="best", tol=-1, max_iter=0).fit(X)
+
+
+def test_an_early_stop_is_said() -> None:
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        short = be.NMF(5, max_iter=2).fit(rows_of())
+    assert short.certificate_["converged"] is False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        be.NMF(5, tol=0.01).fit(rows_of())
