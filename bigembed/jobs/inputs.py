@@ -51,6 +51,11 @@ class Unwritten(RowSource):
     def fingerprint(self) -> str:
         return "not written yet"
 
+    @property
+    def grain(self) -> int:
+        """Not known yet: as many rows as a canonical block, which is how they are written."""
+        return self.block
+
 
 @dataclass(frozen=True)
 class Input:

@@ -13,9 +13,10 @@ import numpy as np
 
 from bigembed.blocks.moments import merge_moments
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError, KernelSignError
+from bigembed.errors import InputError, KernelSignError, OutOfReachError
 from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
 from bigembed.kernels.linearized_sums import EPSILONS, combine_sums, spread_block, total_block
+from bigembed.methods.base import Requirements, is_number
 from bigembed.methods.moments import moments_of_block
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Run, Stage
@@ -38,6 +39,22 @@ class KernelChoice:
     """``auto`` (4·max r²), ``density`` (that, with scales by row sums), or a number."""
     beta: float
     alpha: float
+
+    @classmethod
+    def of(cls, estimator: Any) -> KernelChoice:
+        """The parameters of an estimator that has these names."""
+        epsilon = estimator.epsilon if isinstance(estimator.epsilon, str) else float(estimator.epsilon)
+        return cls(bool(estimator.center), epsilon, float(estimator.beta), float(estimator.alpha))
+
+
+def need_kernel(need: Requirements, estimator: Any) -> None:
+    """Note which of these parameters are out of their range."""
+    epsilon, beta = estimator.epsilon, estimator.beta
+    need(is_number(estimator.alpha), "alpha", "a finite number")
+    known = epsilon in RULES if isinstance(epsilon, str) else is_number(epsilon) and epsilon > 0
+    need(known, "epsilon", f"a number > 0 or one of {', '.join(RULES)}")
+    need(is_number(beta) and beta >= 0, "beta", "a number ≥ 0")
+    need(isinstance(estimator.center, (bool, np.bool_)), "center", "True or False")
 
 
 def kernel_stages(source: RowSource, choice: KernelChoice) -> list[Stage]:
@@ -201,3 +218,34 @@ def normalization_of(run: Run) -> Normalization:
     """α, M t₀ and M t of a run or a saved model."""
     first, second = (read_array(run.path("degrees", name)) for name in ("first", "second"))
     return Normalization(run.results("degrees")["alpha"], first, second)
+
+
+def keep_kernel(context: Context) -> dict[str, Any]:
+    """Write what new rows need of the kernel beside the map that uses it; returns its numbers."""
+    given = normalization_of(context.home)
+    arrays = {"first": given.first, "second": given.second}
+    arrays |= {
+        "center": read_array(context.of("center", "center")),
+        "mean_z": read_array(context.of("scale", "mean_z")),
+    }
+    for name, array in arrays.items():
+        assert array is not None
+        write_array(context.path(name), array)
+    scale = context.results("scale")
+    return {name: scale[name] for name in ("kind", "epsilon", "mean_s", "beta")} | {"alpha": given.alpha}
+
+
+def kept_kernel(path: str, numbers: dict[str, Any]) -> tuple[LinearizedKernel, Normalization]:
+    """What :func:`keep_kernel` left."""
+    center, mean_z, first, second = (read_array(f"{path}/{name}") for name in ("center", "mean_z", "first", "second"))
+    return linearized_kernel(center, numbers, mean_z), Normalization(numbers["alpha"], first, second)
+
+
+def refuse_lost(lost: Array) -> None:
+    """OutOfReachError where rows of a block are marked."""
+    if lost.any():
+        raise OutOfReachError(
+            f"{int(lost.sum())} of {len(lost)} rows are so far from the rows fitted that their row of the linearized "
+            f"kernel has no positive sum; the first are rows {np.flatnonzero(lost)[:10].tolist()} of these. Drop them, "
+            "fit with a larger epsilon, or take outside='nan' to have NaN there"
+        )

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
-from bigembed.eigen.factored import ORDERS, solve_factored
-from bigembed.errors import InputError, OutOfReachError
-from bigembed.kernels.linearized import Normalization
-from bigembed.kernels.linearized_map import LinearizedMap
-from bigembed.kernels.linearized_sums import EPSILONS, combine_sums, gram_block
+from bigembed.eigen.factored import ORDERS
+from bigembed.errors import InputError
+from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
-from bigembed.methods.linearized import (
-    RULES,
-    KernelChoice,
-    farthest,
-    kernel_of,
-    kernel_stages,
-    linearized_kernel,
-    normalization_of,
-    pass_cost,
-    refuse_negative,
-)
+from bigembed.methods.linearized import KernelChoice, kernel_stages, need_kernel
+from bigembed.methods.linearized_solve import POWERS, Asked, map_rows, map_stage, solve_stage, stored_map
 from bigembed.methods.rowwise import RowwiseEstimator
-from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
-from bigembed.store.passes import checked_shape, reduce_rows
+from bigembed.stages import Run, Stage
+from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.passes import checked_shape
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
 GRAM_COLUMNS = 4096
 """Columns up to which solver="auto" forms the matrix G (d² numbers)."""
-POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 
 
 class LinearizedDiffusionMap(RowwiseEstimator):
@@ -174,8 +159,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
             raise InputError(
                 f"epsilon={self.epsilon!r} and epsilons were both given; leave epsilon='auto' with epsilons"
             )
-        epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
-        choice = KernelChoice(bool(self.center), epsilon, float(self.beta), float(self.alpha))
+        choice = KernelChoice.of(self)
         solver = self.solver if self.solver != "auto" else "factored" if d <= GRAM_COLUMNS else "lanczos"
         asked = Asked(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
         if solver == "lanczos":
@@ -218,14 +202,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         need = Requirements(self)
         need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
         need(self.normalization in ("symmetric", "asymmetric"), "normalization", "'symmetric' or 'asymmetric'")
-        need(is_number(self.alpha), "alpha", "a finite number")
-        need(
-            self.epsilon in RULES if isinstance(self.epsilon, str) else is_number(self.epsilon) and self.epsilon > 0,
-            "epsilon",
-            f"a number > 0 or one of {', '.join(RULES)}",
-        )
-        need(is_number(self.beta) and self.beta >= 0, "beta", "a number ≥ 0")
-        need(isinstance(self.center, (bool, np.bool_)), "center", "True or False")
+        need_kernel(need, self)
         need(self.scaling in POWERS, "scaling", f"one of {', '.join(POWERS)}")
         need(self.order in ORDERS, "order", f"one of {', '.join(ORDERS)}")
         need(self.solver in ("auto", "factored", "lanczos"), "solver", "'auto', 'factored' or 'lanczos'")
@@ -282,147 +259,3 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         return Extension(
             map_rows, stored_map(run, self.outside), shape["n_components"], shape["n_features"], dtype=shape["dtype"]
         )
-
-
-# --- stages --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of the solver."""
-
-    n_components: int
-    order: str
-    solver: str
-    tol: float
-    max_passes: int
-    seed: int
-
-
-def solve_stage(source: RowSource, asked: Asked) -> Stage:
-    """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
-    size = source.shape[1] + 3
-
-    def run(context: Context) -> dict[str, Any]:
-        from bigembed.methods.linearized_lanczos import solve_by_lanczos
-
-        solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
-        found = solve(source, asked, context)
-        for name in ("eigenvalues", "coefficients", "residuals"):
-            write_array(context.path(name), found.pop(name))
-        return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
-
-    if asked.solver == "lanczos":
-        from bigembed.methods.linearized_lanczos import lanczos_cost
-
-        return Stage("solve", ("degrees",), asdict(asked), run, lanczos_cost(source, asked.n_components))
-    return Stage("solve", ("degrees",), asdict(asked), run, pass_cost(source, size, 1, 8 * size * size), resumes=True)
-
-
-def _solve_factored(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:
-    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
-    found = reduce_rows(
-        source,
-        gram_block,
-        context.exchange,
-        combine=combine_sums,
-        partial_bytes=8 * kernel.size**2,
-        kernel=kernel,
-        given=given,
-        far=farthest(context, kernel),
-    )
-    refuse_negative(scale, float(found["lowest degree"]), float(found["lowest entry"]))
-    degrees = float(found["degrees"])
-    trivial = None if given.second is None else given.second / np.sqrt(degrees)
-    result = solve_factored(
-        found["gram"], kernel.core, asked.n_components, scale["present"], deflate=trivial, order=asked.order
-    )
-    return {
-        "eigenvalues": result.eigenvalues,
-        "coefficients": result.coefficients,
-        "residuals": result.residuals,
-        "degrees": degrees,
-        "gap": result.gap,
-        "orthogonality": result.orthogonality,
-        "rank": result.rank,
-        "passes": 1,
-        "converged": True,
-        "advice": "",
-    }
-
-
-def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> Stage:
-    """Everything that coordinates need, in one place, and the linear part of the map. No pass."""
-    d = source.shape[1]
-
-    def run(context: Context) -> dict[str, Any]:
-        kernel, given, solve = kernel_of(context.home), normalization_of(context.home), context.results("solve")
-        eigenvalues = read_array(context.of("solve", "eigenvalues"))
-        loads = read_array(context.of("solve", "coefficients")) * np.abs(eigenvalues) ** POWERS[scaling]
-        if scaling == "eigenvalue":
-            loads = loads * np.where(eigenvalues < 0, -1.0, 1.0)
-        symmetric = normalization == "symmetric"
-        linear, offset = LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
-        assert given.first is not None
-        assert given.second is not None
-        arrays = {"center": kernel.center, "first": given.first, "second": given.second, "loads": loads}
-        arrays |= {"mean_z": read_array(context.of("scale", "mean_z")), "linear": linear, "offset": offset}
-        for name, array in arrays.items():
-            write_array(context.path(name), array)
-        numbers = {name: context.results("scale")[name] for name in ("kind", "epsilon", "mean_s", "beta")}
-        return numbers | {
-            "alpha": given.alpha,
-            "degrees": solve["degrees"],
-            "symmetric": symmetric,
-            "n_components": m,
-            "n_features": d,
-            "dtype": str(source.work),
-        }
-
-    parameters = {"normalization": normalization, "scaling": scaling}
-    return Stage("map", ("solve",), parameters, run, Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m))
-
-
-# --- coordinates ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StoredMap:
-    """Where a task finds the map of the rows, and what it does with rows out of its reach."""
-
-    path: str
-    digest: str
-    """Of the stage: a worker keeps the last map that it opened under it."""
-    numbers: str
-    """Results of the stage, as JSON."""
-    outside: str = "error"
-
-
-def stored_map(run: Run, outside: str) -> StoredMap:
-    """The map of a run or of a saved model."""
-    return StoredMap(run.path("map"), run.manifest("map").digest, json.dumps(run.results("map")), outside)
-
-
-@lru_cache(maxsize=2)
-def open_map(stored: StoredMap) -> LinearizedMap:
-    """The map, read."""
-    numbers = json.loads(stored.numbers)
-    names = ("center", "mean_z", "first", "second", "loads")
-    center, mean_z, first, second, loads = (read_array(f"{stored.path}/{name}") for name in names)
-    kernel = linearized_kernel(center, numbers, mean_z)
-    given = Normalization(numbers["alpha"], first, second)
-    return LinearizedMap(kernel, given, loads, numbers["degrees"], numbers["symmetric"])
-
-
-def map_rows(rows: Array, stored: StoredMap, epsilons: Array | None = None) -> Array:
-    """Coordinates of rows; OutOfReachError, or NaN where that was asked for, beyond the reach of the kernel."""
-    coordinates = open_map(stored).coordinates(rows, epsilons)
-    if stored.outside == "error":
-        lost = np.flatnonzero(np.isnan(coordinates[:, 0]))
-        if len(lost):
-            raise OutOfReachError(
-                f"{len(lost)} of {len(rows)} rows are so far from the rows fitted that their row of the linearized "
-                f"kernel has no positive sum; the first are rows {lost[:10].tolist()} of these. Drop them, fit with a "
-                "larger epsilon, or take outside='nan' to have NaN there"
-            )
-    return coordinates

@@ -23,7 +23,7 @@ from bigembed.store.arrays import RowSource
 from bigembed.store.vectors import StoredSpace
 
 if TYPE_CHECKING:
-    from bigembed.methods.linearized_diffusion_map import Asked
+    from bigembed.methods.linearized_solve import Asked
 
 EXPECTED = 40
 """Passes of a solve that are planned: two a product, some 20 products."""

@@ -12,7 +12,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.methods.extension import check_names, check_width, scratch_of
-from bigembed.methods.linearized_diffusion_map import StoredMap, map_rows, stored_map
+from bigembed.methods.linearized_solve import StoredMap, map_rows, stored_map
 from bigembed.methods.rowwise import output_cost
 from bigembed.stages import Context, Stage
 from bigembed.store.arrays import RowSource, open_array

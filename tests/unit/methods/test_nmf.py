@@ -116,7 +116,7 @@ def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(function.__name__)
         return reduce(source, function, *rest, **more)
 
-    monkeypatch.setattr("bigembed.methods.nmf.reduce_rows", counting)
+    monkeypatch.setattr("bigembed.methods.nmf_descent.reduce_rows", counting)
     nmf = be.NMF(4, init="random").fit(rows_of())
     assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
     assert nmf.certificate_["passes"] == len(made)
@@ -139,7 +139,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         return reduce(source, function, *rest, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr("bigembed.methods.nmf.reduce_rows", fragile)
+        patched.setattr("bigembed.methods.nmf_descent.reduce_rows", fragile)
         with pytest.raises(Killed):
             be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
     counted: list[str] = []
@@ -148,7 +148,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         counted.append(function.__name__)
         return reduce(source, function, *rest, **more)
 
-    monkeypatch.setattr("bigembed.methods.nmf.reduce_rows", counting)
+    monkeypatch.setattr("bigembed.methods.nmf_descent.reduce_rows", counting)
     resumed = be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
     assert counted.count("factor_block") == whole.n_iter_ - 4
     assert np.array_equal(resumed.components_, whole.components_)
