@@ -52,7 +52,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         K has at most one negative eigenvalue.
     solver : "factored" (exact, d² numbers), "lanczos" (block Lanczos on the matrix-free operator of eqs. 9–13, two
         passes a product, for very many columns), or "auto": factored up to 4096 columns.
-    tol, max_passes, random_state : of block Lanczos.
+    tol, max_passes, random_state : of block Lanczos; tol bounds residuals relative to the largest nontrivial |λ|.
     outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach (a row sum ≤ 0).
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
 
@@ -206,7 +206,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         need(self.scaling in POWERS, "scaling", f"one of {', '.join(POWERS)}")
         need(self.order in ORDERS, "order", f"one of {', '.join(ORDERS)}")
         need(self.solver in ("auto", "factored", "lanczos"), "solver", "'auto', 'factored' or 'lanczos'")
-        need(self.solver != "lanczos" or self.order == "algebraic", "order", "'algebraic' with solver='lanczos'")
         need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
         need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need(self.outside in ("error", "nan"), "outside", "'error' or 'nan'")

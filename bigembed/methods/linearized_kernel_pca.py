@@ -15,7 +15,7 @@ from bigembed.kernels.linearized_sums import combine_sums, spread_block
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
 from bigembed.methods.moments import moments_stage
-from bigembed.methods.pca import solve_stage
+from bigembed.methods.principal import GRAM_COLUMNS, Asked, solve_stage
 from bigembed.methods.rowwise import RowwiseEstimator, pass_memory
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import RowSource, read_array, write_array
@@ -42,6 +42,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
     epsilon : a number > 0 in squared units of the data; "auto" (4·max r², for which the kernel before centering is
         nonnegative; dense rows); "bessel" (2(W − 1), W the sum of the weights, n without).
     scaling : "sqrt" (√λ_l u_l, kernel PCA's and MDS's), "eigenvector" (u_l) or "eigenvalue" (λ_l u_l).
+    tol, max_passes, random_state : of block Lanczos, which solves for more than 4096 columns, as in :class:`PCA`.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
 
     Attributes
@@ -79,15 +80,21 @@ class LinearizedKernelPCA(RowwiseEstimator):
         *,
         epsilon: str | float = 2.0,
         scaling: str = "sqrt",
+        tol: float = 1e-7,
+        max_passes: int = 200,
+        random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_components = n_components
         self.epsilon = epsilon
         self.scaling = scaling
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
         self.workdir = workdir
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), with nonnegative weights or without."""
+        """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
         from bigembed.methods.fitting import fit_rows
 
         fit_rows(self, X, weights=sample_weight, sparse=self.epsilon != "auto")
@@ -101,14 +108,21 @@ class LinearizedKernelPCA(RowwiseEstimator):
             raise InputError(
                 f"n_components={self.n_components!r} must be between 1 and min(n_samples, n_features)={min(n, d)}"
             )
+        if self.n_components is None and d > GRAM_COLUMNS:
+            raise InputError(f"n_components=None is for at most {GRAM_COLUMNS} columns; there are {d}: give a number")
         m = min(n, d) if self.n_components is None else int(self.n_components)
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
         return [
-            moments_stage(source),
-            solve_stage(m, False, d),
+            moments_stage(source, diagonal=d > GRAM_COLUMNS),
+            solve_stage(source, Asked(m, False, float(self.tol), int(self.max_passes), self._seed())),
             map_stage(source, m, epsilon, self.scaling),
             self._output_stage(source, "map", m, source.work),
         ]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.epsilon != "auto"
+        return tags
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows (k, d) of coordinates (k, m): the point of the subspace that has them."""
@@ -126,6 +140,8 @@ class LinearizedKernelPCA(RowwiseEstimator):
             f"a number > 0 or one of {', '.join(RULES)}",
         )
         need(self.scaling in POWERS, "scaling", f"one of {', '.join(POWERS)}")
+        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
+        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
 
     def _adopt(self, run: Run) -> None:
@@ -142,9 +158,11 @@ class LinearizedKernelPCA(RowwiseEstimator):
             "passes": solve["passes"] + 1 + found["passes"],
             "residual": solve["residual"] * found["factor"],
             "gap": solve["gap"] * found["factor"],
+            "converged": solve["converged"],
             "epsilon": self.epsilon_,
+            "seed": run.manifest("solve").parameters["seed"],
             "versions": versions(),
-            "warnings": {},
+            "warnings": {"convergence": [] if solve["converged"] else [solve["advice"]]},
         }
 
     def _extension(self, run: Run) -> Extension:

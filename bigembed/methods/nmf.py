@@ -54,7 +54,7 @@ class NMF(RowwiseEstimator):
     Notes
     -----
     Passes: 1 (2 and a Gram matrix for NNDSVD), one an iteration, one for the final error; coordinates one more when
-    asked. Disk: W twice, 16 n m bytes, while it runs.
+    asked. Sparse rows are never made dense. Disk: W twice, 16 n m bytes, while it runs.
 
     References
     ----------
@@ -92,10 +92,10 @@ class NMF(RowwiseEstimator):
         self.workdir = workdir
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit nonnegative rows, with nonnegative weights or without."""
+        """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
         from bigembed.methods.fitting import fit_rows
 
-        fit_rows(self, X, weights=sample_weight)
+        fit_rows(self, X, sparse=True, weights=sample_weight)
         return self
 
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
@@ -128,6 +128,7 @@ class NMF(RowwiseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
         return tags
 
     def _check(self) -> None:
