@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from scipy.optimize import nnls
 from sklearn.decomposition import NMF as InMemory
 
@@ -193,3 +194,12 @@ def test_an_early_stop_is_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         be.NMF(5, tol=0.01).fit(rows_of())
+
+
+def test_sparse_rows_are_those_rows() -> None:
+    X = rows_of() * (np.random.default_rng(1).random((300, 20)) < 0.2)
+    dense, thin = be.NMF(3).fit(X), be.NMF(3).fit(sparse.csr_array(X))
+    np.testing.assert_allclose(thin.components_, dense.components_, atol=1e-6)
+    assert thin.reconstruction_err_ == pytest.approx(dense.reconstruction_err_, rel=1e-9)
+    np.testing.assert_allclose(thin.transform(sparse.csr_array(X[:9])), dense.embedding_[:9], atol=1e-6)
+    assert np.abs(thin.components_ - be.NMF(3).fit(X[:200]).components_).max() > 1e-3
