@@ -10,6 +10,7 @@ from typing import Any
 from bigembed.datasets.dataset import Dataset
 from bigembed.datasets.images import coil20, digits, mnist
 from bigembed.datasets.mixture import mixture
+from bigembed.datasets.rotated import pacman, rotated
 from bigembed.datasets.synthetic import (
     circle,
     clusters,
@@ -35,7 +36,9 @@ REGISTRY: dict[str, Callable[..., Dataset]] = {
         interval,
         mixture,
         mnist,
+        pacman,
         plane,
+        rotated,
         s_curve,
         spiral,
         swiss_roll,

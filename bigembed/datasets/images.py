@@ -19,15 +19,22 @@ COIL_VIEWS = 72
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
-def digits_block(start: int, stop: int, rng: Any, n: int) -> tuple[Array, Truth]:
+def digits_block(start: int, stop: int, rng: Any, n: int, classes: int) -> tuple[Array, Truth]:
     """Rows of scikit-learn's digits: 64 pixels from 0 to 16."""
-    rows, labels = _digits()
+    rows, labels = _digits(classes)
     return rows[start:stop], {"label": labels[start:stop]}
 
 
-def digits(n: int | None = None, dtype: str = "float32") -> Dataset:
-    """The 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label."""
-    return Dataset("digits", (_first("digits", n, 1797), 64), digits_block, 0, dtype, granule=None)
+def digits(n: int | None = None, classes: int = 10, dtype: str = "float32") -> Dataset:
+    """The 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label.
+
+    ``classes=5`` leaves the 901 digits 0 to 4 of seed 002.
+    """
+    if not (isinstance(classes, int) and 1 <= classes <= 10):
+        raise InputError(f"data set 'digits': classes = {classes!r}; it must be an integer from 1 to 10")
+    total = len(_digits(classes)[1])
+    parameters = {"classes": classes}
+    return Dataset("digits", (_first("digits", n, total), 64), digits_block, 0, dtype, parameters, granule=None)
 
 
 def mnist_block(start: int, stop: int, rng: Any, n: int, folder: str, part: str) -> tuple[Array, Truth]:
@@ -94,11 +101,11 @@ def read_idx(path: str | Path) -> Array:
     return np.frombuffer(content, dtype=kind, offset=head).reshape(shape)
 
 
-@lru_cache(maxsize=1)
-def _digits() -> tuple[Array, Array]:
+@lru_cache(maxsize=2)
+def _digits(classes: int) -> tuple[Array, Array]:
     from sklearn.datasets import load_digits
 
-    bunch = load_digits()
+    bunch = load_digits(n_class=classes)
     return bunch.data, bunch.target
 
 

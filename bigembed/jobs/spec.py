@@ -24,7 +24,7 @@ UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for suffix, base in (("B", 1000), ("IB", 1024))
 }
-FOLDERS = ("folder",)
+FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
 
 
