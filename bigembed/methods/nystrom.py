@@ -48,6 +48,11 @@ def model_of(run: Run) -> Model:
             "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
             "has no place for new rows"
         )
+    if "candidates" in run.results("search"):
+        raise InputTypeError(
+            "transform of new rows needs a graph of one space; this one has its candidates in another space. Build "
+            "the graph from the rows alone, or fit to the rows"
+        )
     survey, coordinates = run.results("survey"), run.results("coordinates")
     index = Index(
         run.path("order"),

@@ -102,13 +102,14 @@ def _update_tile(ids: Array, squared: Array, queries: Array, query_ids: Array, r
     keep = (query_ids[query] != row_ids[row]) & ~full_of_zeros
     query, row = query[keep], row[keep]
     exact = np.empty(len(query), dtype=squared.dtype)
-    for part in _parts(len(query), rows.shape[1]):
+    for part in parts_of_pairs(len(query), rows.shape[1]):
         with np.errstate(over="ignore"):
             exact[part] = paired_squared(queries[query[part]], rows[row[part]])
     _merge(ids, squared, query, row_ids[row], exact)
 
 
-def _parts(n_pairs: int, n_features: int) -> Iterator[slice]:
+def parts_of_pairs(n_pairs: int, n_features: int) -> Iterator[slice]:
+    """Slices of a list of pairs whose differences fit in a few MiB."""
     size = max(1, _PAIR_BYTES // (8 * n_features))
     return (slice(start, start + size) for start in range(0, n_pairs, size))
 

@@ -10,6 +10,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered, order_stage, partition_stage
+from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
+from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
 from bigembed.neighbors.search import search_stage, shortlist_stage
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
@@ -25,6 +27,17 @@ COMPLETE_ROWS = 4_096
 
 def neighbor_stages(source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int) -> list[Stage]:
     """Stages from rows to the symmetric graph with measured recall."""
+    shape = shape_of(source, metric)
+    k = n_neighbors if n_neighbors is not None else shape.n - 1
+    return [
+        *search_stages(source, n_neighbors, metric, recall, seed),
+        graph_stage(shape.n, k, shape.block),
+        recall_stage(recall),
+    ]
+
+
+def search_stages(source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int) -> list[Stage]:
+    """Stages from rows to the lists of their nearest neighbors."""
     shape = shape_of(source, metric)
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     if n_neighbors is None and shape.n > COMPLETE_ROWS:
@@ -44,8 +57,28 @@ def neighbor_stages(source: RowSource, n_neighbors: int | None, metric: str, rec
         shortlist_stage(shape.n, shape.row_bytes, CELL_ROWS),
         witness_stage(shape, k, recall, seed),
         search_stage(shape.n, shape.row_bytes, k, shape.block),
-        graph_stage(shape.n, k, shape.block),
-        recall_stage(recall),
+    ]
+
+
+def rerank_stages(
+    source: RowSource, given: Run, n_neighbors: int, n_candidates: int, metric: str, recall: float, seed: int
+) -> list[Stage]:
+    """Stages from candidate lists of other rows of the same points to the graph of these rows."""
+    shape = shape_of(source, metric)
+    n = given.results("survey")["n"]
+    if n != shape.n:
+        raise InputError(f"candidates were found among {n} rows, X has {shape.n}; both must be of the same points")
+    if not 1 <= n_neighbors <= n_candidates:
+        raise InputError(
+            f"n_neighbors={n_neighbors} of n_candidates={n_candidates} candidates; it must be from 1 to n_candidates"
+        )
+    return [
+        survey_stage(source, shape, seed),
+        follow_stage(source, shape, given, seed),
+        true_witness_stage(shape, n_neighbors, seed),
+        rerank_stage(shape, n_neighbors, n_candidates, given),
+        graph_stage(shape.n, n_neighbors, shape.block),
+        reranked_recall_stage(recall, n_candidates, given),
     ]
 
 
@@ -85,6 +118,19 @@ class NeighborGraph:
             self.run.path("graph"), self.run.path("graph", "squared"), rows, self.run.manifest("graph").digest
         )
 
+    def recall_in(self, X: Any, n_neighbors: int | None = None, *, rows: int = 1_000, seed: int = 0) -> Recall:
+        """recall@k in other rows of the same points: the share of the k nearest in ``X`` that the lists hold.
+
+        ``X`` (n, any) in the order of the input; k by default that of the graph. Measured on ``rows`` sampled rows
+        against all of ``X``, in one pass: ``recall``, ``standard_error``, ``rows``, ``n_neighbors``.
+        """
+        k = self.n_neighbors if n_neighbors is None else n_neighbors
+        numbers = np.sort(np.random.default_rng([seed, 4]).choice(self.n, min(rows, self.n), replace=False))
+        near, _ = exact_neighbors(X, numbers, k)
+        ordered = Ordered.open(self.run.path("order"))
+        truth = Truth(internal_ids(ordered, numbers), internal_ids(ordered, near))
+        return share_found(truth, self.run.path("search"), ordered, self.n_neighbors)
+
     def original_ids(self) -> Array:
         """Row of the input for each internal id, (n,) int64; in this process."""
         ordered = Ordered.open(self.run.path("order"))
@@ -115,6 +161,8 @@ def build_neighbor_graph(
     *,
     metric: str = "euclidean",
     recall: float = 0.99,
+    candidates: Any = None,
+    n_candidates: int | None = None,
     random_state: int = 0,
     workdir: str | os.PathLike[str] | None = None,
 ) -> NeighborGraph:
@@ -126,6 +174,10 @@ def build_neighbor_graph(
     n_neighbors : int ≥ 1, the row itself not counted.
     metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
     recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.
+    candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
+        NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
+        ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
+    n_candidates : int ≥ n_neighbors or None: max(50, 4 n_neighbors), or all that a given graph has.
     workdir : path or None. Where the graph is kept (and resumed); None is temporary.
 
     Returns
@@ -134,7 +186,9 @@ def build_neighbor_graph(
 
     Notes
     -----
-    Cost: two passes over the rows, then about three over an ordered copy. Memory: a few blocks of 32 MiB a worker.
+    Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,
+    and the same for the rows, of which each is compared with ``n_candidates`` only. Memory: a few blocks of 32 MiB a
+    worker.
 
     Examples
     --------
@@ -145,5 +199,27 @@ def build_neighbor_graph(
     """
     run = Run(workdir)
     source, in_memory = row_source(X, run.root / "exchange")
-    run_stages(neighbor_stages(source, n_neighbors, metric, recall, random_state), run)
+    if candidates is None:
+        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state)
+    else:
+        given, width = _candidates(candidates, n_neighbors, n_candidates, recall, random_state, run)
+        run.parents = (given,)
+        stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
+    run_stages(stages, run)
     return NeighborGraph(run, in_memory)
+
+
+def _candidates(
+    candidates: Any, k: int, n_candidates: int | None, recall: float, seed: int, run: Run
+) -> tuple[Run, int]:
+    """The run that holds the lists of candidates, and how many of them to take."""
+    if isinstance(candidates, NeighborGraph):
+        wanted = candidates.n_neighbors if n_candidates is None else n_candidates
+        if wanted > candidates.n_neighbors:
+            raise InputError(f"n_candidates={wanted}; the graph of candidates has {candidates.n_neighbors} a row")
+        return candidates.run, wanted
+    home = Run(run.root / "candidates")
+    source, _ = row_source(candidates, home.root / "exchange")
+    wanted = min(source.shape[0] - 1, max(50, 4 * k)) if n_candidates is None else n_candidates
+    run_stages(search_stages(source, wanted, "euclidean", recall, seed), home)
+    return home, wanted

@@ -178,6 +178,15 @@ def update(
 
 
 @njit(cache=True, nogil=True)
+def distances_of_pairs(rows: Array, others: Array, i: Array, j: Array, out: Array) -> None:
+    """out[p] = ‖rows[i[p]] − others[j[p]]‖², rounded to the dtype of ``out``."""
+    d = rows.shape[1]
+    one = out.dtype.type
+    for p in range(i.shape[0]):
+        out[p] = one(squared_distance(rows, i[p] * d, others, j[p] * d, d))
+
+
+@njit(cache=True, nogil=True)
 def group(probes: Array, low: int, high: int) -> tuple[Array, Array]:
     """Rows that probe each of the cells low…high: offsets, and the rows, ascending, of each cell."""
     offsets = np.zeros(high - low + 2, dtype=np.int64)

@@ -7,7 +7,6 @@ from which global scales (Ksum, median) and the intrinsic dimension come.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from bigembed.neighbors.exact import approximate_squared, empty_lists, update_li
 from bigembed.neighbors.local import Cells, search_every
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import probe_ranks
+from bigembed.neighbors.recall import Truth, merged, share_found, stored_lists
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -36,34 +36,13 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
     """Exact neighbors of the witnesses, the distance histogram, and the number of cells to probe."""
 
     def run(context: Context) -> dict[str, Any]:
+        truth = exact_witnesses(context, k, seed)
         ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, exchange=context.exchange)
-        rows, ids, reach = (
-            np.concatenate([_piece(context.exchange, "chosen", b, name) for (b,) in blocks])
-            for name in ("rows", "ids", "reach")
-        )
-        write_array(context.path("rows"), rows)
-        write_array(context.path("ids"), ids)
-        write_array(context.path("reach"), reach)
-        map_blocks(
-            witness_block,
-            blocks,
-            ordered=ordered,
-            k=k,
-            witness=context.path(""),
-            seed=seed,
-            exchange=context.exchange,
-        )
-        near, squared = _merge(len(ids), k, rows.dtype, context.exchange, len(blocks))
-        counts = sum(_piece(context.exchange, "witness", b, "counts") for (b,) in blocks)
-        write_array(context.path("neighbors"), near)
-        write_array(context.path("squared"), squared)
-        write_array(context.path("histogram"), np.asarray(counts))
-        curve = recall_curve(rows, ids, near, ordered, context.of("shortlist"))
+        rows = read_array(context.path("rows"))
+        curve = recall_curve(rows, truth.ids, truth.neighbors, ordered, context.of("shortlist"))
         write_array(context.path("recall_by_probes"), curve)
-        probes = choose_probes(curve, target, near.size)
-        return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(ids)}
+        probes = choose_probes(curve, target, truth.neighbors.size)
+        return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(truth.ids)}
 
     size = witnesses(shape.n)
     cost = Cost(
@@ -74,6 +53,26 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         coordinator=4 * size * (k * 16 + 1000),
     )
     return Stage("witness", ("order", "shortlist"), {"n_neighbors": k, "target": target, "seed": seed}, run, cost)
+
+
+def exact_witnesses(context: Context, k: int, seed: int) -> Truth:
+    """Choose the witnesses, compare them with all rows, and keep what was found: by internal ids."""
+    ordered, exchange = Ordered.open(context.of("order")), context.exchange
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, exchange=exchange)
+    rows, ids, reach = (
+        np.concatenate([_piece(exchange, "chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids", "reach")
+    )
+    write_array(context.path("rows"), rows)
+    write_array(context.path("ids"), ids)
+    write_array(context.path("reach"), reach)
+    map_blocks(witness_block, blocks, ordered=ordered, k=k, witness=context.path(""), seed=seed, exchange=exchange)
+    near, squared = merged(stored_lists("witness", len(blocks), exchange), k)
+    counts = sum(_piece(exchange, "witness", b, "counts") for (b,) in blocks)
+    write_array(context.path("neighbors"), near)
+    write_array(context.path("squared"), squared)
+    write_array(context.path("histogram"), np.asarray(counts))
+    return Truth(ids, near)
 
 
 def witnesses(n: int) -> int:
@@ -137,17 +136,6 @@ def _spread(count: int, seed: int) -> Array:
     return np.sort(np.random.default_rng([seed, 3]).choice(count, min(SPREAD, count), replace=False))
 
 
-def _merge(count: int, k: int, dtype: Any, exchange: Exchange, blocks: int) -> tuple[Array, Array]:
-    """The k nearest of all blocks, by (squared distance, id)."""
-    ids, squared = empty_lists(count, k, dtype)
-    for b in range(blocks):
-        every = np.concatenate([ids, _piece(exchange, "witness", b, "ids")], axis=1)
-        both = np.concatenate([squared, _piece(exchange, "witness", b, "squared")], axis=1)
-        order = np.lexsort((np.where(every < 0, np.iinfo(np.int64).max, every), both), axis=1)[:, :k]
-        ids, squared = np.take_along_axis(every, order, 1), np.take_along_axis(both, order, 1)
-    return ids, squared
-
-
 def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortlist: str) -> Array:
     """Share of the true neighbors that lie in the T cells nearest to a row, for T = 1, 2, …, (S,)."""
     cell_starts = read_array(f"{ordered.path}/cell_starts")
@@ -182,38 +170,26 @@ def recall_stage(target: float) -> Stage:
     """Measured share of the true neighbors of the witnesses that the lists hold."""
 
     def run(context: Context) -> dict[str, Any]:
-        starts = np.array(Ordered.open(context.of("order")).starts)
-        ids, near = read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors"))
-        tasks = [(b, int(start), int(stop)) for b, (start, stop) in enumerate(pairwise(starts))]
-        found = np.concatenate(map_blocks(found_block, tasks, search=context.of("search"), ids=ids, near=near))
-        recall = float(found.sum() / near.size)
-        error = float(np.std(found / near.shape[1]) / np.sqrt(len(found)))
+        truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+        ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
+        found = share_found(truth, context.of("search"), ordered, k)
         advice = (
             ""
-            if recall >= target
+            if found.recall >= target
             else (
                 "Every cell on the shortlists was searched already. Such data have no near neighbors to speak of "
                 "(high intrinsic dimension): reduce the dimension first (PCA), or lower the target"
             )
         )
         return {
-            "recall": recall,
-            "standard_error": error,
+            "recall": found.recall,
+            "standard_error": found.standard_error,
             "target": target,
-            "rows": len(found),
+            "rows": found.rows,
             "advice": advice,
         }
 
     return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
-
-
-def found_block(b: int, start: int, stop: int, *, search: str, ids: Array, near: Array) -> Array:
-    """For the witnesses of one block, how many of their true neighbors are in the lists."""
-    mine = np.flatnonzero((ids >= start) & (ids < stop))
-    if not len(mine):
-        return np.zeros(0, np.int64)
-    lists = read_array(f"{search}/neighbors/{b}")[ids[mine] - start]
-    return np.array([len(np.intersect1d(a, t)) for a, t in zip(lists, near[mine], strict=True)])
 
 
 def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:

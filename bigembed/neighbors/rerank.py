@@ -1,0 +1,254 @@
+"""Candidates in one space, order in another: the hybrid neighbor search (seed 004, §5).
+
+The candidates of a row are its nearest rows in a space where search is cheap, for example a few
+principal components. Here they are ordered by the distances between other rows of the same points: the
+points themselves, or coordinates of another map. The rows follow the row order of the candidates, so what
+a block compares lies in few other blocks; no process holds more than a block of rows and the cells it asks for.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
+from bigembed.neighbors.exact import paired_squared, parts_of_pairs
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.recall import Truth, share_found
+from bigembed.neighbors.search import spread_block
+from bigembed.neighbors.survey import Shape, prepare
+from bigembed.neighbors.witness import EXACT_ROWS, exact_witnesses
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.exchange import Exchange
+
+
+def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stage:
+    """Rows in the order of the candidates, in blocks of whole cells that suit their own width. One pass."""
+
+    def run(context: Context) -> dict[str, Any]:
+        old = Ordered.open(given.path("order"))
+        cell_starts = read_array(f"{old.path}/cell_starts")
+        first_cells = block_cells(cell_starts, read_array(f"{old.path}/cell_block_starts"), shape.block)
+        starts = cell_starts[first_cells]
+        spans = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
+        share: dict[str, Any] = {"exchange": context.exchange}
+        map_blocks(places_block, [(b,) for b in range(len(old.blocks))], old=old, rows=shape.block, **share)
+        map_blocks(carry_block, spans, source=source, shape=shape, blocks=len(old.blocks), starts=starts, **share)
+        tasks = [(b, int(first), int(stop)) for b, (first, stop) in enumerate(pairwise(first_cells))]
+        fixed: dict[str, Any] = {"sources": len(spans), "cell_starts": cell_starts, "out": context.path("")}
+        map_blocks(settle_block, tasks, **fixed, **share)
+        centers = [read_array(context.path(f"cell_centers_of/{b}")) for b in range(len(tasks))]
+        for name, array in {
+            "blocks": np.arange(len(tasks)),
+            "starts": starts,
+            "cell_block_starts": first_cells,
+            "cell_starts": cell_starts,
+            "cell_centers": np.concatenate(centers),
+        }.items():
+            write_array(context.path(name), array)
+        return {"blocks": len(tasks), "largest": int(np.diff(starts).max()), "cells": len(cell_starts) - 1}
+
+    block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
+    cost = Cost(
+        passes=1,
+        read=2 * total,
+        write=2 * total,
+        disk=total + 8 * shape.n,
+        scratch=total + 24 * shape.n,
+        memory=4 * block,
+        coordinator=16 * shape.n // 64,
+    )
+    parameters = {"candidates": given.manifest("order").digest, "seed": seed}
+    return Stage("order", ("survey",), parameters, run, cost)
+
+
+def block_cells(cell_starts: Array, block_starts: Array, rows: int) -> Array:
+    """First cell of each block, and the number of cells: each given block in as few runs of cells as ``rows`` allow."""
+    first = [0]
+    for start, stop in pairwise(block_starts.tolist()):
+        pieces = -(-int(cell_starts[stop] - cell_starts[start]) // rows)
+        cuts = np.linspace(cell_starts[start], cell_starts[stop], pieces + 1)[1:-1]
+        inner = np.searchsorted(cell_starts[start : stop + 1], cuts, side="right") - 1 + start
+        first += [*np.unique(inner[inner > start]).tolist(), stop]
+    return np.array(first, np.int64)
+
+
+def places_block(b: int, *, old: Ordered, rows: int, exchange: Exchange) -> None:
+    """Tell each span of the input where the rows of one block of the candidates lie in it, and their internal ids."""
+    ids = old.ids(b)
+    internal = np.arange(old.starts[b], old.starts[b + 1])
+    span = ids // rows
+    by_span = np.argsort(span, kind="stable")
+    present, first = np.unique(span[by_span], return_index=True)
+    parts = np.split(by_span, first[1:])
+    pieces = {
+        str(number): np.stack([ids[part] - number * rows, internal[part]])
+        for number, part in zip(present.tolist(), parts, strict=True)
+    }
+    exchange.put("places", b, pieces)
+
+
+def carry_block(
+    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, blocks: int, starts: Array,
+    exchange: Exchange,
+) -> None:  # fmt: skip
+    """Leave the rows of one span of the input with the blocks that they belong to."""
+    internal = np.empty(stop - start, np.int64)
+    for b in range(blocks):
+        piece = exchange.get("places", b, str(number))
+        if piece is not None:
+            internal[piece[0]] = piece[1]
+    rows = prepare(source.read(start, stop), shape)
+    owner = np.searchsorted(starts, internal, side="right") - 1
+    by_owner = np.argsort(owner, kind="stable")
+    present, first = np.unique(owner[by_owner], return_index=True)
+    pieces: dict[str, Array] = {}
+    for block, part in zip(present.tolist(), np.split(by_owner, first[1:]), strict=True):
+        pieces[f"rows{block}"] = rows[part]
+        pieces[f"at{block}"] = internal[part] - starts[block]
+        pieces[f"ids{block}"] = part + start
+    exchange.put("carried", number, pieces)
+
+
+def settle_block(
+    b: int, first: int, stop: int, *, sources: int, cell_starts: Array, exchange: Exchange, out: str
+) -> None:
+    """Put the rows of one block, of the cells first … stop, into their places."""
+    cells = cell_starts[first : stop + 1] - cell_starts[first]
+    rows: Array | None = None
+    ids = np.empty(cells[-1], np.int64)
+    for source in range(sources):
+        at = exchange.get("carried", source, f"at{b}")
+        if at is None:
+            continue
+        part, numbers = exchange.get_many("carried", source, [f"rows{b}", f"ids{b}"])
+        rows = np.empty((len(ids), part.shape[1]), part.dtype) if rows is None else rows
+        rows[at], ids[at] = part, numbers
+    assert rows is not None
+    centers = np.add.reduceat(rows.astype(np.float64), cells[:-1], axis=0) / np.diff(cells)[:, None]
+    write_array(f"{out}rows/{b}", rows)
+    write_array(f"{out}ids/{b}", ids)
+    write_array(f"{out}cell_offsets/{b}", cells)
+    write_array(f"{out}cell_centers_of/{b}", centers.astype(rows.dtype))
+
+
+def true_witness_stage(shape: Shape, k: int, seed: int) -> Stage:
+    """Exact neighbors of the witnesses, and the distance histogram, in the space that orders."""
+
+    def run(context: Context) -> dict[str, Any]:
+        return {"witnesses": len(exact_witnesses(context, k, seed).ids)}
+
+    return Stage("witness", ("order",), {"n_neighbors": k, "seed": seed}, run, Cost(passes=1))
+
+
+def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
+    """The k nearest of the ``n_candidates`` first candidates of every row. One pass."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered = Ordered.open(context.of("order"))
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+        fixed: dict[str, Any] = {"ordered": ordered, "k": k, "exchange": context.exchange, "out": context.path("")}
+        lists: dict[str, Any] = {"candidates": given.path("search"), "starts": Ordered.open(given.path("order")).starts}
+        map_blocks(rerank_block, blocks, n_candidates=n_candidates, **lists, **fixed)
+        return {"n_neighbors": k, "candidates": n_candidates, "compared_per_row": n_candidates}
+
+    kept = 12 * shape.n * k
+    total = shape.n * shape.row_bytes
+    cost = Cost(
+        passes=2,
+        read=4 * total + 12 * shape.n * n_candidates,
+        write=kept + total,
+        disk=kept,
+        scratch=total,
+        memory=shape.block * (3 * shape.row_bytes + 40 * n_candidates) + (32 << 20),
+    )
+    parameters = {"n_neighbors": k, "n_candidates": n_candidates, "given": given.manifest("search").digest}
+    return Stage("search", ("order",), parameters, run, cost)
+
+
+def rerank_block(
+    b: int, *, ordered: Ordered, k: int, n_candidates: int, candidates: str, starts: tuple[int, ...],
+    exchange: Exchange, out: str,
+) -> None:  # fmt: skip
+    """Order the candidates of the rows of one block by distance, ties by id, and keep k."""
+    start, stop = ordered.starts[b], ordered.starts[b + 1]
+    owner = int(np.searchsorted(starts, start, side="right")) - 1
+    ids = read_array(f"{candidates}/neighbors/{owner}", start - starts[owner], stop - starts[owner])[:, :n_candidates]
+    rows = ordered.rows(b)
+    squared = np.full(ids.shape, np.inf, rows.dtype)
+    compare = pair_distances if ordered.starts[-1] <= EXACT_ROWS else compiled_pair_distances
+    own = (ids >= start) & (ids < stop)
+    squared[own] = compare(rows, rows, np.nonzero(own)[0], ids[own] - start)
+    cell_starts, block_starts = (read_array(f"{ordered.path}/{name}") for name in ("cell_starts", "cell_block_starts"))
+    home = np.where(ids >= 0, np.searchsorted(ordered.starts, ids, side="right") - 1, b)
+    for block in np.unique(home[home != b]).tolist():
+        here = home == block
+        cell = np.searchsorted(cell_starts, ids[here], side="right") - 1
+        cells, place = np.unique(cell, return_inverse=True)
+        parts = exchange.get_many("cells", block, [str(c) for c in (cells - block_starts[block]).tolist()])
+        base = offsets(len(part) for part in parts)[place] - cell_starts[cell]
+        squared[here] = compare(rows, np.concatenate(parts), np.nonzero(here)[0], ids[here] + base)
+    order = np.lexsort((ids, squared), axis=1)[:, :k]
+    write_lists(out, b, np.take_along_axis(ids, order, 1), np.take_along_axis(squared, order, 1))
+
+
+def write_lists(out: str, b: int, ids: Array, squared: Array) -> None:
+    """The lists of one block, and ρ² and κ, distance and id of the last of each."""
+    write_array(f"{out}neighbors/{b}", ids)
+    write_array(f"{out}squared/{b}", squared)
+    write_array(f"{out}rho_squared/{b}", squared[:, -1])
+    write_array(f"{out}kappa/{b}", ids[:, -1])
+
+
+def pair_distances(rows: Array, others: Array, i: Array, j: Array) -> Array:
+    """Squared distances ‖rows[i] − others[j]‖² of pairs, in the dtype of the rows."""
+    out = np.empty(len(i), rows.dtype)
+    for part in parts_of_pairs(len(i), rows.shape[1]):
+        with np.errstate(over="ignore"):
+            out[part] = paired_squared(rows[i[part]], others[j[part]])
+    return out
+
+
+def compiled_pair_distances(rows: Array, others: Array, i: Array, j: Array) -> Array:
+    """:func:`pair_distances`, compiled: the same bits."""
+    from bigembed.neighbors.topk import distances_of_pairs  # imports numba: only here
+
+    out = np.empty(len(i), rows.dtype)
+    distances_of_pairs(np.ascontiguousarray(rows), np.ascontiguousarray(others), i, j, out)
+    return out
+
+
+def reranked_recall_stage(target: float, n_candidates: int, given: Run) -> Stage:
+    """Measured recall of the lists, beside that of the candidates before they were ordered, and of all of them."""
+
+    def run(context: Context) -> dict[str, Any]:
+        truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+        k = truth.neighbors.shape[1]
+        order = Ordered.open(given.path("order"))
+        ordered = share_found(truth, context.of("search"), Ordered.open(context.of("order")), k)
+        unordered = share_found(truth, given.path("search"), order, k)
+        reachable = share_found(truth, given.path("search"), order, n_candidates)
+        advice = (
+            ""
+            if ordered.recall >= target
+            else (
+                f"The candidates hold {reachable.recall:.4f} of the true neighbors. Raise n_candidates "
+                f"({n_candidates}), or take candidates in more coordinates"
+            )
+        )
+        return {
+            "recall": ordered.recall,
+            "standard_error": ordered.standard_error,
+            "target": target,
+            "rows": len(truth.ids),
+            "recall_before": unordered.recall,
+            "recall_of_candidates": reachable.recall,
+            "advice": advice,
+        }
+
+    parameters = {"target": target, "n_candidates": n_candidates, "given": given.manifest("search").digest}
+    return Stage("recall", ("order", "search", "witness"), parameters, run)
