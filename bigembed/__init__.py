@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bigembed.methods.base import load
     from bigembed.methods.diffusion_map import DiffusionMap
+    from bigembed.methods.discriminant import LinearDiscriminantAnalysis
     from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap
     from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF
     from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "DiffusionMap": "bigembed.methods.diffusion_map",
+    "LinearDiscriminantAnalysis": "bigembed.methods.discriminant",
     "LinearizedDiffusionMap": "bigembed.methods.linearized_diffusion_map",
     "LinearizedDiffusionNMF": "bigembed.methods.linearized_diffusion_nmf",
     "LinearizedKernelPCA": "bigembed.methods.linearized_kernel_pca",
@@ -38,6 +40,7 @@ __all__ = [
     "NMF",
     "PCA",
     "DiffusionMap",
+    "LinearDiscriminantAnalysis",
     "LinearizedDiffusionMap",
     "LinearizedDiffusionNMF",
     "LinearizedKernelPCA",

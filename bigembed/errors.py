@@ -85,7 +85,3 @@ class ComponentsWarning(BigembedWarning):
 
 class DegenerateWarning(BigembedWarning):
     """A rule met a degenerate case, for example 0/0 in the choice of t."""
-
-
-class DataConversionWarning(BigembedWarning):
-    """Something was given in a form that had to be converted."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError, InputTypeError, NotFittedError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import RowSource
 
@@ -144,7 +144,9 @@ class Estimator:
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError(
+            from bigembed.methods.conventions import UnfittedError
+
+            raise UnfittedError(
                 f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with appropriate "
                 "arguments before using this estimator."
             )

@@ -233,11 +233,9 @@ def fisher_direction(inverse: Array, means: Array) -> Array:
 def decision(inverse: Array, means: Array, priors: Array) -> tuple[Array, Array]:
     """Coefficients (c, d) and intercepts (c,) of log π_c − ½ m_cᵀ S_w^{-1} m_c + xᵀ S_w^{-1} m_c.
 
-    For two classes their difference, second minus first: (1, d) and (1,).
+    With means and x about any common center it differs by a number that is the same for all classes.
     """
     coefficients = means @ inverse
     with np.errstate(divide="ignore"):
         intercepts = np.log(priors) - 0.5 * np.einsum("ij,ij->i", means, coefficients)
-    if len(means) == 2:
-        return np.asarray(coefficients[1:] - coefficients[:1]), np.asarray(intercepts[1:] - intercepts[:1])
     return np.asarray(coefficients), np.asarray(intercepts)

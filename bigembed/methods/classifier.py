@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.rows import Array
@@ -16,22 +16,28 @@ def projected_rows(rows: Array, solve: str) -> Array:
     return affine_block(rows, np.zeros(len(scalings)), scalings)
 
 
-def scores_of_rows(rows: Array, solve: str) -> Array:
-    """The decision function: (b, c), or (b, 1) for two classes."""
-    coefficients = read_array(f"{solve}/coef")
-    return affine_block(rows, np.zeros(coefficients.shape[1]), coefficients.T) + read_array(f"{solve}/intercept")
+def linear_scores(rows: Array, solve: str) -> Array:
+    """xᵀa_c + b_c of every class with the published coefficients, (b, c)."""
+    coefficients = read_array(f"{solve}/coefficients")
+    return affine_block(rows, np.zeros(coefficients.shape[1]), coefficients.T) + read_array(f"{solve}/intercepts")
+
+
+def centered_scores(rows: Array, solve: str) -> Array:
+    """The same about the mean of all rows, less what is common to the classes: nothing cancels. (b, c)."""
+    inner = read_array(f"{solve}/inner_coefficients")
+    return affine_block(rows, read_array(f"{solve}/center"), inner.T) + read_array(f"{solve}/inner_intercepts")
+
+
+def score_difference(rows: Array, solve: str) -> Array:
+    """Score of the second class minus that of the first, (b, 1)."""
+    return np.diff(centered_scores(rows, solve), axis=1)
 
 
 def codes_of_rows(rows: Array, solve: str) -> Array:
     """Number of the class of the largest score, (b, 1)."""
-    scores = scores_of_rows(rows, solve)
-    codes = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-    return np.asarray(codes[:, None], np.int64)
+    return np.asarray(centered_scores(rows, solve).argmax(axis=1)[:, None], np.int64)
 
 
 def probabilities_of_rows(rows: Array, solve: str) -> Array:
     """Probabilities of the classes, (b, c)."""
-    scores = scores_of_rows(rows, solve)
-    if scores.shape[1] > 1:
-        return np.asarray(softmax(scores, axis=1))
-    return np.hstack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(centered_scores(rows, solve), axis=1))

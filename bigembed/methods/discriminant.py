@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.methods.base import Requirements, is_integer, is_number
+from bigembed.methods.base import Requirements, is_integer, is_number, warn
 from bigembed.methods.certificate import versions
-from bigembed.methods.classifier import codes_of_rows, probabilities_of_rows, projected_rows, scores_of_rows
+from bigembed.methods.classifier import (
+    codes_of_rows,
+    linear_scores,
+    probabilities_of_rows,
+    projected_rows,
+    score_difference,
+)
 from bigembed.methods.discriminant_stages import fourth_stage, labels_stage, scatter_stage, solve_stage
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import RowSource, read_array
-from bigembed.store.labels import Labels, read_labels, stored_classes
+from bigembed.store.labels import Labels, classes_from_json, read_labels
 from bigembed.store.passes import checked_shape
 
 if TYPE_CHECKING:
@@ -82,7 +87,9 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
     registered = "linear_discriminant"
     beside = ("labels",)
-    kept: ClassVar = {"labels": ("",), "scatter": ("means", "mean"), "solve": ("",), "coordinates": ("embedding",)}
+    kept: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
+
+    n_features_in_: int
 
     def __init__(
         self,
@@ -110,6 +117,14 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         from bigembed.methods.fitting import fit_rows
 
         self._check()
+        if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
+            from bigembed.methods.conventions import DataConversionWarning
+
+            warn(
+                "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
+                "(n_samples,), for example using ravel().",
+                DataConversionWarning,
+            )
         fit_rows(self, X, labels=read_labels(y))
         return self
 
@@ -132,10 +147,11 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         ]
 
     def decision_function(self, X: Any) -> Any:
-        """log π_c − ½ m_cᵀ S_w⁻¹ m_c + xᵀ S_w⁻¹ m_c of every class, (n, c); for two classes second minus first, (n,)."""
+        """log π_c − ½ m_cᵀ S_w⁻¹ m_c + xᵀ S_w⁻¹ m_c of every class, (n, c); second minus first of two, (n,)."""
         self._check_fitted()
-        scores = self._apply(X, scores_of_rows, len(self.intercept_))
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        if len(self.classes_) == 2:
+            return self._apply(X, score_difference, 1)[:, 0]
+        return self._apply(X, linear_scores, len(self.classes_))
 
     def predict(self, X: Any) -> Any:
         """The class of largest decision function, (n,), in the form of ``classes_``."""
@@ -219,11 +235,16 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         need.refuse()
 
     def _adopt(self, run: Run) -> None:
-        for name in ("scalings", "explained_variance_ratio", "priors", "covariance", "coef", "intercept"):
-            setattr(self, f"{name}_", read_array(run.path("solve", name)))
-        self.means_, self.xbar_ = read_array(run.path("scatter", "means")), read_array(run.path("scatter", "mean"))
-        self.classes_ = stored_classes(run.results("labels"))
-        self.direction_ = read_array(run.path("solve", "direction")) if len(self.classes_) == 2 else None
+        solve, two = run.path("solve"), len(run.results("labels")["classes"]) == 2
+        self.classes_ = classes_from_json(run.results("labels"))
+        self.means_, self.xbar_ = read_array(run.path("scatter", "means")), read_array(f"{solve}/center")
+        self.priors_, self.covariance_ = read_array(f"{solve}/priors"), read_array(f"{solve}/covariance")
+        self.scalings_ = read_array(f"{solve}/scalings")
+        self.explained_variance_ratio_ = read_array(f"{solve}/explained_variance_ratio")
+        coefficients, intercepts = read_array(f"{solve}/coefficients"), read_array(f"{solve}/intercepts")
+        self.coef_ = np.diff(coefficients, axis=0) if two else coefficients
+        self.intercept_ = np.diff(intercepts) if two else intercepts
+        self.direction_ = read_array(f"{solve}/direction") if two else None
         self.n_components_ = self.scalings_.shape[1]
         if hasattr(self, "_source"):
             self._source = RowSource(*(getattr(self._source, name) for name in ("shape", "dtype", "path", "array")))

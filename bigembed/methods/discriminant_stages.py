@@ -50,7 +50,7 @@ def labelled(source: RowSource, context: Context) -> RowSource:
 
 
 def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
-    """``scatter/counts`` (c,), ``means`` (c, d), ``mean`` (d,) and ``scatter`` (1, d, d), or (c, d, d) ``by_class``."""
+    """``scatter/counts`` (c,), ``means`` (c, d) and ``scatter`` (1, d, d), or (c, d, d) ``by_class``."""
     n, d = checked_shape(source)
     classes = len(labels.classes)
     size = 8 * d * (classes + d * (classes if by_class else 1))
@@ -73,7 +73,6 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
             raise InputError("the squares of the rows overflow float64: scale the columns down")
         write_array(context.path("counts"), found.counts)
         write_array(context.path("means"), found.means)
-        write_array(context.path("mean"), found.mean)
         write_array(context.path("scatter"), found.scatter)
         return {"n": n, "d": d, "dtype": str(source.work)}
 
@@ -140,13 +139,17 @@ def solve_stage(
         spread = covariances(found, share, shrinkage, fourth)
         solved = discriminants(spread, n_components, tol)
         coefficients, intercepts = decision(solved.inverse, found.means, share)
+        inner_coefficients, inner_intercepts = decision(solved.inverse, found.means - found.mean, share)
         for name, array in {
             "scalings": solved.scalings,
             "explained_variance_ratio": solved.ratios,
             "covariance": spread.within,
             "priors": share,
-            "coef": coefficients,
-            "intercept": intercepts,
+            "coefficients": coefficients,
+            "intercepts": intercepts,
+            "center": found.mean,
+            "inner_coefficients": inner_coefficients,
+            "inner_intercepts": inner_intercepts,
             "direction": fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
         }.items():
             write_array(context.path(name), array)
@@ -155,7 +158,7 @@ def solve_stage(
     parameters = {"n_components": n_components, "shrinkage": shrinkage, "priors": priors, "tol": tol}
     inputs = ("labels", "scatter", *(("fourth",) if shrinkage == "auto" else ()))
     held = 8 * d * d * (6 + (classes if priors is not None or shrinkage == "auto" else 1))
-    return Stage("solve", inputs, parameters, run, Cost(disk=8 * d * (d + 2 * classes), coordinator=held))
+    return Stage("solve", inputs, parameters, run, Cost(disk=8 * d * (d + 3 * classes), coordinator=held))
 
 
 def stored_scatter(context: Context) -> ClassScatter:

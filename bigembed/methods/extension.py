@@ -63,7 +63,11 @@ class Extension:
 
 def transform(estimator: Any, X: Any) -> Any:
     """Coordinates of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    extension: Extension = estimator._extension(estimator._run)
+    return apply(estimator, X, estimator._extension(estimator._run))
+
+
+def apply(estimator: Any, X: Any, extension: Extension) -> Any:
+    """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
     check_names(estimator, X)
     source, in_memory = row_source(X, scratch_of(estimator), "query", sparse=extension.sparse)
     check_width(source, extension, estimator)

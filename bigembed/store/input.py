@@ -42,8 +42,12 @@ def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False)
 
 
 def column_source(values: Any, n: int, scratch: Path, name: str) -> RowSource:
-    """A vector that belongs to ``n`` rows (weights, labels): NumPy, list, Series, path, zarr or Dask array."""
-    if isinstance(values, (str, os.PathLike)) or is_zarr(values):
+    """A vector that belongs to ``n`` rows (weights, labels): an array of any kind, its path, a source."""
+    if isinstance(values, RowSource):
+        source = values
+    elif isinstance(values, (str, os.PathLike)):
+        source = _path_source(Path(values), numbers=name != "labels")
+    elif is_zarr(values):
         source, _ = row_source(values, scratch, name)
     else:
         if hasattr(values, "dask"):
@@ -61,7 +65,7 @@ def column_source(values: Any, n: int, scratch: Path, name: str) -> RowSource:
     return source
 
 
-def _path_source(path: Path, sparse: bool) -> RowSource:
+def _path_source(path: Path, sparse: bool = False, numbers: bool = True) -> RowSource:
     path = path.absolute()
     if is_csr_group(path):
         if not sparse:
@@ -73,7 +77,8 @@ def _path_source(path: Path, sparse: bool) -> RowSource:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     else:
         array = open_zarr(path)
-    work_dtype(array.dtype)
+    if numbers:
+        work_dtype(array.dtype)
     return RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(path))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError, MissingPathError
-from bigembed.store.arrays import is_zarr, open_zarr
+from bigembed.store.arrays import RowSource, is_zarr, open_zarr
 
 PIECE_ROWS = 1 << 20
 DASK_PIECES = 16
@@ -21,13 +21,17 @@ DASK_PIECES = 16
 
 
 @dataclass(frozen=True)
-class Labels:
-    """The classes, and the number of each row's class."""
+class Labels(RowSource):
+    """The classes, and as rows the number of each row's class, int32 (n,); −1 for a row without label."""
 
-    classes: Array
+    classes: Array = field(default_factory=lambda: np.zeros(0))
     """Distinct labels, ascending."""
-    codes: Array
-    """int32 (n,): position in ``classes``; −1 for a row without label."""
+
+    @property
+    def codes(self) -> Array:
+        """Position of each row's label in ``classes``."""
+        assert self.array is not None
+        return self.array
 
     @property
     def missing(self) -> Array:
@@ -44,12 +48,14 @@ def read_labels(y: Any) -> Labels:
 
     Integers, whole-numbered floats, booleans, text and dates are labels. NaN, NaT, None and pandas' NA are no
     label: code −1. Raises InputError for a continuous target (floats that are not whole), infinity or a shape that is
-    not (n,); InputTypeError for labels that cannot be ordered.
+    not (n,) or (n, 1); InputTypeError for labels that cannot be ordered.
 
     >>> found = read_labels(["b", "a", None, "b"])
     >>> found.classes.tolist(), found.codes.tolist()
     (['a', 'b'], [1, 0, -1, 1])
     """
+    if isinstance(y, Labels):
+        return y
     parts = [_coded(piece) for piece in _pieces(y)]
     if not sum(len(codes) for _, codes in parts):
         raise InputError("y should be a 1d array with a label for each row; it holds none: shape (0,)")
@@ -58,14 +64,32 @@ def read_labels(y: Any) -> Labels:
     if len(kinds) > 1:
         raise InputTypeError("labels are numbers in one place and text in another; give one kind")
     classes = np.unique(np.concatenate(named)) if named else np.zeros(0)
-    codes = [np.append(np.searchsorted(classes, own), -1)[code].astype(np.int32) for own, code in parts]
-    return Labels(classes, np.concatenate(codes))
+    codes = np.concatenate([np.append(np.searchsorted(classes, own), -1)[code] for own, code in parts])
+    return Labels(codes.shape, np.dtype(np.int32), array=codes.astype(np.int32), classes=classes)
+
+
+def classes_as_json(classes: Array) -> dict[str, Any]:
+    """Classes for a manifest: what they are, and a list of them."""
+    kind = classes.dtype.kind
+    plain = classes.astype(str) if kind in "mMS" else classes
+    return {"dtype": classes.dtype.str, "classes": plain.tolist()}
+
+
+def classes_from_json(found: Mapping[str, Any]) -> Array:
+    """The inverse of :func:`classes_as_json`.
+
+    >>> classes_from_json(classes_as_json(np.array(["2020-01-01"], dtype="datetime64[D]"))).dtype
+    dtype('<M8[D]')
+    """
+    return np.array(found["classes"], dtype=str if found["dtype"][1] in "MS" else None).astype(found["dtype"])
 
 
 def _pieces(y: Any) -> Iterator[Array]:
     """The labels in order, a bounded number at a time."""
     if y is None:
-        raise InputTypeError("y should be a 1d array: this method needs a label for each row; got None")
+        raise InputError("this method requires y to be passed, but the target y is None: give a label for each row")
+    if isinstance(y, RowSource):
+        y = y.path if y.array is None else y.array
     if isinstance(y, (str, os.PathLike)):
         y = _opened(Path(y))
     if type(y).__module__.startswith("dask.") and hasattr(y, "dask"):
@@ -100,18 +124,7 @@ def _dask_pieces(y: Any) -> Iterator[Array]:
 
 
 def _one_dimension(shape: tuple[int, ...]) -> None:
-    if len(shape) == 2 and shape[1] == 1:
-        import warnings
-
-        from bigembed.errors import DataConversionWarning
-
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
-            "(n_samples,), for example using ravel().",
-            DataConversionWarning,
-            stacklevel=2,
-        )
-    elif len(shape) != 1:
+    if len(shape) != 1 and (len(shape) != 2 or shape[1] != 1):
         raise InputError(f"y should be a 1d array, got an array of shape {shape} instead: one label a row")
 
 
@@ -142,7 +155,8 @@ def _values(piece: Array) -> tuple[Array, Array]:
         missing = np.isnat(piece)
         return piece[~missing], missing
     if kind not in "biuUS":
-        raise InputError(f"Unknown label type: dtype {piece.dtype}. Labels are integers, booleans, text or dates")
+        what = "Complex data not supported; " if kind == "c" else ""
+        raise InputError(f"{what}Unknown label type: dtype {piece.dtype}. Labels are integers, booleans, text or dates")
     return piece, np.zeros(len(piece), bool)
 
 

@@ -16,6 +16,7 @@ ESTIMATORS = [
     be.LinearizedDiffusionNMF(),
     be.LinearizedKernelPCA(),
     be.NMF(),
+    be.LinearDiscriminantAnalysis(),
     be.DiffusionMap(n_components=2, n_neighbors=5, components="bridge"),
 ]
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import zarr
 
-from bigembed.errors import DamagedError, DataConversionWarning, InputError, InputTypeError, MissingPathError
+from bigembed.errors import DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store import labels as module
 from bigembed.store.labels import read_labels
 
@@ -65,7 +65,7 @@ def test_the_fingerprint_tells_labels_apart() -> None:
 @pytest.mark.parametrize(
     ("y", "error", "said"),
     [
-        (None, InputTypeError, "y should be a 1d array.*got None"),
+        (None, InputError, "requires y to be passed, but the target y is None"),
         ([], InputError, "no labels|y should be"),
         (np.zeros((3, 2)), InputError, r"shape \(3, 2\)"),
         ([0.5, 1.0], InputError, "Unknown label type: continuous.*0.5"),
@@ -81,9 +81,9 @@ def test_what_cannot_be_labels(y: object, error: type[Exception], said: str) -> 
         read_labels(y)
 
 
-def test_a_column_is_taken_with_a_warning() -> None:
-    with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
-        assert read_labels(np.array([[1], [0]])).codes.tolist() == [1, 0]
+def test_a_column_is_taken() -> None:
+    assert read_labels(np.array([[1], [0]])).codes.tolist() == [1, 0]
+    assert read_labels(da.from_array(np.array([[1], [0]]), chunks=1)).codes.tolist() == [1, 0]
 
 
 def test_labels_that_are_not_there(tmp_path: Path) -> None:
