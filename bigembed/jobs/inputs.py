@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, bounds
 from bigembed.datasets import Dataset, dataset
-from bigembed.errors import ExistingOutputError
-from bigembed.jobs.spec import JobSpec
+from bigembed.errors import ExistingOutputError, InputError
+from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.arrays import RowSource
 from bigembed.store.formats import NpyReader, Reader, ZarrReader, copy_rows, open_reader, source_of
 from bigembed.store.input import column_source
 
+KNOWN_ROWS = 1 << 16
 LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
 """Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
 
@@ -84,23 +85,65 @@ class Input:
         """What stages read."""
         kind = RowSource if self.reader is None else Unwritten
         scratch = self.path.parent  # (paths are read where they lie)
-        columns = {name: column_source(path, self.shape[0], scratch, name) for name, path in self.beside.items()}
+        columns = {
+            name: column_source(
+                known_labels(self.dataset) if self._unwritten(path) else path, self.shape[0], scratch, name
+            )
+            for name, path in self.beside.items()
+        }
         return kind(self.shape, self.dtype, path=str(self.path), beside=columns)
+
+    @property
+    def written(self) -> bool:
+        """Whether the rows, and what lies beside them, are there."""
+        return self.reader is None and not any(self._unwritten(path) for path in self.beside.values())
 
     def ready(self) -> Input:
         """The same, written if it was not. Two jobs that share it wait for each other."""
-        if self.reader is None:
+        if self.written:
             return self
+        todo = [path for path in self.beside.values() if self._unwritten(path)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _turn(self.path.parent):
-            if not self.path.exists():
+            for path in todo:
+                partial = path.with_name(f".{os.getpid()}-{path.name}")
+                np.save(partial, known_labels(self.dataset))
+                os.replace(partial, path)
+            if self.reader is not None and not self.path.exists():
                 copy_rows(self.reader, self.path, self.about, label="input")
+        if self.reader is None:
+            return self
         return replace(_existing(self.path, self.reader, self.about, self.dataset), beside=self.beside)
+
+    def _unwritten(self, path: Path) -> bool:
+        """Whether a vector is one that the data set brings, and not there yet."""
+        return self.dataset is not None and path == own_labels(self.path) and not path.exists()
 
 
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
-    return replace(_find_rows(job), beside={name: Path(path) for name, path in job.beside.items()})
+    found = _find_rows(job)
+    beside = {name: Path(path) for name, path in job.beside.items()}
+    if "labels" in needed_beside(job.method.name) and "labels" not in beside:
+        if found.dataset is None or "label" not in found.dataset.truth(0, 1):
+            raise InputError(
+                f"[input] labels: {job.method.name} needs a label for each row, and {job.input.dataset!r} brings none; "
+                "give the path of an array with one entry a row"
+            )
+        beside["labels"] = own_labels(found.path)
+    return replace(found, beside=beside)
+
+
+def own_labels(path: Path) -> Path:
+    """Where the labels that a data set brings are written."""
+    return Path(f"{path.with_suffix('')}-labels.npy")
+
+
+def known_labels(made: Dataset | None) -> Array:
+    """The labels that a data set brings, (n,)."""
+    assert made is not None
+    spans = bounds(len(made), KNOWN_ROWS)
+    return np.concatenate([made.truth(start, stop)["label"] for start, stop in spans])
 
 
 def _find_rows(job: JobSpec) -> Input:

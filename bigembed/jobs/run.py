@@ -122,7 +122,7 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Progres
         manifests.write_json(root / RECORD, record)
         with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(told):
             told.peak = peak
-            if rows.reader is not None:
+            if not rows.written:
                 with told.stage("input"):
                     rows = rows.ready()
             place.prove_access(root, str(rows.path))
@@ -211,7 +211,7 @@ def _colours(rows: Input) -> dict[str, Any]:
 def _finished(job: JobSpec, rows: Input, root: Path) -> dict[str, Any] | None:
     """The record of this very job, if it ended and all it wrote is there (names and sizes)."""
     record = read_record(root)
-    if rows.reader is not None or not record.get("finished") or record.get("key") != _key(job, rows):
+    if not rows.written or not record.get("finished") or record.get("key") != _key(job, rows):
         return None
     found = [manifests.find(root, name) for name in record["method_stages"]]
     whole = all(manifest is not None and manifests.complete(root, manifest) for manifest in found)

@@ -59,7 +59,7 @@ class InputTable(Table):
     weights: str | None = None
     """A vector of one weight a row, for the methods that take them."""
     labels: str | None = None
-    """A vector of one label a row, for the methods that take them."""
+    """A vector of one label a row, for the methods that take them; a data set may bring its own."""
     parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 
@@ -260,6 +260,11 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
             for name in ("weights", "labels")
             if getattr(source, name) is not None and name not in _beside(chosen.name)
         ]
+        problems += [
+            f"[input] {name}: {chosen.name} needs them; give the path of an array with one entry a row"
+            for name in needed_beside(chosen.name)
+            if getattr(source, name) is None and source.dataset is None
+        ]
     if cluster is not None and cluster.address is None and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key):
         problems.append(
             "[cluster] tls_ca, tls_cert, tls_key: only with address; an embedded cluster stays on this host"
@@ -275,6 +280,14 @@ def _beside(name: str) -> tuple[str, ...]:
 
     taken: tuple[str, ...] = getattr(method(name), "beside", ()) if name in REGISTRY else ("weights", "labels")
     return taken
+
+
+def needed_beside(name: str) -> tuple[str, ...]:
+    """What must lie beside the rows for a method."""
+    from bigembed.methods import REGISTRY, method
+
+    needs: tuple[str, ...] = getattr(method(name), "needs", ()) if name in REGISTRY else ()
+    return needs
 
 
 def _unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:

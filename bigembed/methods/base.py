@@ -36,6 +36,8 @@ class Estimator:
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     beside: ClassVar[tuple[str, ...]] = ()
     """What may lie beside the rows in a job: ``"weights"``, ``"labels"``."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What of that must be given."""
     _run: Run
     _in_memory: bool
     certificate_: dict[str, Any]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.methods.base import Requirements, is_integer, is_number, warn
+from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
 from bigembed.methods.classifier import (
     codes_of_rows,
@@ -86,7 +87,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     """
 
     registered = "linear_discriminant"
-    beside = ("labels",)
+    beside = needs = ("labels",)
     kept: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
 
     n_features_in_: int
@@ -120,10 +121,11 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
             from bigembed.methods.conventions import DataConversionWarning
 
-            warn(
+            warnings.warn(
                 "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
                 "(n_samples,), for example using ravel().",
                 DataConversionWarning,
+                stacklevel=2,
             )
         fit_rows(self, X, labels=read_labels(y))
         return self
@@ -197,7 +199,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
                 f"{missing[:10].tolist()}. Give them one, or missing_labels='ignore' to fit the others"
             )
         if classes < 2:
-            found = f"one class, {labels.classes[0]!r}" if classes else "none"
+            found = f"one class, {labels.classes.tolist()[0]!r}" if classes else "none"
             raise InputError(f"the number of classes has to be greater than one; the labels hold {found}")
         if classes >= n - len(missing):
             raise InputError(
