@@ -21,6 +21,9 @@ import bigembed as be
 from bigembed.neighbors.recall import exact_neighbors, recall_at
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import data_set
+
+__all__ = ["COLORS", "LDM", "POWERS", "Queries", "all_pairs", "arguments", "compared", "data_set", "write_csv"]
 
 POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 LDM: dict[str, dict[str, Any]] = {

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import data_set
-from compare import LDM, POWERS, Queries, all_pairs, arguments, compared, write_csv
+from compare import LDM, POWERS, Queries, all_pairs, arguments, compared, data_set, write_csv
 
 import bigembed as be
 from bigembed.datasets import dataset
@@ -88,7 +87,8 @@ def draw_quality(path: Path, table: list[dict[str, object]]) -> None:
         line[0].set_ylabel("recall@10, PCA − LDM")
     for axis in axes[-1]:
         axis.set_xlabel("γ = N/D")
-    legend(axes[0, 0])
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(columns), frameon=False)
     figure.suptitle("Hypersphere: below 0 LDM finds more of the true neighbors", fontsize=11.5)
     save(figure, path)
     print(path)

@@ -19,7 +19,7 @@ from compare import COLORS, LDM, POWERS, Queries, all_pairs, arguments, compared
 from scipy.linalg import svd
 
 from bigembed.datasets import dataset
-from bigembed.plotting.canvas import legend, new_figure, save
+from bigembed.plotting.canvas import new_figure, save
 
 DIMENSIONS = {
     "mnist": (2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 400, 500, 600, 700),
@@ -61,7 +61,7 @@ def main() -> None:
 
 def draw(path: Path, table: list[dict[str, object]], title: str) -> None:
     """A panel for each convention: the difference, and the overlap on the right axis."""
-    figure, axes = new_figure(13.5, 4.4, columns=len(POWERS), sharey=True)
+    figure, axes = new_figure(13.5, 4.8, columns=len(POWERS), sharey=True)
     for axis, convention in zip(axes, POWERS, strict=True):
         right = axis.twinx()
         right.set_ylim(0, 1.02)
@@ -81,7 +81,7 @@ def draw(path: Path, table: list[dict[str, object]], title: str) -> None:
         axis.patch.set_visible(False)
     axes[0].set_ylabel("recall@10, PCA − LDM")
     right.set_ylabel("overlap of PCA and LDM (dashed)", fontsize=9.5)
-    legend(axes[0])
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(LDM), frameon=False)
     figure.suptitle(f"{title}: above 0 PCA finds more of the true neighbors", fontsize=11.5)
     save(figure, path)
     print(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -135,7 +136,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         self._check()
         n, d = checked_shape(source)
         labels = read_labels(source.beside.get("labels"))
-        bare = RowSource(source.shape, source.dtype, source.path, source.array)
+        bare = replace(source, beside={})
         most = self._most(labels, n, d)
         width = most if self.n_components is None else int(self.n_components)
         priors = None if self.priors is None else self._priors(len(labels.classes))
@@ -249,7 +250,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         self.direction_ = read_array(f"{solve}/direction") if two else None
         self.n_components_ = self.scalings_.shape[1]
         if hasattr(self, "_source"):
-            self._source = RowSource(*(getattr(self._source, name) for name in ("shape", "dtype", "path", "array")))
+            self._source = replace(self._source, beside={})
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, scatter, labels = run.results("solve"), run.results("scatter"), run.results("labels")

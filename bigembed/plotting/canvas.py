@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ CLASSES = (
 
 
 def new_figure(
-    width: float, height: float, rows: int = 1, columns: int = 1, sharex: bool = False, sharey: bool | str = False
+    width: float, height: float, rows: int = 1, columns: int = 1, sharex: bool = False, sharey: bool | Literal["row"] = False
 ) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
