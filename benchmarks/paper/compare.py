@@ -2,7 +2,8 @@
 
 The paper does not say how the eigenvectors are scaled to coordinates, nor whether rows are centered, so
 every experiment runs with each convention: coordinates are u_l |λ_l|^p of the eigenpairs (λ_l, u_l), ‖u_l‖ = 1,
-with p = 0 ("eigenvector"), ½ ("sqrt"; for PCA the usual scores) and 1 ("eigenvalue").
+with p = 0 ("eigenvector"), ½ ("sqrt"; for PCA the usual scores) and 1 ("eigenvalue"; for LDM the diffusion map at
+t = 1). PCA and LDM are compared in the same convention, and in each pair of different ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import csv
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,7 @@ import bigembed as be
 from bigembed.neighbors.recall import exact_neighbors, recall_at
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import data_set
-
-__all__ = ["COLORS", "LDM", "POWERS", "Queries", "all_pairs", "arguments", "compared", "data_set", "write_csv"]
+from common import data_set as data_set
 
 POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 LDM: dict[str, dict[str, Any]] = {
@@ -92,21 +92,38 @@ class Queries:
         return exact_neighbors(coordinates, self.ids, K)[0]
 
 
-def compared(pairs: dict[str, Pairs], power: float, d: int, queries: Queries) -> dict[str, dict[str, float]]:
-    """recall@10 of PCA and of each variant, their paired difference with its standard error, and the overlap."""
-    near = {name: queries.lists(found.coordinates(power, d)) for name, found in pairs.items()}
-    of_pca = recall_at(near["PCA"], queries.truth)
-    out = {}
-    for name in (name for name in pairs if name != "PCA"):
-        own = recall_at(near[name], queries.truth)
-        out[name] = {
-            "recall_pca": float(of_pca.mean()),
-            "recall_ldm": float(own.mean()),
-            "difference": float((of_pca - own).mean()),
-            "standard_error": float((of_pca - own).std() / np.sqrt(len(own))),
-            "overlap": float(recall_at(near["PCA"], near[name]).mean()),
+def compared(pairs: dict[str, Pairs], d: int, queries: Queries) -> list[dict[str, Any]]:
+    """recall@10 of PCA and of each variant of LDM in each pair of conventions, their difference (paired by row) with
+    its standard error, and the overlap of their lists."""
+    lists = {
+        (name, convention): queries.lists(found.coordinates(power, d))
+        for name, found in pairs.items()
+        for convention, power in POWERS.items()
+    }
+    shares = {key: recall_at(near, queries.truth) for key, near in lists.items()}
+    out = []
+    for of_pca, (name, of_ldm) in product(POWERS, (key for key in lists if key[0] != "PCA")):
+        pca, ldm = shares["PCA", of_pca], shares[name, of_ldm]
+        numbers = {
+            "recall_pca": float(pca.mean()),
+            "recall_ldm": float(ldm.mean()),
+            "difference": float((pca - ldm).mean()),
+            "standard_error": float((pca - ldm).std() / np.sqrt(len(ldm))),
+            "overlap": float(recall_at(lists["PCA", of_pca], lists[name, of_ldm]).mean()),
         }
+        out.append({"method": name, "d": d, "pca_scaling": of_pca, "ldm_scaling": of_ldm, **numbers})
     return out
+
+
+def panels(table: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Titles and rows of the nine pairs of conventions, a line for each of PCA."""
+    return [
+        (
+            f"{'both' if of_pca == of_ldm else f'PCA {of_pca}, LDM'} {of_ldm}",
+            [row for row in table if (row["pca_scaling"], row["ldm_scaling"]) == (of_pca, of_ldm)],
+        )
+        for of_pca, of_ldm in product(POWERS, POWERS)
+    ]
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:

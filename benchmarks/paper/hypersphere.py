@@ -1,6 +1,6 @@
 """Figure 3 of seed 004: PCA against LDM on random points of a hypersphere, by γ = N/D; and time against N.
 
-    python benchmarks/paper/hypersphere.py quality        # hypersphere.png, hypersphere.csv
+    python benchmarks/paper/hypersphere.py quality        # hypersphere_10.png, hypersphere_half.png, hypersphere.csv
     python benchmarks/paper/hypersphere.py time           # hypersphere_time.png, hypersphere_time.csv
 
 quality: recall@10 of PCA minus that of LDM with a fixed number of coordinates (10, and half of D), for several D.
@@ -13,9 +13,10 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from compare import LDM, POWERS, Queries, all_pairs, arguments, compared, data_set, write_csv
+from compare import LDM, Queries, all_pairs, arguments, compared, data_set, panels, write_csv
 
 import bigembed as be
 from bigembed.datasets import dataset
@@ -23,7 +24,7 @@ from bigembed.plotting.canvas import ACCENT, WARM, legend, new_figure, save
 
 COLUMNS = (50, 100, 200, 400, 800)
 RATIOS = (0.5, 1, 2, 4, 8, 16, 32, 64)
-LATENT = {"10": lambda columns: 10, "D/2": lambda columns: columns // 2}
+LATENT = {"10": lambda columns: 10, "half": lambda columns: columns // 2}
 ROWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 MANY = 4_000
 """Rows above which one draw of the points is enough."""
@@ -40,56 +41,54 @@ def quality(out: Path, columns: list[int], ratios: list[float], seeds: int) -> N
             found = [one_draw(n, big_d, seed) for seed in range(seeds if n <= MANY else 1)]
             table += [{"D": big_d, "N": n, "gamma": gamma, **averaged(rows)} for rows in zip(*found, strict=True)]
     write_csv(out / "hypersphere.csv", table)
-    draw_quality(out / "hypersphere.png", table)
+    for label in LATENT:
+        rows = [row for row in table if row["latent"] == label and row["method"] == "LDM"]
+        draw_quality(out / f"hypersphere_{label}.png", rows, "d = 10" if label == "10" else "d = D/2")
 
 
-def one_draw(n: int, big_d: int, seed: int) -> list[dict[str, object]]:
+def one_draw(n: int, big_d: int, seed: int) -> list[dict[str, Any]]:
     """All comparisons on one draw of the points."""
     rows = dataset("hypersphere", n=n, d=big_d, seed=seed).rows()
     queries = Queries.of(rows, 1000, seed)
-    most = min(max(latent(big_d) for latent in LATENT.values()), n - 2)
-    pairs = all_pairs(rows, most)
-    return [
-        {"latent": label, "d": min(latent(big_d), most), "scaling": convention, "method": name, **numbers}
-        for label, latent in LATENT.items()
-        for convention, power in POWERS.items()
-        for name, numbers in compared(pairs, power, min(latent(big_d), most), queries).items()
-    ]
+    wanted = {label: latent(big_d) for label, latent in LATENT.items()}
+    pairs = all_pairs(rows, min(max(wanted.values()), n - 2))
+    most = min(len(found.values) for found in pairs.values())
+    return [{"latent": label, **row} for label, d in wanted.items() for row in compared(pairs, min(d, most), queries)]
 
 
-def averaged(rows: tuple[dict[str, object], ...]) -> dict[str, object]:
+def averaged(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     """Means over the draws; the standard error is that of the mean."""
     out = dict(rows[0])
     for key in ("recall_pca", "recall_ldm", "difference", "overlap"):
         out[key] = float(np.mean([row[key] for row in rows]))
-    errors = np.array([row["standard_error"] for row in rows], dtype=float)
+    errors = np.array([row["standard_error"] for row in rows])
     return out | {"standard_error": float(np.sqrt((errors**2).sum()) / len(rows))}
 
 
-def draw_quality(path: Path, table: list[dict[str, object]]) -> None:
-    """A panel for each convention and number of coordinates; a line for each D (LDM, symmetric, centered)."""
+def draw_quality(path: Path, table: list[dict[str, Any]], title: str) -> None:
+    """A panel for each pair of conventions, a line for each D."""
     from matplotlib import colormaps
 
     columns = sorted({row["D"] for row in table})
     colors = colormaps["viridis"](np.linspace(0.05, 0.85, len(columns)))
-    figure, axes = new_figure(13.5, 7.6, rows=len(LATENT), columns=len(POWERS), sharex=True, sharey="row")
-    for line, label in zip(axes, LATENT, strict=True):
-        for axis, convention in zip(line, POWERS, strict=True):
-            for big_d, color in zip(columns, colors, strict=True):
-                key = {"D": big_d, "latent": label, "scaling": convention, "method": "LDM"}
-                of = [row for row in table if all(row[name] == value for name, value in key.items())]
-                error = [2 * row["standard_error"] for row in of]
-                gamma, difference = [row["gamma"] for row in of], [row["difference"] for row in of]
-                axis.errorbar(gamma, difference, error, color=color, marker="o", ms=3, lw=1.3, label=f"D = {big_d}")
-            axis.axhline(0, color="#8a919c", lw=0.8)
-            axis.set_xscale("log", base=2)
-            axis.set_title(f"{convention}, d = {label}")
-        line[0].set_ylabel("recall@10, PCA − LDM")
+    figure, axes = new_figure(13.5, 11.5, rows=3, columns=3, sharex=True)
+    for axis, (name, rows) in zip(np.ravel(axes), panels(table), strict=True):
+        for big_d, color in zip(columns, colors, strict=True):
+            of = [row for row in rows if row["D"] == big_d]
+            gamma, difference, error = (
+                np.array([row[key] for row in of]) for key in ("gamma", "difference", "standard_error")
+            )
+            axis.errorbar(gamma, difference, 2 * error, color=color, marker="o", ms=3, lw=1.3, label=f"D = {big_d}")
+        axis.axhline(0, color="#8a919c", lw=0.8)
+        axis.set_xscale("log", base=2)
+        axis.set_title(name, fontsize=10.5)
     for axis in axes[-1]:
         axis.set_xlabel("γ = N/D")
-    handles = axes[0, 0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=len(columns), frameon=False)
-    figure.suptitle("Hypersphere: below 0 LDM finds more of the true neighbors", fontsize=11.5)
+    axes[1, 0].set_ylabel("recall@10, PCA − LDM")
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(columns), frameon=False
+    )
+    figure.suptitle(f"Hypersphere, {title}: below 0 LDM finds more of the true neighbors", fontsize=11.5)
     save(figure, path)
     print(path)
 

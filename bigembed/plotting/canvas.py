@@ -22,7 +22,12 @@ CLASSES = (
 
 
 def new_figure(
-    width: float, height: float, rows: int = 1, columns: int = 1, sharex: bool = False, sharey: bool | Literal["row"] = False
+    width: float,
+    height: float,
+    rows: int = 1,
+    columns: int = 1,
+    sharex: bool = False,
+    sharey: bool | Literal["row"] = False,
 ) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
