@@ -57,7 +57,7 @@ def main() -> None:
 
 def draw(path: Path, table: list[dict[str, Any]], title: str) -> None:
     """A panel for each pair of conventions: the difference, and the overlap on the right axis."""
-    figure, axes = new_figure(13.5, 11.5, rows=3, columns=3, sharex=True, sharey="row")
+    figure, axes = new_figure(13.5, 11.5, rows=3, columns=3, sharex=True)
     for axis, (name, rows) in zip(np.ravel(axes), panels(table), strict=True):
         right = axis.twinx()
         right.set_ylim(0, 1.02)

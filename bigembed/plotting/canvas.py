@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,20 +21,13 @@ CLASSES = (
 )  # fmt: skip
 
 
-def new_figure(
-    width: float,
-    height: float,
-    rows: int = 1,
-    columns: int = 1,
-    sharex: bool = False,
-    sharey: bool | Literal["row"] = False,
-) -> tuple[Any, Any]:
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, sharex: bool = False) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey)
+    axes = figure.subplots(rows, columns, sharex=sharex)
     for axis in np.ravel(axes):
         axis.spines[["top", "right"]].set_visible(False)
         axis.spines[["left", "bottom"]].set_color(PALE)
