@@ -80,3 +80,11 @@ def test_images(name: str, tmp_path: Path) -> None:
     recall = {int(row["d"]): float(row["recall_pca"]) for row in rows if row["pca_scaling"] == "sqrt"}
     assert recall[2] < recall[30] < recall[max(recall)]
     assert recall[max(recall)] > 0.95  # all coordinates: the distances themselves
+
+
+def test_hybrid_search(tmp_path: Path) -> None:
+    words = ("--data", str(folder_of("mnist")), "--n", "1500", "--order", "60", "--direct")
+    rows = command("hybrid.py", *words, out=tmp_path)["hybrid"]
+    found = {(row["ordered_by"], int(row["candidates"])): float(row["recall"]) for row in rows}
+    assert found["direct search", 1499] == 1.0
+    assert found["pixels", 160] > 0.99 > found["pixels", 20] > found["the same 30 coordinates", 20] + 0.1
