@@ -49,10 +49,6 @@ class DatasetReader:
 class Unwritten(RowSource):
     """Rows that will lie at the path: enough for a plan."""
 
-    @property
-    def grain(self) -> int:
-        return 1
-
     def fingerprint(self) -> str:
         return "not written yet"
 

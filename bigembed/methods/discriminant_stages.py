@@ -56,7 +56,6 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
     size = 8 * d * (classes + d * (classes if by_class else 1))
 
     def run(context: Context) -> dict[str, Any]:
-        fixed = {"n_classes": classes, "by_class": by_class}
         found = ClassScatter(
             **reduce_rows(
                 labelled(source, context),
@@ -66,7 +65,8 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
                 partial_bytes=size,
                 first=True,
                 label="scatter",
-                **fixed,
+                n_classes=classes,
+                by_class=by_class,
             )
         )
         if not np.isfinite(found.scatter).all():
