@@ -22,7 +22,7 @@ import bigembed as be
 from bigembed.datasets import dataset
 from bigembed.plotting.canvas import ACCENT, WARM, legend, new_figure, save
 
-COLUMNS = (50, 100, 200, 400, 800)
+COLUMNS = (50, 100, 200, 400)
 RATIOS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 LATENT = {"10": lambda columns: 10, "half": lambda columns: columns // 2}
 ROWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)

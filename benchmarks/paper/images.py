@@ -23,7 +23,7 @@ from bigembed.datasets import dataset
 from bigembed.plotting.canvas import new_figure, save
 
 DIMENSIONS = {
-    "mnist": (2, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 400, 500, 700),
+    "mnist": (2, 5, 10, 20, 30, 50, 100, 200, 300, 500, 700),
     "coil20": (2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 400, 600, 800, 1000, 1200, 1400),
 }
 
