@@ -83,8 +83,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     --------
     >>> X = np.array([[-1.0, -1], [-2, -1], [-3, -2], [1, 1], [2, 1], [3, 2]])
     >>> lda = LinearDiscriminantAnalysis().fit(X, ["left", "left", "left", "right", "right", "right"])
-    >>> lda.predict([[-0.8, -1]]).tolist(), lda.direction_.round(3).tolist()
-    (['left'], [0.447, -0.894])
+    >>> lda.predict([[-0.8, -1]]).tolist(), (lda.direction_.round(3) + 0.0).tolist()
+    (['left'], [0.0, -1.0])
     """
 
     registered = "linear_discriminant"
