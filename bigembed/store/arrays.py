@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from bigembed.errors import DamagedError, InputError, MissingPathError
 if TYPE_CHECKING:
     import dask.array as da
 
+_OPENING = Lock()
 CHUNK_BYTES = 256 << 10
 """Inner chunk of a block array: the unit of a partial read."""
 
@@ -88,7 +90,8 @@ def write_rows(path: str | os.PathLike[str], start: int, rows: Array) -> None:
     """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
     import zarr
 
-    with zarr.config.set({"array.write_empty_chunks": True}):  # not kept in the metadata: given at every open
+    # Not kept in the metadata, so given at every open; and the configuration is one for all threads.
+    with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):
         array = zarr.open_array(str(path), mode="r+")
     array[start : start + len(rows)] = rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,14 @@ def test_an_array_of_zeros_is_written_not_left_to_the_fill_value(tmp_path: Path)
     for start in range(0, 100, 32):
         write_rows(tmp_path / "b", start, np.zeros((min(32, 100 - start), 4)))
     assert missing_shards(open_zarr(tmp_path / "b")) == 0
+
+
+def test_threads_that_write_zeros_lose_no_chunk(tmp_path: Path) -> None:
+    """zarr's switch for empty chunks is one for the whole process: one thread must not turn it back for another."""
+    create_rows(tmp_path / "a", (800, 2), np.float64, 2)
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda start: write_rows(tmp_path / "a", start, np.zeros((2, 2))), range(0, 800, 2)))
+    assert missing_shards(open_zarr(tmp_path / "a")) == 0
 
 
 def test_rewriting_an_array_is_seen_at_once(tmp_path: Path) -> None:
