@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -97,8 +98,9 @@ def worker_of(process):
     """A worker of the job; after a kill its successor takes some seconds."""
     for _ in range(600):
         for child in psutil.Process(process.pid).children():
-            if "tracker" not in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
-                return child.pid
+            with suppress(psutil.Error):  # it ended meanwhile
+                if "tracker" not in " ".join(child.cmdline()):
+                    return child.pid
         time.sleep(0.1)
     raise AssertionError("the job has had no worker for a minute")
 
