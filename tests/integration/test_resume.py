@@ -117,4 +117,4 @@ def test_a_worker_killed_in_each_stage(reference):
     process.communicate()
     assert process.returncode == 0, events[-1]
     assert digests(folder / "worker.zarr") == expected
-    assert len(killed) >= len(stages) // 3, killed
+    assert len(killed) >= len(stages) - 2, killed  # a successor may not stand yet
