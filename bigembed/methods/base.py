@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
 
-class Estimator:
+class Estimator(ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
@@ -42,13 +43,13 @@ class Estimator:
     _in_memory: bool
     certificate_: dict[str, Any]
 
+    @abstractmethod
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
         """All stages from rows to coordinates; those ``on_demand`` are left out by ``fit``."""
-        raise NotImplementedError(f"{type(self).__name__} has no stages")
 
+    @abstractmethod
     def _adopt(self, run: Run) -> None:
         """Set the fitted attributes from the published stages (of a run, or of a saved model)."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be fitted")
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         """How far the result can be trusted; under ``"warnings"`` the messages to give, by category."""
@@ -58,6 +59,7 @@ class Estimator:
         """What turns new rows into coordinates, from the published stages."""
         raise InputTypeError(f"{type(self).__name__} has no place for new rows")
 
+    @abstractmethod
     def _check(self) -> None:
         """InputError that lists every parameter out of its range."""
 

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from bigembed.blocks.rows import Array, offsets
 from bigembed.blocks.vectors import VectorSpace, tree_sum
+from bigembed.errors import InputError
 
 Then = Callable[..., tuple[Sequence[Array], Any]]
 
@@ -66,6 +67,12 @@ class BlockOperator(SymmetricOperator, Protocol):
         source block of each halo entry; its row in that block).
         """
         ...
+
+
+def check_names(names: Sequence[str], into: Sequence[str]) -> None:
+    """InputError unless a product has one name for each result."""
+    if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
+        raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
 
 
 def as_linear_operator(operator: SymmetricOperator) -> LinearOperator:

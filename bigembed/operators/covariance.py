@@ -15,8 +15,7 @@ import numpy as np
 from bigembed.blocks.moments import tiles
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.blocks.vectors import MemorySpace, VectorSpace
-from bigembed.errors import InputError
-from bigembed.operators.base import Then
+from bigembed.operators.base import Then, check_names
 from bigembed.store.arrays import RowSource
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, RowBlock, reduce_rows
@@ -36,7 +35,6 @@ class CovarianceOperator:
         self.space.write("scale", 0, np.ones((len(mean), 1)))
         self.passes = 0
         self.bytes_moved = 0
-        self.cache: dict[str, Any] = {}
 
     def product(
         self,
@@ -49,9 +47,8 @@ class CovarianceOperator:
         posts: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One pass over the rows: see :meth:`bigembed.operators.base.BlockOperator.product`."""
-        if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
-            raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
+        """One pass over the rows: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
+        check_names(names, into)
         widths = [self.space.read(name, 0).shape[1] for name in names]
         whole = self._times(np.concatenate([self.space.read(name, 0) for name in names], axis=1))
         for name, part in zip(into, np.split(whole, np.cumsum(widths)[:-1], axis=1), strict=True):
@@ -61,18 +58,6 @@ class CovarianceOperator:
         return self.space.sweep(
             then, reads=(*names, *into, *reads), writes=writes, posts=posts, arguments=tuple(arguments)
         )
-
-    def walk(
-        self,
-        function: Then,
-        *,
-        reads: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        posts: Sequence[str] = (),
-        arguments: Sequence[Any] = (),
-    ) -> list[Any]:
-        """The matrix itself is never formed: InputError."""
-        raise InputError("the covariance of many features is not formed; use a solver of products (solve_lanczos)")
 
     def _times(self, vectors: Array) -> Array:
         self.exchange.put("operand", 0, {"vectors": vectors, "mean": self.mean})

@@ -18,8 +18,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import VectorSpace, tree_sum
-from bigembed.errors import InputError
-from bigembed.operators.base import Then
+from bigembed.operators.base import Then, check_names
 
 
 class Features(Protocol):
@@ -78,8 +77,7 @@ class FactoredOperator:
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
         """y = A x, two walks: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
-        if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
-            raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
+        check_names(names, into)
         middle = self.core @ self.gather(names)
         results = self.space.sweep(
             spread_block,

@@ -16,7 +16,7 @@ from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import VectorSpace
 from bigembed.errors import InputError
-from bigembed.operators.base import Then
+from bigembed.operators.base import Then, check_names
 
 
 class SparseOperator:
@@ -51,8 +51,7 @@ class SparseOperator:
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
         """One pass: see :meth:`bigembed.operators.base.BlockOperator.product`."""
-        if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
-            raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
+        check_names(names, into)
         results = self.space.sweep(
             product_block,
             reads=(self.scale, *names, *reads),

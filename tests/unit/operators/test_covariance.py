@@ -76,7 +76,6 @@ def test_magnitude_takes_negative_eigenvalues(case):
 
 
 def test_it_is_never_formed(case):
-    with pytest.raises(InputError, match="solve_lanczos"):
-        case[0].walk(lambda *_: ((), None))
+    assert not hasattr(case[0], "walk")  # a solver of products is all that takes it
     with pytest.raises(InputError, match="which='middle'"):
         solve_lanczos(case[0], 1, which="middle")
