@@ -108,9 +108,10 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
 def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     """Passes as on the harder of the benchmarked graphs; bytes from the width of the block of vectors.
 
-    A task of the update holds some 30 arrays (rows, width): six read, five written, their products
-    and outboxes; one that makes the coarse space holds the rows of the matrix about six times. The
-    coordinator holds the coarse matrix up to three times, or its factor, and a few coarse vectors.
+    The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
+    30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15); one that
+    makes the coarse space holds the rows of the matrix about six times. The coordinator holds the coarse
+    matrix up to three times, or its factor, and a few coarse vectors.
     """
     width = asked.n_components + max(5, (asked.n_components + 1) // 2)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
