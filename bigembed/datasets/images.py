@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.datasets.dataset import Dataset, Truth
 from bigembed.errors import InputError, MissingPathError
+from bigembed.store.idx import read_idx
 
 MNIST_FILES = {"train": "train", "test": "t10k"}
 COIL_OBJECTS = 20
 COIL_VIEWS = 72
-IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def digits_block(start: int, stop: int, rng: Any, n: int, classes: int) -> tuple[Array, Truth]:
@@ -82,23 +81,6 @@ def coil20(folder: str | Path, n: int | None = None, dtype: str = "float32") -> 
     _require([base / _coil_name(row) for row in range(total)], f"COIL-20 in {str(folder)!r}")
     shape = (_first("coil20", n, total), 128 * 128)
     return Dataset("coil20", shape, coil20_block, 0, dtype, {"folder": str(base)}, granule=None)
-
-
-def read_idx(path: str | Path) -> Array:
-    """The array of an idx file (the format of MNIST), compressed or not."""
-    path = Path(path)
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        content = gzip.decompress(content)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
-        raise InputError(f"{path}: not an idx file; it starts with {content[:4]!r}")
-    kind, dimensions = np.dtype(IDX_TYPES[content[2]]), content[3]
-    head = 4 + 4 * dimensions
-    shape = tuple(int(size) for size in np.frombuffer(content[4:head].ljust(head - 4, b"\0"), dtype=">u4"))
-    expected = head + int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    if len(content) != expected:
-        raise InputError(f"{path}: {len(content)} bytes; its header promises {expected} for shape {shape}")
-    return np.frombuffer(content, dtype=kind, offset=head).reshape(shape)
 
 
 @lru_cache(maxsize=2)

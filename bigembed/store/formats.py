@@ -7,12 +7,10 @@ written aside and renamed when they are whole.
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,9 +20,10 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store.arrays import create_rows, missing_shards, open_zarr, work_dtype, write_rows
+from bigembed.store.idx import is_idx, open_idx
+from bigembed.store.parquet import open_parquet, parquet_files
 
 KNOWN = "a Zarr array, .npy, Parquet (a file or a folder of them), or idx (the format of MNIST, also .gz)"
-IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 ABOUT = "bigembed_source"
 
 
@@ -84,7 +83,7 @@ def open_reader(
             f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
             'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
         )
-    parquet = _parquet_files(path)
+    parquet = parquet_files(path)
     if columns and not parquet:
         raise InputError(f"{path}: columns can be chosen in Parquet only")
     if parquet:
@@ -93,7 +92,7 @@ def open_reader(
         return _checked(path, open_npy(path))
     if path.is_dir():
         return _checked(path, open_raw_zarr(path, fill_absent))
-    if _is_idx(path):
+    if is_idx(path):
         return _checked(path, open_idx(path))
     raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")
 
@@ -212,143 +211,6 @@ def open_raw_zarr(path: Path, fill_absent: bool = False) -> ZarrReader:
     return ZarrReader(str(path), _two(path, array.shape), np.dtype(array.dtype))
 
 
-@dataclass(frozen=True)
-class IdxReader:
-    """Rows of an idx file: item i, flattened. A compressed one is read by one task, from its start."""
-
-    path: str
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    head: int
-    grain: int = 1
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        row = self.shape[1] * self.dtype.itemsize
-        step = block_rows(self.shape[1], self.dtype.itemsize)
-        with _open_bytes(Path(self.path)) as file:
-            try:
-                file.seek(self.head + start * row)
-                for first in range(start, stop, step):
-                    count = min(step, stop - first)
-                    data = file.read(count * row)
-                    if len(data) != count * row:
-                        raise EOFError(f"ends in the rows {first}:{first + count}")
-                    yield (np.frombuffer(data, self.dtype).reshape(count, -1).astype(self.dtype.newbyteorder("=")))
-            except (EOFError, OSError, zlib.error) as error:
-                raise DamagedError(f"{self.path}: shorter than its header says, or damaged ({error})") from error
-
-
-def open_idx(path: Path) -> IdxReader:
-    """The items of an idx file as rows."""
-    with _open_bytes(path) as file:
-        magic = file.read(4)
-        sizes = np.frombuffer(file.read(4 * magic[3]), ">u4").astype(int).tolist()
-    if len(sizes) != magic[3]:
-        raise DamagedError(f"{path}: ends within its header")
-    if len(sizes) < 2:
-        raise InputError(
-            f"{path}: one number an item (labels?), shape {tuple(sizes)}; rows need at least one more axis"
-        )
-    shape = (sizes[0], int(np.prod(sizes[1:])))
-    grain = max(1, sizes[0]) if path.suffix == ".gz" else 1
-    return IdxReader(str(path), shape, np.dtype(IDX_TYPES[magic[2]]), 4 + 4 * magic[3], grain)
-
-
-@dataclass(frozen=True)
-class ParquetReader:
-    """Numeric columns of Parquet files, row group by row group. Rows in the order of the files' names."""
-
-    paths: tuple[str, ...]
-    columns: tuple[str, ...]
-    groups: tuple[tuple[int, int, int], ...] = field(repr=False)
-    """Of each row group: number of its file, its number there, its first row in all."""
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    grain: int = 1
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        pq = _pyarrow("parquet")
-        ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
-        batch_rows = block_rows(self.shape[1], self.dtype.itemsize) // 4
-        for (file, group, first), end in zip(self.groups, ends, strict=True):
-            if end <= start or first >= stop:
-                continue
-            with pq.ParquetFile(self.paths[file], pre_buffer=False) as parquet:
-                for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=list(self.columns)):
-                    low, high = max(start - first, 0), min(stop - first, batch.num_rows)
-                    if low < high:
-                        yield self._rows(batch.slice(low, high - low), self.paths[file])
-                    first += batch.num_rows
-
-    def _rows(self, batch: Any, path: str) -> Array:
-        nulls = [name for name in self.columns if batch.column(name).null_count]
-        if nulls:
-            raise InputError(
-                f"{path}: values are missing (null) in the columns {', '.join(nulls)}. Fill them or leave "
-                "those rows out; every row needs all its numbers"
-            )
-        out = np.empty((batch.num_rows, len(self.columns)), self.dtype)
-        for position, name in enumerate(self.columns):
-            out[:, position] = batch.column(name).to_numpy(zero_copy_only=False)
-        return out
-
-
-def open_parquet(paths: Sequence[Path], columns: Sequence[str] | None = None) -> ParquetReader:
-    """The chosen (by default all) columns of Parquet files of one schema, which must be numeric."""
-    pq = _pyarrow("parquet")
-    schema, groups, total, largest = None, [], 0, 1
-    for number, path in enumerate(paths):
-        try:
-            with pq.ParquetFile(path) as file:
-                found, meta = file.schema_arrow.remove_metadata(), file.metadata
-        except (ValueError, OSError) as error:
-            raise InputError(f"{path}: not readable as Parquet ({error})") from error
-        if schema is not None and not found.equals(schema):
-            raise InputError(
-                f"{path}: its columns are not those of {paths[0]}: {found.names} of {found.types}, "
-                f"there {schema.names} of {schema.types}"
-            )
-        schema = found
-        for group in range(meta.num_row_groups):
-            groups.append((number, group, total))
-            total += meta.row_group(group).num_rows
-            largest = max(largest, meta.row_group(group).num_rows)
-    names = list(columns or schema.names)  # type: ignore[union-attr]
-    dtype = _parquet_dtype(paths[0], schema, names)
-    shape = (total, len(names))
-    return ParquetReader(tuple(map(str, paths)), tuple(names), tuple(groups), shape, dtype, 4 * largest)
-
-
-def _parquet_dtype(path: Path, schema: Any, names: Sequence[str]) -> np.dtype[Any]:
-    types = _pyarrow("types")
-    unknown = [name for name in names if name not in schema.names]
-    if unknown:
-        raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {', '.join(schema.names)}")
-    kinds = {name: schema.field(name).type for name in names}
-    wrong = [
-        f"{name} ({kind})"
-        for name, kind in kinds.items()
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-    ]
-    if wrong:
-        raise InputError(
-            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (--columns)"
-        )
-    found = [np.dtype(kind.to_pandas_dtype()) for kind in kinds.values()]
-    return np.result_type(*found) if found else np.dtype(np.float64)
-
-
-def _pyarrow(module: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(f"pyarrow.{module}")
-    except ImportError as error:
-        raise InputError(
-            "reading Parquet needs pyarrow, which the extra 'parquet' installs: pip install \"bigembed[parquet]\""
-        ) from error
-
-
 # ------------------------------------------------------------------------------------- copying
 
 
@@ -444,22 +306,3 @@ def _two(path: Path, shape: Sequence[int]) -> tuple[int, int]:
             f"{path}: shape {tuple(shape)}; rows must be a 2-dimensional array (n, d). Reshape it, one item a row"
         )
     return int(shape[0]), int(shape[1])
-
-
-def _parquet_files(path: Path) -> list[Path]:
-    if path.is_dir():
-        return [] if (path / "zarr.json").exists() else sorted(path.rglob("*.parquet"))
-    return [path] if path.suffix in (".parquet", ".pq") else []
-
-
-def _open_bytes(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
-
-
-def _is_idx(path: Path) -> bool:
-    try:
-        with _open_bytes(path) as file:
-            magic = file.read(4)
-    except OSError:
-        return False
-    return len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in IDX_TYPES and magic[3] > 0

@@ -9,8 +9,8 @@ from PIL import Image
 
 from bigembed import datasets
 from bigembed.blocks.rows import Array
-from bigembed.datasets.images import read_idx
 from bigembed.errors import InputError, MissingPathError
+from bigembed.store.idx import read_idx
 
 
 def idx(array: Array) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store import formats
+from bigembed.store import formats, idx, parquet
 from bigembed.store.arrays import missing_shards, open_zarr, read_array
 from bigembed.store.formats import ingest, open_reader, source_of, write_dask
 
@@ -21,7 +21,8 @@ from bigembed.store.formats import ingest, open_reader, source_of, write_dask
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of 100 rows, so that little data have many; one after the other."""
-    monkeypatch.setattr(formats, "block_rows", lambda d, itemsize: 100)
+    for module in (formats, idx, parquet):
+        monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
     with dask.config.set(scheduler="synchronous"):
         yield
 
