@@ -7,8 +7,8 @@ Rows of a Gaussian mixture, float32, 256 columns, 10 components. Each side runs 
 threads, one a core, after a small fit that loads what it needs. ``fit`` has no output pass; ``output`` is
 fit_transform to a new Zarr array. ``read`` reads every block and keeps nothing, ``gram`` also takes XᵀX of each
 block in float32. Peak memory is the resident memory of all processes of a side together, sampled ten times a
-second. ``variance``: largest relative difference of the explained variances to those of the first side that has them
-among tsqr, ours.
+second; a side that ends by an error (or is killed, out of memory) has ``failed``. ``variance``: largest relative
+difference of the explained variances to those of the first side that has them among tsqr, ours.
 """
 
 from __future__ import annotations
@@ -151,15 +151,17 @@ def main() -> None:
         process = subprocess.Popen([*command, "--folder", given.folder], stdout=subprocess.PIPE, text=True)
         peak = peak_of(process.pid)
         output, _ = process.communicate()
-        rows[name] = json.loads(output.strip().splitlines()[-1]) | {"peak_gib": round(peak() / 2**30, 3)}
+        told = {"failed": process.returncode} if process.returncode else json.loads(output.strip().splitlines()[-1])
+        rows[name] = told | {"peak_gib": round(peak() / 2**30, 3)}
         for place in (out, f"{out}.warm"):
             shutil.rmtree(place, ignore_errors=True)
-    reference = next((rows[name]["variance"] for name in ("tsqr", "ours") if name in rows), None)
-    for row in rows.values():
+    ended = {name: row for name, row in rows.items() if "failed" not in row}
+    reference = next((ended[name]["variance"] for name in ("tsqr", "ours") if name in ended), None)
+    for row in ended.values():
         found = row.pop("variance")
         if found is not None and reference is not None:
             row["variance"] = float(np.max(np.abs(np.array(found) / reference - 1)))
-    table("linear", {"n": given.n, "d": given.d}, rows | ratios(rows))
+    table("linear", {"n": given.n, "d": given.d}, rows | ratios(ended))
 
 
 def ratios(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
