@@ -131,6 +131,9 @@ def extend(
     scheduler: Scheduler = None,
     workers: Workers = None,
     memory: Memory = None,
+    epsilons: Annotated[
+        Path | None, typer.Option(help="One scale a new row, for a model that was fitted with epsilons.")
+    ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -146,12 +149,13 @@ def extend(
         from bigembed.jobs.extend import plan_extension
 
         table = _table({}, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
+        beside = {} if epsilons is None else {"epsilons": epsilons}
         if plan_only:
-            planned = plan_extension(model, new, out, table)
+            planned = plan_extension(model, new, out, table, beside)
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = extend_rows(model, new, out, table, console.progress, console.event)
+        found = extend_rows(model, new, out, table, console.progress, console.event, beside)
         console.result(found, extend_lines(found))
 
 

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from bigembed.blocks.rows import Array, bounds, is_sparse
 
-TILE_BYTES = 1 << 20
+TILE_BYTES = 2 << 20
 """Rows that are centered at a time: what stays in the cache. (XᵀX by NumPy: SciPy's BLAS holds other threads up.)"""
 SAMPLED = 64
 """Rows behind the first guess of a block's mean."""

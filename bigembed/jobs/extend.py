@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,11 @@ def extend(
     table: ClusterTable | None = None,
     progress: Progress = no_progress,
     observer: Observer = silent,
+    beside: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
+
+    ``beside``: paths of vectors that belong to the new rows, for a model that was fitted with such (``epsilons``).
 
     ``out`` appears when it is whole. A stopped one leaves what it has in ``OUT.partial``, and the same command goes
     on from there. Raises :class:`PlanError` before anything is written if memory or disk do not suffice,
@@ -36,19 +40,20 @@ def extend(
 
     table = table or ClusterTable()
     rows = _reader(new, out)
+    vectors = {name: str(path.absolute()) for name, path in (beside or {}).items()}
     began = time.perf_counter()
     fitted, kind = load(model), choose(table, rows.shape, _nbytes(rows))
     plan = None
     if kind != "remote":
-        plan = _plan(fitted, rows, new, out, table, None)
+        plan = _plan(fitted, rows, new, out, table, None, vectors)
         plan.refuse()
     with stoppable(out), cluster(table, kind, progress) as place:
         if plan is None:
-            plan = _plan(fitted, rows, new, out, table, place)
+            plan = _plan(fitted, rows, new, out, table, place, vectors)
             plan.refuse()
         place.prove_access(nearest_folder(out.absolute().parent), str(new.absolute()))
         with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(observer):
-            fitted.transform_to(str(new.absolute()), str(out.absolute()))
+            fitted.transform_to(str(new.absolute()), str(out.absolute()), **vectors)
     return {
         "model": str(model),
         "input": str(new),
@@ -61,24 +66,33 @@ def extend(
     }
 
 
-def plan_extension(model: Path, new: Path, out: Path, table: ClusterTable | None = None) -> Plan:
+def plan_extension(
+    model: Path, new: Path, out: Path, table: ClusterTable | None = None, beside: Mapping[str, Path] | None = None
+) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
     from bigembed.methods.base import load
 
     table, rows = table or ClusterTable(), _reader(new, out)
+    vectors = {name: str(path.absolute()) for name, path in (beside or {}).items()}
     fitted = load(model)
     if table.address and not (table.workers and table.memory):
         with cluster(table, "remote") as place:
-            return _plan(fitted, rows, new, out, table, place)
-    return _plan(fitted, rows, new, out, table, None)
+            return _plan(fitted, rows, new, out, table, place, vectors)
+    return _plan(fitted, rows, new, out, table, None, vectors)
 
 
 def _plan(
-    fitted: Any, rows: NpyReader | ZarrReader, new: Path, out: Path, table: ClusterTable, place: Place | None
+    fitted: Any,
+    rows: NpyReader | ZarrReader,
+    new: Path,
+    out: Path,
+    table: ClusterTable,
+    place: Place | None,
+    vectors: Mapping[str, str],
 ) -> Plan:
     from bigembed.methods.extension import stage_for
 
-    stage = stage_for(fitted, str(new.absolute()))
+    stage = stage_for(fitted, str(new.absolute()), **vectors)
     run = fitted._run
     compiled = run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
     return Plan(

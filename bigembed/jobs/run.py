@@ -31,7 +31,7 @@ from bigembed.store import manifest as manifests
 from bigembed.store.manifest import digest_of
 
 RECORD = "job.json"
-ARGUMENTS = {"weights": "sample_weight", "labels": "y"}
+ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
 """What lies beside the rows, and the argument of ``fit`` that takes it."""
 COLOURED = 100_000
 """Rows up to which a picture is coloured by what is known of a data set."""

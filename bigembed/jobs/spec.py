@@ -24,6 +24,8 @@ UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for suffix, base in (("B", 1000), ("IB", 1024))
 }
+BESIDE = ("weights", "labels", "epsilons")
+"""Keys of [input] that are paths of vectors beside the rows."""
 FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
 
@@ -60,6 +62,8 @@ class InputTable(Table):
     """A vector of one weight a row, for the methods that take them."""
     labels: str | None = None
     """A vector of one label a row, for the methods that take them; a data set may bring its own."""
+    epsilons: str | None = None
+    """A vector of one scale ε_i a row, for the methods that take them."""
     parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 
@@ -113,7 +117,7 @@ class JobSpec(Table):
     @property
     def beside(self) -> dict[str, str]:
         """Paths of what lies beside the rows."""
-        given = {"weights": self.input.weights, "labels": self.input.labels}
+        given = {name: getattr(self.input, name) for name in BESIDE}
         return {name: path for name, path in given.items() if path is not None}
 
     @property
@@ -213,7 +217,7 @@ def _typed(
     known: Mapping[str, inspect.Parameter],
     problems: list[str],
 ) -> tuple[dict[str, Any], list[str]]:
-    extra = ("path", "dataset", "weights", "labels") if table == "input" else ("name",)
+    extra = ("path", "dataset", *BESIDE) if table == "input" else ("name",)
     problems += _unknown(f"[{table}]", {key: 0 for key in given if key != "workdir"}, [*known, *extra])
     problems += [
         f"[{table}] {key}: must be given"
@@ -257,7 +261,7 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
     if source is not None and chosen is not None:
         problems += [
             f"[input] {name}: {chosen.name} takes none; leave it out"
-            for name in ("weights", "labels")
+            for name in BESIDE
             if getattr(source, name) is not None and name not in _beside(chosen.name)
         ]
         problems += [
@@ -278,7 +282,7 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
 def _beside(name: str) -> tuple[str, ...]:
     from bigembed.methods import REGISTRY, method
 
-    taken: tuple[str, ...] = getattr(method(name), "beside", ()) if name in REGISTRY else ("weights", "labels")
+    taken: tuple[str, ...] = getattr(method(name), "beside", ()) if name in REGISTRY else BESIDE
     return taken
 
 
@@ -321,7 +325,7 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
     source = job.input.model_copy(
-        update={key: at(getattr(job.input, key)) for key in ("path", "weights", "labels")}
+        update={key: at(getattr(job.input, key)) for key in ("path", *BESIDE)}
         | {"parameters": {**job.input.parameters, **folders}}
     )
     output = job.output.model_copy(update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model")})

@@ -36,7 +36,7 @@ class Estimator(ABC):
     kept: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     beside: ClassVar[tuple[str, ...]] = ()
-    """What may lie beside the rows in a job: ``"weights"``, ``"labels"``."""
+    """What may lie beside the rows in a job: ``"weights"``, ``"labels"``, ``"epsilons"``."""
     needs: ClassVar[tuple[str, ...]] = ()
     """What of that must be given."""
     _run: Run

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,18 @@ from bigembed.methods.rowwise import output_cost
 from bigembed.methods.streaming import STAGE, Placed, placed_stage
 from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.store.arrays import RowSource, open_array
-from bigembed.store.input import row_source
+from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
-from bigembed.store.passes import RowBlock, checked_shape, offenders, write_mapped
+from bigembed.store.passes import RowBlock, checked_shape, offenders, row_block, write_mapped
 
 
 @dataclass(frozen=True)
 class Extension:
     """What turns rows into coordinates, in any process. Small and picklable: arrays are named by their paths."""
 
-    function: Callable[[Any, Any], Array]
-    """``function(rows, model)``: rows (m, d) in their work dtype (or CSR) to (m, width). It must give each row the
-    same whatever rows stand beside it."""
+    function: Callable[..., Array]
+    """``function(rows, model, **beside)``: rows (m, d) in their work dtype (or CSR) to (m, width). It must give each
+    row the same whatever rows stand near it."""
     model: Any
     width: int
     n_features: int
@@ -46,31 +46,32 @@ class Extension:
     """Whether coordinates cost about as much as reading the rows, so that a lazy result computes them when asked."""
     sparse: bool = False
     """Whether the function takes CSR rows."""
+    beside: tuple[str, ...] = ()
+    """Vectors that lie beside the rows and that the function needs, by name."""
 
-    def __call__(self, rows: Any, start: int = 0) -> Array:
-        """Coordinates of rows, which must be finite; ``start`` is the number of the first, for the error."""
-        if wrong := offenders(RowBlock(0, start, rows)):
+    def __call__(self, block: RowBlock) -> Array:
+        """Coordinates of a block of rows, which must be finite."""
+        if wrong := offenders(block):
             raise InputError(
-                f"Input X contains NaN or infinity: {wrong['rows']} of the rows {start}:{start + rows.shape[0]}, the "
+                f"Input X contains NaN or infinity: {wrong['rows']} of the rows {block.start}:{block.stop}, the "
                 f"first are rows {wrong['first']}. Drop or impute them"
             )
-        return np.asarray(self.function(rows, self.model), dtype=self.dtype)
+        return self.of_block(block)
 
     def of_block(self, block: RowBlock) -> Array:
         """Coordinates of a block that was checked."""
-        return np.asarray(self.function(block.rows, self.model), dtype=self.dtype)
+        needed = {name: block.beside[name] for name in self.beside}
+        return np.asarray(self.function(block.rows, self.model, **needed), dtype=self.dtype)
 
 
-def transform(estimator: Any, X: Any) -> Any:
+def transform(estimator: Any, X: Any, **beside: Any) -> Any:
     """Coordinates of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    return apply(estimator, X, estimator._extension(estimator._run))
+    return apply(estimator, X, estimator._extension(estimator._run), **beside)
 
 
-def apply(estimator: Any, X: Any, extension: Extension) -> Any:
+def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
     """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    check_names(estimator, X)
-    source, in_memory = row_source(X, scratch_of(estimator), "query", sparse=extension.sparse)
-    check_width(source, extension, estimator)
+    source, in_memory = new_rows(estimator, X, extension, beside)
     if in_memory and (extension.placed is None or source.shape[0] <= extension.placed.batch(source.shape[0])):
         return in_one_array(source, extension)
     if extension.cheap:
@@ -89,26 +90,42 @@ def apply(estimator: Any, X: Any, extension: Extension) -> Any:
             shutil.rmtree(scratch.root, ignore_errors=True)
 
 
-def transform_to(estimator: Any, X: Any, out: str | os.PathLike[str]) -> None:
+def transform_to(estimator: Any, X: Any, out: str | os.PathLike[str], **beside: Any) -> None:
     """Coordinates of new rows into a new Zarr array: written aside, renamed when whole.
 
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
     """
     refuse_existing(out)
-    write_coordinates(*_new_rows(estimator, X), out, estimator._run)
+    extension = estimator._extension(estimator._run)
+    write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run)
 
 
-def stage_for(estimator: Any, X: Any) -> Stage:
+def stage_for(estimator: Any, X: Any, **beside: Any) -> Stage:
     """What :func:`transform_to` runs."""
-    return coordinates_of(*_new_rows(estimator, X), estimator._run)
+    extension = estimator._extension(estimator._run)
+    return coordinates_of(new_rows(estimator, X, extension, beside)[0], extension, estimator._run)
 
 
-def _new_rows(estimator: Any, X: Any) -> tuple[RowSource, Extension]:
-    extension: Extension = estimator._extension(estimator._run)
+def new_rows(estimator: Any, X: Any, extension: Extension, beside: Mapping[str, Any]) -> tuple[RowSource, bool]:
+    """New rows with what has to lie beside them, and whether they are in memory; InputError if they do not fit."""
+    given = {name: values for name, values in beside.items() if values is not None}
+    if set(given) != set(extension.beside):
+        raise InputError(_wrong_beside(estimator, given, extension.beside))
     check_names(estimator, X)
-    source, _ = row_source(X, scratch_of(estimator), "query", sparse=extension.sparse)
+    scratch = scratch_of(estimator)
+    source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse)
     check_width(source, extension, estimator)
-    return source, extension
+    columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
+    return replace(source, beside=columns), in_memory
+
+
+def _wrong_beside(estimator: Any, given: Iterable[str], needed: Iterable[str]) -> str:
+    name = type(estimator).__name__
+    if missing := sorted(set(needed) - set(given)):
+        what = ", ".join(missing)
+        return f"this {name} was fitted with {what}: new rows need theirs, too; give {what}, one number a row"
+    what = ", ".join(sorted(set(given) - set(needed)))
+    return f"this {name} was fitted without {what}; leave them out for new rows"
 
 
 def in_one_array(source: RowSource, extension: Extension) -> Array:
@@ -158,7 +175,7 @@ def extend_mapped(block: RowBlock, *, extension: Extension) -> Array:
 
 def extend_block(start: int, stop: int, *, source: RowSource, extension: Extension) -> Array:
     """Coordinates of rows ``start:stop``."""
-    return extension(source.matrix(start, stop), start)
+    return extension(row_block(source, start, stop))
 
 
 def scratch_of(estimator: Any) -> Path:

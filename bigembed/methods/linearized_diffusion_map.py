@@ -91,7 +91,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     """
 
     registered = "linearized_diffusion_map"
-    beside = ("weights",)
+    beside = ("weights", EPSILONS)
     kept: ClassVar = {
         "center": (),
         "scale": (),
@@ -164,39 +164,29 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         asked = Asked(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
         if solver == "lanczos":
             asked = replace(asked, seed=self._seed())
-        output = (
-            self._scales_stage(source, asked.n_components)
-            if own
-            else self._output_stage(source, "map", asked.n_components, source.work)
-        )
         return [
             *kernel_stages(source, choice),
             solve_stage(source, asked),
             map_stage(source, asked.n_components, self.normalization, self.scaling),
-            output,
+            self._output_stage(source, "map", asked.n_components, source.work),
         ]
 
     def transform(self, X: Any, epsilons: Any = None) -> Any:
         """Coordinates of new rows by the formula of the rows fitted, row by row the same whatever the batch.
 
-        A map that was fitted with ``epsilons`` needs those of the new rows as well, (n,) or one number.
+        A map that was fitted with ``epsilons`` needs those of the new rows as well, (n,).
         """
+        from bigembed.methods.extension import transform
+
         self._check_fitted()
-        if (epsilons is not None) != (self._run.results("scale")["kind"] == "given"):
-            raise InputError(
-                "epsilons belong to a map that was fitted with epsilons, and are then needed for new rows too; "
-                f"{'none were' if epsilons is None else 'they were'} given"
-            )
-        if epsilons is None:
-            return super().transform(X)
-        from bigembed.methods.point_scales import transform_scaled
+        return transform(self, X, **{EPSILONS: epsilons})
 
-        return transform_scaled(self, X, epsilons)
+    def transform_to(self, X: Any, out: str | os.PathLike[str], epsilons: Any = None) -> None:
+        """The same, block by block, into a new Zarr array (n, m): one pass."""
+        from bigembed.methods.extension import transform_to
 
-    def _scales_stage(self, source: RowSource, width: int) -> Stage:
-        from bigembed.methods.point_scales import scaled_output_stage
-
-        return scaled_output_stage(self, source, "map", width)
+        self._check_fitted()
+        transform_to(self, X, out, **{EPSILONS: epsilons})
 
     def _check(self) -> None:
         need = Requirements(self)
@@ -256,5 +246,10 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
         shape = run.results("map")
         return Extension(
-            map_rows, stored_map(run, self.outside), shape["n_components"], shape["n_features"], dtype=shape["dtype"]
+            map_rows,
+            stored_map(run, self.outside),
+            shape["n_components"],
+            shape["n_features"],
+            dtype=shape["dtype"],
+            beside=(EPSILONS,) if run.results("scale")["kind"] == "given" else (),
         )

@@ -11,6 +11,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.eigen.factored import solve_factored
+from bigembed.errors import InputError
 from bigembed.kernels.linearized_map import LinearizedMap
 from bigembed.kernels.linearized_sums import combine_sums, gram_block
 from bigembed.methods.linearized import (
@@ -146,6 +147,8 @@ def open_map(stored: StoredMap) -> LinearizedMap:
 
 def map_rows(rows: Array, stored: StoredMap, epsilons: Array | None = None) -> Array:
     """Coordinates of rows; OutOfReachError, or NaN where that was asked for, beyond the reach of the kernel."""
+    if epsilons is not None and not (np.isfinite(epsilons).all() and (epsilons > 0).all()):
+        raise InputError(f"epsilons must be positive and finite numbers; the smallest is {np.min(epsilons):g}")
     coordinates = open_map(stored).coordinates(rows, epsilons)
     if stored.outside == "error":
         refuse_lost(np.isnan(coordinates[:, 0]))

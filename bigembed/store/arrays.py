@@ -19,6 +19,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.store.chunks import RowChunks, row_chunks
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -98,26 +99,33 @@ def write_rows(path: str | os.PathLike[str], start: int, rows: Array) -> None:
 
 def read_array(path: str | os.PathLike[str], start: int = 0, stop: int | None = None) -> Array:
     """Rows ``start:stop`` of a stored array, checksums verified; :class:`DamagedError` if they fail."""
-    array = _open(str(path))
+    array, chunks = _open_cached(*_stamped(path))
     try:
+        if chunks is not None:
+            return chunks.read(*slice(start, stop).indices(array.shape[0])[:2])
         return np.asarray(array[start:stop] if array.ndim else array[...])
     except (ValueError, OSError, RuntimeError) as error:
         raise DamagedError(f"{path}: rows {start}:{stop} cannot be read: {error}") from error
 
 
 @lru_cache(maxsize=512)
-def _open_cached(path: str, stamp: int) -> Any:
+def _open_cached(path: str, stamp: int) -> tuple[Any, RowChunks | None]:
     import zarr
 
-    return zarr.open_array(path, mode="r")
+    array = zarr.open_array(path, mode="r")
+    return array, row_chunks(array, path)
+
+
+def _stamped(path: str | os.PathLike[str]) -> tuple[str, int]:
+    """The path of an array, and when its metadata were written."""
+    try:
+        return str(path), os.stat(os.path.join(path, "zarr.json")).st_mtime_ns
+    except OSError as error:
+        raise MissingPathError(f"{path}: there is no Zarr array here") from error
 
 
 def _open(path: str) -> Any:
-    try:
-        stamp = os.stat(os.path.join(path, "zarr.json")).st_mtime_ns
-    except OSError as error:
-        raise MissingPathError(f"{path}: there is no Zarr array here") from error
-    return _open_cached(path, stamp)
+    return _open_cached(*_stamped(path))[0]
 
 
 def missing_shards(array: Any) -> int:

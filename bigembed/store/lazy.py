@@ -9,13 +9,14 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, one_blas_thread
 from bigembed.store.arrays import RowSource
+from bigembed.store.passes import RowBlock, row_block
 
 if TYPE_CHECKING:
     import dask.array as da
 
 
 class MappedRows:
-    """An array (n, width) that is ``function(rows)`` of the rows of a source, block by block, on indexing.
+    """An array (n, width) that is ``function(block)`` of the rows of a source, block by block, on indexing.
 
     ``keep`` stays alive as long as this object does (a temporary directory that holds what is read).
     """
@@ -23,7 +24,7 @@ class MappedRows:
     ndim = 2
 
     def __init__(
-        self, source: RowSource, function: Callable[[Any, int], Array], width: int, dtype: Any, keep: Any = None
+        self, source: RowSource, function: Callable[[RowBlock], Array], width: int, dtype: Any, keep: Any = None
     ) -> None:
         self.source, self.function, self._keep = source, function, keep
         self.shape = (source.shape[0], width)
@@ -37,7 +38,7 @@ class MappedRows:
         first, last = int(chosen.min()), int(chosen.max()) + 1
         with one_blas_thread():
             parts = [
-                self.function(self.source.matrix(first + start, first + stop), first + start)
+                self.function(row_block(self.source, first + start, first + stop))
                 for start, stop in bounds(last - first, self.source.block)
             ]
         return np.concatenate(parts).astype(self.dtype, copy=False)[chosen - first][..., columns]

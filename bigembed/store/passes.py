@@ -207,6 +207,12 @@ def row_blocks(source: RowSource, numbers: Sequence[int]) -> Iterator[RowBlock]:
         yield RowBlock(number, start, worked(part, source.work), aligned)
 
 
+def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
+    """Any rows ``start:stop`` with what lies beside them, as a block function sees them."""
+    beside = {name: other.read(start, stop) for name, other in source.beside.items()}
+    return RowBlock(start // source.block, start, source.matrix(start, stop), beside)
+
+
 def worked(rows: Any, dtype: np.dtype[Any]) -> Any:
     """Rows in the work dtype: C-contiguous, or CSR."""
     return rows.astype(dtype, copy=False) if is_sparse(rows) else np.ascontiguousarray(rows, dtype=dtype)

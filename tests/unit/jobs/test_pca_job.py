@@ -1,12 +1,14 @@
-"""A job of a method that is no diffusion map, from plan to model, with weights."""
+"""Jobs of methods that are no diffusion maps, from plan to model, with what lies beside the rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import bigembed as be
-from bigembed.errors import JobError
+from bigembed.cli import app
+from bigembed.errors import InputError, JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.plan import make_plan
 from bigembed.jobs.run import run_job
@@ -55,6 +57,24 @@ def test_weights_lie_beside_the_rows(job, rows, tmp_path):
     assert np.abs(wanted.components_ - be.PCA(3).fit(rows).components_).max() > 1e-3
     np.save(tmp_path / "weights.npy", weights[::-1].copy())  # other weights are another job
     assert not run_job(job('weights = "weights.npy"'))["unchanged"]
+
+
+def test_a_scale_for_each_row_and_for_each_new_row(job, rows, tmp_path):
+    farthest = ((rows - rows.mean(axis=0)) ** 2).sum(axis=1).max()
+    epsilons = 4 * farthest * np.random.default_rng(1).uniform(1, 3, len(rows))
+    np.save(tmp_path / "epsilons.npy", epsilons)
+    run_job(job('epsilons = "epsilons.npy"', 'name = "linearized_diffusion_map"\nn_components = 3'))
+    wanted = be.LinearizedDiffusionMap(3).fit(rows, epsilons=epsilons)
+    written = read_array(tmp_path / "run.zarr/stages/coordinates/embedding")
+    np.testing.assert_array_equal(written, wanted.embedding_)
+    model, new, out = tmp_path / "m.zarr", tmp_path / "rows.npy", tmp_path / "new.zarr"
+    with pytest.raises(InputError, match="fitted with epsilons: new rows need theirs"):
+        extend(model, new, out)
+    assert not out.exists()
+    words = ["extend", model, new, out, "--epsilons", tmp_path / "epsilons.npy"]
+    told = CliRunner().invoke(app, [str(word) for word in words])
+    assert told.exit_code == 0, told.output
+    np.testing.assert_array_equal(read_array(out), wanted.embedding_)
 
 
 def test_what_a_method_does_not_take_is_named(job):
