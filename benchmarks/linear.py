@@ -130,6 +130,12 @@ def side(name: str, path: str, warm: str, out: str) -> None:
     print(json.dumps({"seconds": seconds, "cpu_seconds": worked, "variance": found}))
 
 
+def clear(out: str) -> None:
+    """Delete what a side wrote."""
+    for place in (out, f"{out}.warm"):
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=2_000_000)
@@ -147,14 +153,14 @@ def main() -> None:
         return
     rows: dict[str, dict[str, Any]] = {}
     for name in given.sides:
+        clear(out)  # what a stopped run may have left
         command = [sys.executable, __file__, "--side", name, "--n", str(given.n), "--d", str(given.d)]
         process = subprocess.Popen([*command, "--folder", given.folder], stdout=subprocess.PIPE, text=True)
         peak = peak_of(process.pid)
         output, _ = process.communicate()
         told = {"failed": process.returncode} if process.returncode else json.loads(output.strip().splitlines()[-1])
         rows[name] = told | {"peak_gib": round(peak() / 2**30, 3)}
-        for place in (out, f"{out}.warm"):
-            shutil.rmtree(place, ignore_errors=True)
+        clear(out)
     ended = {name: row for name, row in rows.items() if "failed" not in row}
     reference = next((ended[name]["variance"] for name in ("tsqr", "ours") if name in ended), None)
     for row in ended.values():

@@ -44,6 +44,12 @@ def run_side(side: str, components: int, path: str, warm: str, out: str) -> None
     print(json.dumps({"seconds": seconds, "cpu_seconds": worked, "passes": passes}))
 
 
+def clear(out: str) -> None:
+    """Delete what a side wrote."""
+    for place in (out, f"{out}.warm"):
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=2_000_000)
@@ -63,6 +69,7 @@ def main() -> None:
     for components in given.components:
         rows: dict[str, dict[str, Any]] = {}
         for side in given.sides:
+            clear(out)  # what a stopped run may have left
             command = [sys.executable, __file__, "--side", side, "--components", str(components), "--n", str(given.n)]
             command += ["--d", str(given.d), "--folder", given.folder]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -71,8 +78,7 @@ def main() -> None:
             rows[side] = json.loads(output.strip().splitlines()[-1]) | {"peak_gib": round(peak() / 2**30, 3)}
             if "pca" in rows:
                 rows[side]["over_pca"] = round(rows[side]["seconds"] / rows["pca"]["seconds"], 3)
-            for place in (out, f"{out}.warm"):
-                shutil.rmtree(place, ignore_errors=True)
+            clear(out)
         table("linearized", {"n": given.n, "d": given.d, "m": components}, rows)
 
 
