@@ -44,6 +44,8 @@ class EigenResult:
     reason: Reason
     advice: str
     """What to do when not converged; empty otherwise."""
+    lowest: float = float("nan")
+    """The smallest Ritz value met, where the solver sees one: the smallest eigenvalue is not above it."""
 
     @property
     def sin_theta(self) -> float:

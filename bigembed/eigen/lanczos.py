@@ -61,6 +61,7 @@ def solve_lanczos(
     while True:
         last = run.expand()
         values, vectors, residuals = run.ritz()
+        run.lowest = min(run.lowest, float(values.min(initial=np.inf)))
         enough = len(values) >= n_components
         allowed = tol * (float(np.abs(values).max()) if relative and len(values) else 1.0)
         if enough and np.all(residuals[:n_components] <= allowed * (1 - 1e-6)):
@@ -109,6 +110,7 @@ def _certified(
         converged=met,
         reason=Reason.CONVERGED if met else reason,
         advice="" if met else ADVICE[reason],
+        lowest=run.lowest,
     )
 
 
@@ -121,6 +123,7 @@ class _Run:
         self.names: list[str] = []
         self.small = np.zeros((0, 0))
         self.made = 0
+        self.lowest = float("inf")
         self.rest = np.zeros((0, 0))
         self.known = [deflate] if deflate else []
         operator.space.sweep(begin_block, reads=[operator.scale], writes=["lanczos.u"], arguments=(width, seed))

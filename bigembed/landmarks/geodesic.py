@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +179,6 @@ def open_block(b: int, *, matrix: BlockMatrix, exchange: Exchange, squared: bool
     )
 
 
-@lru_cache(maxsize=1)
 def _opened(matrix: BlockMatrix, exchange: Exchange, b: int) -> tuple[Dijkstra, dict[int, int], list[tuple[int, Array]]]:
     """A block ready for Dijkstra, the node at which the rows of each source block begin, and who needs which rows."""
     indptr, indices, lengths, sources, first = exchange.get_many(

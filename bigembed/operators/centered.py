@@ -6,7 +6,7 @@ array for any number of vectors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ SLAB_BYTES = 16 << 20
 VECTOR_ROWS = 2_048
 """Rows of a block of the vectors: what a task walks through, slab by slab."""
 
+ASYMMETRY = 1e-5
+"""Largest ‖D² − D²ᵀ‖_F / ‖D²‖_F that counts as rounding."""
+PROBES = 8
+
 
 class CenteredOperator:
     """B / s on the vectors of ``space``, s = tr B = ½ Σ_ij D²_ij / n, from a symmetric array of (squared) distances.
@@ -33,7 +37,7 @@ class CenteredOperator:
     Raises
     ------
     InputError : the array is not square, or has entries that are negative, NaN or infinite, or a diagonal that is not
-        0 (rows named), or its rows and columns have different means (it is not symmetric).
+        0 (rows named), or it is not symmetric (seen by random vectors: zᵀD²w − wᵀD²z).
     """
 
     def __init__(self, source: RowSource, space: VectorSpace, *, squared: bool = False) -> None:
@@ -46,7 +50,6 @@ class CenteredOperator:
         self.squared = squared
         self.passes = 0
         self.bytes_moved = 0
-        self.cache: dict[str, Any] = {}
         self._spans = [bound for bound in _spans(space.rows)]
         self._survey(n)
 
@@ -56,20 +59,19 @@ class CenteredOperator:
         )
         self.passes += 1
         _refuse(found, n)
-        columns = tree_sum([part["columns"] for part in found])
         means = np.concatenate([self.space.read("centered.means", b)[:, 0] for b in range(len(self._spans))])
-        top = float(means.max(initial=0.0))
-        apart = float(np.abs(columns / n - means).max(initial=0.0))
-        if apart > 1e-5 * top:
+        fourth = float(tree_sum([part["fourth"] for part in found]))
+        probe = tree_sum([part["probe"] for part in found])
+        skew = float(np.sqrt(np.mean((probe - probe.T)[np.triu_indices(len(probe), 1)] ** 2)))
+        if skew > ASYMMETRY * np.sqrt(fourth):
             raise InputError(
-                f"the distances are not symmetric: the mean square of a row differs from that of its column by up to "
-                f"{apart:.3g} (the largest mean is {top:.3g}). Give (D + D.T) / 2"
+                f"the distances are not symmetric: ‖D² − D²ᵀ‖_F is about {skew:.3g}, where ‖D²‖_F is "
+                f"{np.sqrt(fourth):.3g}. Give (D + D.T) / 2"
             )
         self.mean = float(means.mean())
         """Mean of D²."""
         self.trace = n * self.mean / 2
         """tr B, the sum of its eigenvalues."""
-        fourth = tree_sum([part["fourth"] for part in found])
         inside = fourth - 2 * n * float(means @ means) + (n * self.mean) ** 2
         self.norm = 0.5 * float(np.sqrt(max(0.0, inside)))
         """‖B‖_F."""
@@ -85,7 +87,7 @@ class CenteredOperator:
         posts: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One pass: see :meth:`bigembed.operators.base.BlockOperator.product`."""
+        """One pass: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
         if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
             raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
         shared = (self.source, self._spans, self.squared, self.space, self.trace or 1.0)
@@ -111,34 +113,36 @@ def _spans(rows: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(ends[:-1], ends[1:], strict=True))
 
 
-def _slabs(source: RowSource, start: int, stop: int, squared: bool) -> Any:
-    """Rows of D² in float64, a slab at a time, with the number of their first."""
+def _slabs(source: RowSource, start: int, stop: int, squared: bool) -> Iterator[tuple[int, Array]]:
+    """Rows in float64, squared unless they are, a slab at a time, each with the number of its first row."""
     height = max(1, SLAB_BYTES // (8 * source.shape[1]))
     for first in range(start, stop, height):
-        slab = source.read(first, min(first + height, stop)).astype(np.float64)
+        slab = np.array(source.read(first, min(first + height, stop)), np.float64)
         yield first, slab if squared else np.square(slab, out=slab)
 
 
 def survey_block(
     block: int, source: RowSource, spans: list[tuple[int, int]], squared: bool
 ) -> tuple[tuple[Array, Array], dict[str, Any]]:
-    """Ones and row means (rows, 1) of one block; sums over its columns and of fourth powers; what is wrong with it."""
+    """Ones and row means (rows, 1) of one block; its part of Σ D⁴ and of zᵀD²z; what is wrong with it."""
     start, stop = spans[block]
-    means, columns, fourth = np.empty((stop - start, 1)), np.zeros(source.shape[1]), 0.0
+    means, fourth, probe = np.empty((stop - start, 1)), 0.0, np.zeros((PROBES, PROBES))
+    vectors = np.random.default_rng(0).standard_normal((source.shape[1], PROBES))
     wrong: list[int] = []
     diagonal: list[int] = []
-    for first in range(start, stop, height := max(1, SLAB_BYTES // (8 * source.shape[1]))):
-        raw = source.read(first, min(first + height, stop))
-        own = np.arange(first, first + len(raw))
-        bad = ~(np.isfinite(raw).all(axis=1) & (raw >= 0).all(axis=1))
-        wrong += own[bad].tolist()
-        diagonal += own[raw[own - first, own] != 0].tolist()
-        slab = raw.astype(np.float64)
-        slab = slab if squared else np.square(slab, out=slab)
+    for first, slab in _slabs(source, start, stop, squared=True):
+        own = np.arange(first, first + len(slab))
+        bad = own[~((slab >= 0) & np.isfinite(slab)).all(axis=1)].tolist()
+        wrong += bad
+        diagonal += own[slab[own - first, own] != 0].tolist()
+        if bad:
+            continue
+        if not squared:
+            np.square(slab, out=slab)
         means[own - start, 0] = slab.mean(axis=1)
-        columns += slab.sum(axis=0)
+        probe += vectors[own].T @ (slab @ vectors)
         fourth += float(np.einsum("ij,ij->", slab, slab))
-    result = {"columns": columns, "fourth": fourth, "wrong": wrong[:10], "diagonal": diagonal[:10]}
+    result = {"fourth": fourth, "probe": probe, "wrong": wrong[:10], "diagonal": diagonal[:10]}
     return (np.ones((stop - start, 1)), means), result | {"bad": len(wrong), "nonzero": len(diagonal)}
 
 

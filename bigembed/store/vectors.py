@@ -15,21 +15,22 @@ import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array, map_blocks
-from bigembed.errors import DamagedError
+from bigembed.errors import DamagedError, InputError
 from bigembed.store.exchange import Exchange
 
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """The space of block vectors over the rows of a stored matrix."""
+    """The space of block vectors over the rows of a stored matrix, or (without a matrix) over given blocks, no halos."""
 
-    matrix: BlockMatrix
+    matrix: BlockMatrix | None
     exchange: Exchange
+    sizes: tuple[int, ...] = ()
 
     @property
     def rows(self) -> tuple[int, ...]:
         """Rows of each block."""
-        return tuple(self.matrix.rows)
+        return tuple(self.matrix.rows) if self.matrix is not None else self.sizes
 
     def read(self, name: str, block: int) -> Array:
         """One block of a vector."""
@@ -73,7 +74,7 @@ def sweep_block(
     block: int,
     *,
     compute: Callable[..., tuple[Sequence[Array], Any]],
-    matrix: BlockMatrix,
+    matrix: BlockMatrix | None,
     exchange: Exchange,
     reads: Sequence[str],
     halos: Sequence[str],
@@ -83,9 +84,11 @@ def sweep_block(
 ) -> Any:
     """Read, compute, write for one block."""
     own = [_piece(exchange, name, block, "own") for name in reads]
-    far = [_halo(exchange, matrix, name, block) for name in halos]
+    if matrix is None and halos:
+        raise InputError("this space was made without a matrix, so it has no halos")
+    far = [_halo(exchange, matrix, name, block) for name in halos if matrix is not None]
     written, result = compute(block, *own, *far, *arguments)
-    outbox = matrix.outbox(block) if posts else []
+    outbox = matrix.outbox(block) if posts and matrix is not None else []
     for name, array in zip(writes, written, strict=True):
         pieces = {"own": array}
         if name in posts:

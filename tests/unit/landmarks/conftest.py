@@ -1,0 +1,16 @@
+"""Small canonical blocks, so that small data cross block borders."""
+
+from __future__ import annotations
+
+import pytest
+
+from bigembed.blocks import rows
+from bigembed.neighbors import search
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of at most 400 rows, and no shortcut for small data."""
+    monkeypatch.setattr(rows, "MAX_BLOCK_ROWS", 400)
+    monkeypatch.setattr(rows, "MIN_BLOCK_ROWS", 100)
+    monkeypatch.setattr(search, "EXACT_ROWS", 0)

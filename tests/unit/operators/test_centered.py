@@ -1,0 +1,99 @@
+"""B = −½ H D² H by slabs, against the matrix assembled, and classical scaling by Lanczos against a dense solve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from bigembed.blocks.vectors import MemorySpace
+from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.errors import InputError
+from bigembed.operators import centered
+from bigembed.operators.base import as_linear_operator, dot_test
+from bigembed.operators.centered import CenteredOperator
+from bigembed.store.arrays import RowSource, create_rows, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.vectors import StoredSpace
+
+N = 90
+BLOCKS = (40, 13, 37)
+
+
+def source_of(array: np.ndarray) -> RowSource:
+    return RowSource(array.shape, array.dtype, array=array)
+
+
+def distances(metric: str = "euclidean") -> np.ndarray:
+    return cdist(*[np.random.default_rng(0).normal(size=(N, 3))] * 2, metric=metric)
+
+
+def dense(d: np.ndarray) -> np.ndarray:
+    h = np.eye(len(d)) - 1 / len(d)
+    return -0.5 * h @ d**2 @ h
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_a_product_is_that_of_the_matrix_assembled(squared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(centered, "SLAB_BYTES", 8 * N * 7)
+    d = distances("cityblock")
+    operator = CenteredOperator(source_of(d**2 if squared else d), MemorySpace(sizes=BLOCKS), squared=squared)
+    wanted = dense(d)
+    x = np.random.default_rng(1).normal(size=(N, 4))
+    np.testing.assert_allclose(as_linear_operator(operator) @ x * operator.trace, wanted @ x, atol=1e-11 * operator.norm)
+    assert operator.trace == pytest.approx(np.trace(wanted), rel=1e-12)
+    assert operator.norm == pytest.approx(np.linalg.norm(wanted), rel=1e-10)
+    assert operator.passes == 2  # the survey, and one for four vectors
+    assert dot_test(operator) < 1e-14
+    assert not np.allclose(wanted, dense(np.sqrt(d)), rtol=0.1)  # a control: the squares matter
+
+
+def test_lanczos_finds_the_largest_eigenvalues_and_sees_negative_ones() -> None:
+    d = distances("chebyshev")
+    values = np.linalg.eigvalsh(dense(d))
+    operator = CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+    result = solve_lanczos(operator, 3, tol=1e-10)
+    np.testing.assert_allclose(result.eigenvalues * operator.trace, values[::-1][:3], rtol=1e-9)
+    assert values[0] <= result.lowest * operator.trace * (1 - 1e-9) < 0
+    everything = np.concatenate([operator.space.read("V", b) for b in range(len(BLOCKS))])
+    np.testing.assert_allclose(everything.sum(axis=0), 0, atol=1e-8)
+
+
+def test_an_array_in_the_store_gives_the_same_with_vectors_in_the_store(tmp_path: Path) -> None:
+    d = distances()
+    path = str(tmp_path / "d.zarr")
+    create_rows(path, d.shape, np.float64, 30)
+    for start in range(0, N, 30):
+        write_rows(path, start, d[start : start + 30])
+    stored = CenteredOperator(
+        RowSource(d.shape, d.dtype, path=path), StoredSpace(None, Exchange(str(tmp_path / "x")), BLOCKS)
+    )
+    here = CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+    np.testing.assert_array_equal(
+        solve_lanczos(stored, 2, tol=1e-10).eigenvalues, solve_lanczos(here, 2, tol=1e-10).eigenvalues
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        ([(3, 5, np.nan), (5, 3, np.nan)], r"2 of 90 rows.*NaN.*rows \[3, 5\]"),
+        ([(7, 1, np.inf), (1, 7, np.inf)], r"rows \[1, 7\]"),
+        ([(2, 9, -1.0), (9, 2, -1.0)], "negative"),
+        ([(4, 4, 0.5)], r"diagonal is 0; the first are rows \[4\]"),
+        ([(4, 60, 9.0)], "not symmetric"),
+    ],
+)
+def test_what_are_no_distances_is_refused_by_row(spoil: list[tuple[int, int, float]], message: str) -> None:
+    d = distances()
+    for i, j, value in spoil:
+        d[i, j] = value
+    with pytest.raises(InputError, match=message):
+        CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+
+
+def test_a_rectangle_is_no_array_of_distances() -> None:
+    with pytest.raises(InputError, match="square"):
+        CenteredOperator(source_of(np.zeros((90, 89))), MemorySpace(sizes=BLOCKS))
