@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from bigembed.landmarks.routes import geodesic_distances, shortest_path
     from bigembed.methods.base import load
     from bigembed.methods.diffusion_map import DiffusionMap
     from bigembed.methods.discriminant import LinearDiscriminantAnalysis
+    from bigembed.methods.isomap import Isomap
     from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap
     from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF
     from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "DiffusionMap": "bigembed.methods.diffusion_map",
+    "Isomap": "bigembed.methods.isomap",
     "LinearDiscriminantAnalysis": "bigembed.methods.discriminant",
     "LinearizedDiffusionMap": "bigembed.methods.linearized_diffusion_map",
     "LinearizedDiffusionNMF": "bigembed.methods.linearized_diffusion_nmf",
@@ -32,14 +35,17 @@ _HOMES = {
     "NeighborGraph": "bigembed.neighbors.graph",
     "PCA": "bigembed.methods.pca",
     "build_neighbor_graph": "bigembed.neighbors.graph",
+    "geodesic_distances": "bigembed.landmarks.routes",
     "load": "bigembed.methods.base",
     "open_array": "bigembed.store.arrays",
+    "shortest_path": "bigembed.landmarks.routes",
 }
 
 __all__ = [
     "NMF",
     "PCA",
     "DiffusionMap",
+    "Isomap",
     "LinearDiscriminantAnalysis",
     "LinearizedDiffusionMap",
     "LinearizedDiffusionNMF",
@@ -47,8 +53,10 @@ __all__ = [
     "NeighborGraph",
     "__version__",
     "build_neighbor_graph",
+    "geodesic_distances",
     "load",
     "open_array",
+    "shortest_path",
 ]
 
 

@@ -271,19 +271,33 @@ def _visit(
 # --- what is kept --------------------------------------------------------------------------------
 
 
-def keep_distances(rows: Sequence[int], sources: Array, exchange: Exchange, out: str) -> None:
-    """Write ``distances/g/b`` (rows of the block, sources of the group), float32, beside ``sources``."""
-    map_blocks(
-        keep_block, [(b,) for b in range(len(rows))], groups=list(groups_of(sources)), rows=tuple(rows),
-        exchange=exchange, out=out,
+def keep_distances(rows: Sequence[int], sources: Array, exchange: Exchange, out: str) -> Array:
+    """Write ``distances/b`` (rows of the block, L) float32, and return those between the sources (L, L) float64."""
+    parts = map_blocks(
+        keep_block,
+        [(b,) for b in range(len(rows))],
+        sources=np.asarray(sources),
+        starts=offsets(rows),
+        exchange=exchange,
+        out=out,
     )
-    write_array(f"{out}sources", np.asarray(sources, np.int64))
+    between = np.empty((len(sources), len(sources)))
+    for columns, distances in parts:
+        between[:, columns] = distances
+    return (between + between.T) / 2
 
 
-def keep_block(b: int, *, groups: list[Array], rows: tuple[int, ...], exchange: Exchange, out: str) -> None:
-    """The distances of one block from every group of sources."""
-    for g, distances in enumerate(found_distances(b, groups, rows[b], exchange)):
-        write_array(f"{out}distances/{g}/{b}", distances.T.astype(np.float32))
+def keep_block(b: int, *, sources: Array, starts: Array, exchange: Exchange, out: str) -> tuple[Array, Array]:
+    """The distances of one block from every source; the sources it holds, and their distances from every source."""
+    own = np.flatnonzero((sources >= starts[b]) & (sources < starts[b + 1]))
+    kept = np.empty((int(starts[b + 1] - starts[b]), len(sources)), np.float32)
+    between = np.empty((len(sources), len(own)))
+    groups = list(groups_of(sources))
+    for group, distances in zip(groups, found_distances(b, groups, len(kept), exchange), strict=True):
+        kept[:, group[:, 0]] = distances.T
+        between[group[:, 0]] = distances[:, sources[own] - starts[b]]
+    write_array(f"{out}distances/{b}", kept)
+    return own, between
 
 
 def found_distances(b: int, groups: list[Array], rows: int, exchange: Exchange) -> Iterator[Array]:
@@ -296,29 +310,18 @@ def found_distances(b: int, groups: list[Array], rows: int, exchange: Exchange) 
 
 @dataclass(frozen=True)
 class KeptDistances:
-    """A handle of stored distances between every row and L sources, opened in a task."""
+    """A handle of the distances (n, L) that :func:`keep_distances` wrote, opened in a task."""
 
     path: str
     starts: tuple[int, ...]
     """First internal id of each block, and n."""
-    sources: tuple[int, ...]
 
-    def groups(self) -> list[Array]:
-        """For each stored group, which sources (columns) it holds."""
-        return [group[:, 0] for group in groups_of(np.array(self.sources))]
-
-    def block(self, b: int) -> Iterator[tuple[Array, Array]]:
-        """Each group in turn: its columns, and the distances (rows of the block, columns)."""
-        for g, columns in enumerate(self.groups()):
-            yield columns, read_array(f"{self.path}/distances/{g}/{b}")
+    def block(self, b: int) -> Array:
+        """Distances of the rows of a block (rows, L)."""
+        return read_array(f"{self.path}/distances/{b}")
 
     def rows(self, ids: Array) -> Array:
         """Distances (len(ids), L) of rows given by internal id."""
-        out = np.empty((len(ids), len(self.sources)), np.float32)
         owner = np.searchsorted(self.starts, ids, side="right") - 1
-        for b in np.unique(owner):
-            mine = np.flatnonzero(owner == b)
-            for g, columns in enumerate(self.groups()):
-                part = read_rows(f"{self.path}/distances/{g}/{b}", ids[mine] - self.starts[b])
-                out[mine[:, None], columns] = part
-        return out
+        parts = [read_rows(f"{self.path}/distances/{b}", ids[owner == b] - self.starts[b]) for b in np.unique(owner)]
+        return np.concatenate(parts)[np.argsort(np.argsort(owner, kind="stable"), kind="stable")]

@@ -9,6 +9,7 @@ from bigembed.errors import JobError
 
 REGISTRY = {
     "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
+    "isomap": "bigembed.methods.isomap:Isomap",
     "linear_discriminant": "bigembed.methods.discriminant:LinearDiscriminantAnalysis",
     "linearized_diffusion_map": "bigembed.methods.linearized_diffusion_map:LinearizedDiffusionMap",
     "linearized_diffusion_nmf": "bigembed.methods.linearized_diffusion_nmf:LinearizedDiffusionNMF",

@@ -46,20 +46,6 @@ def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list
         for c, s in solved.items()
         if not s["converged"]
     ]
-    recall = []
-    measured = found.get("recall")
-    if measured and measured["recall"] < measured["target"]:
-        recall.append(
-            f"recall of the neighbor graph is {measured['recall']:.4f} ± {measured['standard_error']:.4f}, "
-            f"below the target {measured['target']}. {measured.get('advice', '')}"
-        )
-    components = []
-    if found["components"] > 1:
-        policy = run.manifest("coordinates").parameters["policy"]
-        components.append(
-            f"the graph has {found['components']} components, the largest of "
-            f"{found['component_sizes'][0]} rows; components={policy!r} was applied"
-        )
     degenerate = [note] if (note := run.results("coordinates")["note"]) else []
     scale = found.get("bandwidth")
     fixed = estimator.n_neighbors is not None and estimator.bandwidth == "fixed"
@@ -70,7 +56,33 @@ def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list
             "the graph cuts the kernel off where it is still near 1. Take a smaller epsilon, more neighbors, or "
             "n_neighbors=None"
         )
-    return {"convergence": convergence, "recall": recall, "components": components, "degenerate": degenerate}
+    return {
+        "convergence": convergence,
+        "recall": recall_warnings(found),
+        "components": components_warnings(found, run.manifest("coordinates").parameters["policy"]),
+        "degenerate": degenerate,
+    }
+
+
+def recall_warnings(found: dict[str, Any]) -> list[str]:
+    """Of a certificate with ``recall``: that it is below its target."""
+    measured = found.get("recall")
+    if not measured or measured["recall"] >= measured["target"]:
+        return []
+    return [
+        f"recall of the neighbor graph is {measured['recall']:.4f} ± {measured['standard_error']:.4f}, "
+        f"below the target {measured['target']}. {measured.get('advice', '')}"
+    ]
+
+
+def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
+    """Of a certificate with ``components`` and ``component_sizes``: that the graph was not connected."""
+    if found["components"] <= 1:
+        return []
+    return [
+        f"the graph has {found['components']} components, the largest of "
+        f"{found['component_sizes'][0]} rows; components={policy!r} was applied"
+    ]
 
 
 def versions() -> dict[str, str]:

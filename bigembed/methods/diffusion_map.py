@@ -13,7 +13,7 @@ from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
 from bigembed.methods.coordinates import coordinates_stage
 from bigembed.methods.spectral import POLICIES, Spectrum, components_stage, solve_stage
 from bigembed.neighbors.bridge import bridge_stage
-from bigembed.neighbors.graph import NeighborGraph, neighbor_stages
+from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import RowSource, open_array, read_array
@@ -86,23 +86,8 @@ class DiffusionMap(Estimator):
 
     registered = "diffusion_map"
     kept: ClassVar = {
-        "survey": (),
-        "partition": ("centers",),
-        "shortlist": ("shortlist",),
+        **QUERY_ARRAYS,
         "bandwidth": ("",),
-        "recall": ("",),
-        "order": (
-            "rows",
-            "ids",
-            "blocks",
-            "starts",
-            "cell_offsets",
-            "cell_centers_of",
-            "cell_centers",
-            "cell_starts",
-            "cell_block_starts",
-        ),
-        "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
         "kernel": ("q",),
         "components": ("labels",),
         "solve": ("right", "eigenvalues", "residuals"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,7 +16,7 @@ from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
 from bigembed.methods.streaming import Placed
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, join_batches, join_memory, locate_blocks
+from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, Partitioned, index_of, join_batches, join_memory, locate_blocks
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
@@ -48,23 +49,10 @@ def model_of(run: Run) -> Model:
             "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
             "has no place for new rows"
         )
-    if "candidates" in run.results("search"):
-        raise InputTypeError(
-            "transform of new rows needs a graph of one space; this one has its candidates in another space. Build "
-            "the graph from the rows alone, or fit to the rows"
-        )
     survey, coordinates = run.results("survey"), run.results("coordinates")
-    index = Index(
-        run.path("order"),
-        run.path("search"),
-        run.path("shortlist"),
-        run.path("partition", "centers"),
-        run.results("search")["n_neighbors"],
-        run.results("search")["n_probes"],
-    )
     kernel = run.manifest("kernel").parameters
     return Model(
-        index,
+        index_of(run),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         run.path("solve", "right"),
         run.path("components", "labels"),
@@ -82,9 +70,7 @@ def model_of(run: Run) -> Model:
 
 def extend_rows(rows: Array, model: Model) -> Array:
     """Coordinates of finite new rows, made ready for the search first."""
-    rows = prepare(rows, model.shape)
-    _refuse_zeros(rows, model)
-    return nystrom_rows(rows, model)
+    return nystrom_rows(ready_rows(rows, model), model)
 
 
 def placed(model: Model) -> Placed:
@@ -94,21 +80,34 @@ def placed(model: Model) -> Placed:
     return Placed(place_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
 
 
-def place_rows(rows: Array, model: Model, start: int) -> Array:
+class Located(Protocol):
+    """A model whose new rows are located among the fitted ones."""
+
+    @property
+    def index(self) -> Partitioned:
+        """Where the fitted rows are."""
+
+    @property
+    def shape(self) -> Shape:
+        """What the fitted rows were like."""
+
+
+def place_rows(rows: Array, model: Located, start: int) -> Array:
     """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
     if wrong := offenders(RowBlock(0, start, rows)):
         raise InputError(
             f"Input X contains NaN or infinity: {wrong['rows']} of the rows {start}:{start + len(rows)}, the first are "
             f"rows {wrong['first']}. Drop or impute them"
         )
+    return locate_blocks(ready_rows(rows, model), model.index)
+
+
+def ready_rows(rows: Array, model: Located) -> Array:
+    """New rows as the fitted ones were made ready for the search."""
     rows = prepare(rows, model.shape)
-    _refuse_zeros(rows, model)
-    return locate_blocks(rows, model.index)
-
-
-def _refuse_zeros(rows: Array, model: Model) -> None:
     if model.shape.metric == "cosine" and (~rows.any(axis=1)).any():
         raise InputError("metric='cosine' is not defined for rows of zeros")
+    return rows
 
 
 def extension_memory(model: Model, rows: int) -> int:

@@ -28,13 +28,16 @@ MAX_ROUNDS = 40
 ROWS_A_COMPONENT = 2_000
 """Rows of a component (spread over it) that look for a bridge."""
 LONGEST = 9.0
-"""A longer bridge counts as this many times the median squared distance to the k-th neighbor, so that it still
-carries weight (e⁻⁹ at the default ε); ``bridges`` keeps the true length."""
+"""For a kernel a longer bridge counts as this many times the median squared distance to the k-th neighbor, so that it
+still carries weight (e⁻⁹ at the default ε); ``bridges`` keeps the true length."""
 _CELLS = 16
 
 
-def bridge_stage(n: int, n_neighbors: int) -> Stage:
-    """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length)."""
+def bridge_stage(n: int, n_neighbors: int, longest: float | None = LONGEST) -> Stage:
+    """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length).
+
+    ``longest`` bounds the length that an edge is stored with; None stores true lengths (for paths, not for weights).
+    """
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
@@ -44,8 +47,10 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
         found = find_components(given, context.exchange, out, weighted=False)
         bridges = _bridges(found["components"], ordered, f"{out}labels", context.exchange)
         write_array(f"{out}bridges", bridges)
-        longest = LONGEST * float(np.median(read_array(context.of("witness", "squared"))[:, -1]))
-        shortened = np.column_stack([bridges[:, :2], np.minimum(bridges[:, 2], longest)])
+        shortened = bridges
+        if longest is not None:
+            bound = longest * float(np.median(read_array(context.of("witness", "squared"))[:, -1]))
+            shortened = np.column_stack([bridges[:, :2], np.minimum(bridges[:, 2], bound)])
         asked = map_blocks(
             bridged_block,
             blocks,
@@ -67,8 +72,8 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
     edges = 2 * n * n_neighbors
     return Stage(
         "bridge",
-        ("order", "witness", "graph"),
-        {"rows": ROWS_A_COMPONENT, "longest": LONGEST},
+        ("order", "graph") if longest is None else ("order", "witness", "graph"),
+        {"rows": ROWS_A_COMPONENT, "longest": longest},
         run,
         Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges),
     )

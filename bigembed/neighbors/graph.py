@@ -10,8 +10,10 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered, order_stage, partition_stage
+from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
 from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
 from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
+from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
 from bigembed.neighbors.search import search_stage, shortlist_stage
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
@@ -25,9 +27,49 @@ CELL_ROWS = 192
 COMPLETE_ROWS = 4_096
 
 
-def neighbor_stages(source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int) -> list[Stage]:
-    """Stages from rows to the symmetric graph with measured recall."""
+QUERY_ARRAYS = {
+    "survey": (),
+    "partition": ("centers",),
+    "shortlist": ("shortlist",),
+    "recall": ("",),
+    "order": (
+        "rows",
+        "ids",
+        "blocks",
+        "starts",
+        "cell_offsets",
+        "cell_centers_of",
+        "cell_centers",
+        "cell_starts",
+        "cell_block_starts",
+    ),
+    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
+    "density": ("cell_radii",),
+}
+"""Stages and arrays of a graph that a query of new rows reads: what a saved model keeps."""
+
+
+def neighbor_stages(
+    source: RowSource,
+    n_neighbors: int | None,
+    metric: str,
+    recall: float,
+    seed: int,
+    *,
+    radius: float | None = None,
+) -> list[Stage]:
+    """Stages from rows to the symmetric graph of k nearest neighbors with measured recall, or of all within a radius."""
     shape = shape_of(source, metric)
+    if radius is not None:
+        if shape.n < 2:
+            raise InputError(f"a graph needs at least 2 rows; got n_samples = {shape.n}")
+        return [
+            survey_stage(source, shape, seed),
+            partition_stage(shape, seed),
+            order_stage(source, shape, CELL_ROWS, seed),
+            density_stage(shape, float(radius), seed),
+            radius_graph_stage(shape, float(radius)),
+        ]
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     return [
         *search_stages(source, n_neighbors, metric, recall, seed),
@@ -82,40 +124,60 @@ def rerank_stages(
     ]
 
 
-class NeighborGraph:
-    """A symmetric graph of k nearest neighbors on disk, in a row order in which near rows lie together.
+def edge_bound(shape: Shape, n_neighbors: int | None, radius: float | None) -> int:
+    """Edges of a graph that a plan counts with."""
+    if radius is not None:
+        return radius_edges(shape)
+    return 2 * shape.n * min(shape.n, n_neighbors or shape.n)
 
-    i and j are joined if either is among the k nearest of the other. ``fit`` of any spectral method
-    takes it in place of rows, so one graph serves many embeddings.
+
+class NeighborGraph:
+    """A symmetric graph of near rows on disk, in a row order in which near rows lie together.
+
+    i and j are joined if either is among the k nearest of the other (``n_neighbors``), or if they are within
+    ``radius`` of each other. ``fit`` of any method on a graph takes it in place of rows, so one graph serves many
+    embeddings. ``stage`` is the published stage that holds the edges (``"bridge"``: with bridges between components).
     """
 
-    def __init__(self, run: Run, in_memory: bool = False) -> None:
+    def __init__(self, run: Run, in_memory: bool = False, stage: str = "graph") -> None:
         self.run = run
         self.in_memory = in_memory
+        self.stage = stage
         survey = run.results("survey")
         self.n: int = survey["n"]
         self.n_features: int = survey["d"]
         self.metric: str = survey["metric"]
-        self.block: int = Shape(self.n, self.n_features, survey["dtype"], self.metric).block
-        self.n_neighbors: int = run.results("search")["n_neighbors"]
+        self.shape = Shape(self.n, self.n_features, survey["dtype"], self.metric)
+        self.block: int = self.shape.block
+        self.n_neighbors: int | None = run.results("search")["n_neighbors"] if run.has("search") else None
+        self.radius: float | None = None if run.has("search") else run.results("graph")["radius"]
 
     def __repr__(self) -> str:
+        rule = f"radius={self.radius!r}" if self.n_neighbors is None else f"n_neighbors={self.n_neighbors}"
         return (
-            f"NeighborGraph(n={self.n}, n_neighbors={self.n_neighbors}, metric={self.metric!r}, "
+            f"NeighborGraph(n={self.n}, {rule}, metric={self.metric!r}, "
             f"recall={self.recall:.4f}, path={str(self.run.root)!r})"
         )
 
     @property
     def recall(self) -> float:
-        """Share of true neighbors found, measured on sampled rows against all rows."""
-        return float(self.run.results("recall")["recall"])
+        """Share of true neighbors found, measured on sampled rows against all rows; 1 for a radius (searched exactly)."""
+        return float(self.run.results("recall")["recall"]) if self.n_neighbors is not None else 1.0
+
+    @property
+    def edges(self) -> int:
+        """Edges, each counted from both of its rows."""
+        return int(self.run.results("graph")["edges"])
 
     @property
     def matrix(self) -> StoredMatrix:
         """Squared distances by row blocks, in internal order; the diagonal is stored as 0."""
         rows = Ordered.open(self.run.path("order")).rows_of
         return StoredMatrix(
-            self.run.path("graph"), self.run.path("graph", "squared"), rows, self.run.manifest("graph").digest
+            self.run.path(self.stage),
+            self.run.path(self.stage, "squared"),
+            rows,
+            self.run.manifest(self.stage).digest,
         )
 
     def recall_in(self, X: Any, n_neighbors: int | None = None, *, rows: int = 1_000, seed: int = 0) -> Recall:
@@ -124,6 +186,8 @@ class NeighborGraph:
         ``X`` (n, any) in the order of the input; k by default that of the graph. Measured on ``rows`` sampled rows
         against all of ``X``, in one pass: ``recall``, ``standard_error``, ``rows``, ``n_neighbors``.
         """
+        if self.n_neighbors is None:
+            raise InputError("recall_in needs lists of k nearest neighbors; this graph joins all rows within a radius")
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         numbers = np.sort(np.random.default_rng([seed, 4]).choice(self.n, min(rows, self.n), replace=False))
         near, _ = exact_neighbors(X, numbers, k)
@@ -157,8 +221,9 @@ class NeighborGraph:
 
 def build_neighbor_graph(
     X: Any,
-    n_neighbors: int = 15,
+    n_neighbors: int | None = 15,
     *,
+    radius: float | None = None,
     metric: str = "euclidean",
     recall: float = 0.99,
     candidates: Any = None,
@@ -166,12 +231,15 @@ def build_neighbor_graph(
     random_state: int = 0,
     workdir: str | os.PathLike[str] | None = None,
 ) -> NeighborGraph:
-    """Build the symmetric graph of the k nearest neighbors of every row, larger than memory.
+    """Build the symmetric graph of the k nearest neighbors of every row, or of all within a radius, beyond memory.
 
     Parameters
     ----------
     X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array.
-    n_neighbors : int ≥ 1, the row itself not counted.
+    n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
+    radius : number > 0 or None. Instead, join all rows within it (at most it), in units of the data (of rows of length one for
+        "cosine"); found exactly. A sample tells first how many edges there will be; too many are a PlanError that
+        proposes a radius.
     metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
     recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.
     candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
@@ -197,10 +265,14 @@ def build_neighbor_graph(
     >>> graph.recall, graph.to_scipy()[[0], [1]].item()
     (1.0, 1.0)
     """
+    if radius is not None and not (radius > 0 and np.isfinite(radius)):
+        raise InputError(f"radius={radius!r}; a finite number > 0 is allowed, or None with n_neighbors")
+    if candidates is not None and (radius is not None or n_neighbors is None):
+        raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
     run = Run(workdir)
     source, in_memory = row_source(X, run.root / "exchange")
-    if candidates is None:
-        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state)
+    if candidates is None or n_neighbors is None:
+        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius)
     else:
         given, width = _candidates(candidates, n_neighbors, n_candidates, recall, random_state, run)
         run.parents = (given,)
@@ -214,6 +286,8 @@ def _candidates(
 ) -> tuple[Run, int]:
     """The run that holds the lists of candidates, and how many of them to take."""
     if isinstance(candidates, NeighborGraph):
+        if candidates.n_neighbors is None:
+            raise InputError("candidates come from a graph of k nearest neighbors; this one is of a radius")
         wanted = candidates.n_neighbors if n_candidates is None else n_candidates
         if wanted > candidates.n_neighbors:
             raise InputError(f"n_candidates={wanted}; the graph of candidates has {candidates.n_neighbors} a row")

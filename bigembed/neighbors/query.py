@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
+from bigembed.errors import InputTypeError
 from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.local import Cells, search_cells
 from bigembed.neighbors.order import Ordered
@@ -26,6 +28,7 @@ from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.witness import EXACT_ROWS
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 
 MAX_PAIRS = 1 << 21
@@ -44,6 +47,48 @@ class Index:
     centers: str
     n_neighbors: int
     n_probes: int
+
+
+def index_of(run: Run) -> Index:
+    """The index of a graph of k nearest neighbors, from its run or a saved model."""
+    search = run.results("search")
+    if "candidates" in search:
+        raise InputTypeError(
+            "transform of new rows needs a graph of one space; this one has its candidates in another space. Build "
+            "the graph from the rows alone, or fit to the rows"
+        )
+    return Index(
+        run.path("order"),
+        run.path("search"),
+        run.path("shortlist"),
+        run.path("partition", "centers"),
+        search["n_neighbors"],
+        search["n_probes"],
+    )
+
+
+class Partitioned(Protocol):
+    """What any index tells of the fitted rows: their partitions."""
+
+    @property
+    def order(self) -> str:
+        """Path of the ordered rows."""
+
+    @property
+    def centers(self) -> str:
+        """Path of the centers of the partitions."""
+
+
+class Fitted(Protocol):
+    """Fitted rows that new rows can be located among."""
+
+    @property
+    def index(self) -> Partitioned:
+        """Where their partitions are."""
+
+    @property
+    def cells(self) -> StoredCells:
+        """Their cells."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +161,7 @@ def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
         yield members, joined
 
 
-def locate(rows: Array, fitted: _Fitted) -> tuple[Array, Array]:
+def locate(rows: Array, fitted: Fitted) -> tuple[Array, Array]:
     """Block, and cell inside it, of each row: decided exactly as for the rows of the training set."""
     block = locate_blocks(rows, fitted.index)
     cell = np.zeros(len(rows), np.int64)
@@ -126,7 +171,7 @@ def locate(rows: Array, fitted: _Fitted) -> tuple[Array, Array]:
     return block, cell
 
 
-def locate_blocks(rows: Array, index: Index) -> Array:
+def locate_blocks(rows: Array, index: Partitioned) -> Array:
     """The block of each row (n,)."""
     centers = read_array(index.centers)[list(Ordered.open(index.order).blocks)]
     return assign_block(rows, np.zeros(len(rows), np.int64), centers).astype(np.int64)

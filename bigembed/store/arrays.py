@@ -64,8 +64,12 @@ def create_rows(
     shard_rows: int,
     *,
     overwrite: bool = False,
+    compress: bool = True,
 ) -> None:
-    """Create an array to be filled by tasks that each write whole shards of ``shard_rows`` rows."""
+    """Create an array to be filled by tasks that each write whole shards of ``shard_rows`` rows.
+
+    ``compress=False`` for what is read many times and does not compress.
+    """
     import zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
 
@@ -80,7 +84,7 @@ def create_rows(
         dtype=dtype,
         chunks=(inner, *shape[1:]),
         shards=(shard, *shape[1:]) if shard > inner else None,
-        compressors=[BloscCodec(cname="zstd", clevel=1), Crc32cCodec()],
+        compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],
         fill_value=0,
         overwrite=overwrite,
         config={"write_empty_chunks": True},

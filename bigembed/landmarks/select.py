@@ -1,0 +1,56 @@
+"""The choice of landmarks: uniformly, or so that they are far from each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+
+SAMPLE = 30
+"""Rows looked at for each landmark of a max-min choice."""
+SAMPLE_BYTES = 64 << 20
+
+
+def uniform(count: int, wanted: int, seed: int | list[int]) -> Array:
+    """``wanted`` of the numbers 0 … count − 1, without repetition, ascending: int64.
+
+    >>> uniform(5, 5, 0).tolist()
+    [0, 1, 2, 3, 4]
+    """
+    return np.sort(np.random.default_rng(seed).choice(count, min(wanted, count), replace=False)).astype(np.int64)
+
+
+def sample_size(count: int, wanted: int, row_bytes: int) -> int:
+    """Rows of the sample that a max-min choice of ``wanted`` among ``count`` rows looks at.
+
+    >>> sample_size(10**6, 200, 12), sample_size(1000, 200, 12)
+    (6000, 1000)
+    """
+    return min(count, max(wanted, min(SAMPLE * wanted, SAMPLE_BYTES // max(1, row_bytes))))
+
+
+def max_min(rows: Array, wanted: int) -> Array:
+    """Positions of ``wanted`` rows (s, d), each the farthest from those before it: int64, in that order.
+
+    The first is the row nearest to the mean; of equally far ones the first counts. Fewer are returned where the rows
+    have fewer distinct ones. Every row is then nearer to one of them than any two of them are to each other
+    (Gonzalez 1985). Cost: s·d·wanted, in memory: for a sample (de Silva & Tenenbaum 2004, §3.1).
+
+    >>> max_min(np.array([[0.0], [1.0], [2.0], [10.0]]), 3).tolist()
+    [2, 3, 0]
+    """
+    points = np.asarray(rows, np.float64)
+    chosen = [int(np.argmin(_squared(points, points.mean(axis=0))))]
+    nearest = _squared(points, points[chosen[0]])
+    while len(chosen) < min(wanted, len(points)):
+        farthest = int(np.argmax(nearest))
+        if nearest[farthest] <= 0:
+            break
+        chosen.append(farthest)
+        np.minimum(nearest, _squared(points, points[farthest]), out=nearest)
+    return np.array(chosen, np.int64)
+
+
+def _squared(points: Array, point: Array) -> Array:
+    difference = points - point
+    return np.asarray(np.einsum("ij,ij->i", difference, difference))

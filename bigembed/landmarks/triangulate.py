@@ -1,0 +1,71 @@
+"""Landmark MDS: the landmarks by classical scaling, every other row by its distances to them (seed 000 §3).
+
+With Δ the squared distances of L landmarks, B = −½ H Δ H = V Λ Vᵀ, a row with squared distances δ to them lies at
+−½ L^# (δ − μ), where L^# has the rows v_iᵀ/√λ_i and μ is the mean column of Δ (de Silva & Tenenbaum 2004, §2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from bigembed.blocks.affine import affine_block
+from bigembed.blocks.rows import Array
+
+FLOOR = 1e-10
+"""Eigenvalues below this share of the largest are rounding."""
+
+
+@dataclass(frozen=True)
+class Triangulation:
+    """The affine map of squared distances: y = (δ − mean) matrix + offset."""
+
+    mean: Array
+    """(L,): the mean column of Δ."""
+    matrix: Array
+    """(L, m)."""
+    offset: Array
+    """(m,)."""
+
+    def place(self, distances: Array) -> Array:
+        """Coordinates (n, m) of rows by their distances (n, L), not squared; each row the same whatever the batch."""
+        squared = np.square(distances, dtype=np.float64)
+        return np.asarray(affine_block(squared, self.mean, self.matrix) + self.offset)
+
+    def turned(self, matrix: Array, offset: Array) -> Triangulation:
+        """The map followed by y ↦ y matrix + offset."""
+        return Triangulation(self.mean, self.matrix @ matrix, self.offset @ matrix + offset)
+
+
+def classical(squared: Array, n_components: int) -> tuple[Triangulation, Array]:
+    """The map of landmarks with squared distances Δ (L, L), and all eigenvalues of B, descending (L,).
+
+    Coordinates are kept of the at most m eigenvalues above :data:`FLOOR` of the largest; the others are zero columns.
+    """
+    mean = squared.mean(axis=0)
+    centered = -0.5 * (squared - mean - mean[:, None] + mean.mean())
+    values, vectors = linalg.eigh((centered + centered.T) / 2)
+    values, vectors = values[::-1].copy(), vectors[:, ::-1]
+    return scaled(mean, values[:n_components], vectors[:, :n_components], n_components), values
+
+
+def scaled(mean: Array, values: Array, vectors: Array, n_components: int) -> Triangulation:
+    """The map of eigenpairs of B: the columns −½ v_i/√λ_i, and zero columns where λ_i is not above rounding."""
+    good = values > FLOOR * max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny)
+    matrix = np.zeros((len(mean), n_components))
+    matrix[:, np.flatnonzero(good)] = -0.5 * vectors[:, good] / np.sqrt(values[good])
+    return Triangulation(mean, matrix, np.zeros(n_components))
+
+
+def principal_axes(count: float, total: Array, products: Array) -> tuple[Array, Array, Array]:
+    """Rotation (m, m) and offset (m,) to principal axes about the mean, and the sums of squares along them, descending.
+
+    From the number of rows, Σ y (m,) and Σ y yᵀ (m, m).
+    """
+    mean = total / max(count, 1)
+    scatter = products - count * np.outer(mean, mean)
+    values, vectors = linalg.eigh((scatter + scatter.T) / 2)
+    turn = vectors[:, ::-1]
+    return turn, -mean @ turn, np.maximum(values[::-1], 0.0)

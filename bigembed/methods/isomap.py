@@ -1,0 +1,339 @@
+"""Isomap (Tenenbaum, de Silva, Langford): classical scaling of shortest paths on a neighbor graph."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputTypeError
+from bigembed.landmarks import routes
+from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
+from bigembed.methods.certificate import components_warnings, recall_warnings, versions
+from bigembed.methods.extension import Extension
+from bigembed.methods.geodesics import (
+    POLICIES,
+    SELECTIONS,
+    all_distances_stage,
+    graph_components_stage,
+    landmark_distances_stage,
+    landmarks_stage,
+)
+from bigembed.methods.placing import (
+    exact_coordinates_stage,
+    exact_solve_stage,
+    landmark_coordinates_stage,
+    landmark_solve_stage,
+)
+from bigembed.methods.weights import is_weights
+from bigembed.neighbors.bridge import bridge_stage
+from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
+from bigembed.neighbors.survey import Shape, shape_of
+from bigembed.stages import Run, Stage
+from bigembed.store.arrays import RowSource, open_array, read_array
+
+AUTO_ROWS = 4_096
+"""Up to here solver="auto" is exact."""
+
+
+class Isomap(Estimator):
+    """Isomap of rows or of a neighbor graph: coordinates whose distances are those along the data (seed 000 §6).
+
+    The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are
+    apart. With Δ the squared lengths of shortest paths, B = −½ H Δ H = V Λ Vᵀ, H = I − 11ᵀ/n, the coordinates are
+    V_m Λ_m^{1/2}. ``solver="landmarks"`` takes Δ between L landmarks only and places every other row by its distances
+    δ to them at −½ L^# (δ − μ) (de Silva & Tenenbaum 2004), turned to the principal axes of all rows.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates.
+    n_neighbors : int ≥ 1 or None. k, the point itself not counted. Paths exceed distances along a surface by some
+        3 % at 10 and 1.5 % at 15.
+    radius : number > 0 or None. Join all rows within it instead (then n_neighbors=None); in units of the data.
+    solver : "exact" (all pairs, n ≤ 100 000, 4·n² bytes of disk), "landmarks" (4·n·L bytes), or "auto" (exact for
+        n ≤ 4096).
+    n_landmarks : int > n_components, L. 100 to 300 are usual.
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
+    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    components : what to do with a disconnected graph: "error"; "largest" (other rows take the coordinates of their
+        nearest row in it); "per-component" (each embedded by itself, about its own mean); "bridge" (joined by the
+        shortest edges found between components, at their true length).
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    tol : float. Largest residual of the exact solver, relative to tr B.
+    max_passes : int. Passes over all pairs before it gives up (with a warning).
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. The largest
+        |entry| of each column is positive.
+    eigenvalues_ : (m,) descending, the sums of squares of the coordinates: the eigenvalues of B (exact), or what the
+        landmarks make of them; (c, m) for components="per-component" and several components.
+    reconstruction_error_ : ‖B − B_m‖_F / n, of the landmarks where these were used (scikit-learn's definition).
+    landmarks_ : (L,) rows of the input, or None. labels_ : (n,) component of each row, 0 the largest.
+    graph_ : the neighbor graph. certificate_ : dict, with the smallest eigenvalue seen (negative ones say how far
+        the distances are from Euclidean), rounds and visits of the shortest paths, recall, components.
+
+    Raises
+    ------
+    InputError, DisconnectedGraphError, PlanError (exact for too many rows, a radius that joins too many).
+
+    Notes
+    -----
+    Cost: the graph (2–3 passes over the rows); landmarks: about 2·L/8 visits of every block of the graph, 3 passes
+    over the distances; exact: n shortest-path trees, some 25 passes over n² distances. Memory: blocks of the graph, and
+    of distances (block × L), a worker; nothing of size n·L or n² in one process.
+
+    References
+    ----------
+    J. Tenenbaum, V. de Silva, J. Langford, A global geometric framework for nonlinear dimensionality reduction,
+    Science 290 (2000). V. de Silva, J. Tenenbaum, Sparse multidimensional scaling using landmark points (2004).
+    Y. Bengio et al., Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering, NIPS 16 (2003).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> angle = np.linspace(0, np.pi, 100)
+    >>> half = Isomap(n_components=1, n_neighbors=2).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+    >>> float(np.ptp(half.embedding_).round(2))
+    3.14
+    """
+
+    registered = "isomap"
+    kept: ClassVar = {
+        **QUERY_ARRAYS,
+        "components": ("labels",),
+        "landmarks": ("rows", "component"),
+        "geodesics": ("distances", "starts", "pairs", "positions"),
+        "solve": ("mean", "matrix", "offset", "eigenvalues", "residuals"),
+        "coordinates": ("embedding", "labels"),
+    }
+    embedding_: Any
+    labels_: Any
+    eigenvalues_: Array
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_neighbors: int | None = 15,
+        radius: float | None = None,
+        solver: str = "auto",
+        n_landmarks: int = 200,
+        landmarks: str = "max-min",
+        metric: str = "euclidean",
+        components: str = "error",
+        recall: float = 0.99,
+        tol: float = 1e-8,
+        max_passes: int = 300,
+        random_state: Any = 0,
+        workdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.radius = radius
+        self.solver = solver
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.metric = metric
+        self.components = components
+        self.recall = recall
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.workdir = workdir
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes) or a NeighborGraph."""
+        from bigembed.methods.fitting import finish, fit_rows
+
+        if is_weights(X):
+            raise InputTypeError(
+                "Isomap reads rows or a NeighborGraph; a sparse matrix is read as weights elsewhere, and weights are no "
+                "lengths (sparse data was passed)"
+            )
+        if not isinstance(X, NeighborGraph):
+            fit_rows(self, X)
+            return self
+        self._check()
+        run = Run(self.workdir, parents=[X.run])
+        self.n_features_in_ = X.n_features
+        finish(self, self._after_graph(X.shape, X.edges, self._seed()), run, X.in_memory)
+        return self
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """All stages from rows to coordinates."""
+        self._check()
+        shape, seed = shape_of(source, self.metric), self._seed()
+        stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
+        return [*stages, *self._after_graph(shape, edge_bound(shape, self.n_neighbors, self.radius), seed)]
+
+    def _after_graph(self, shape: Shape, edges: int, seed: int) -> list[Stage]:
+        """The stages that follow a neighbor graph of about ``edges`` entries."""
+        n, m, policy, block = shape.n, int(self.n_components), self.components, min(shape.block, shape.n)
+        bridged = [bridge_stage(n, -(-edges // (2 * n)), longest=None)] if policy == "bridge" else []
+        first = [*bridged, graph_components_stage("bridge" if bridged else "graph", edges, n, block)]
+        if self.solver == "exact" or (self.solver == "auto" and n <= AUTO_ROWS):
+            return [
+                *first,
+                all_distances_stage(policy, m, n, edges),
+                exact_solve_stage(policy, m, n, self.tol, self.max_passes, seed),
+                exact_coordinates_stage(policy, m, n),
+            ]
+        count = min(n, int(self.n_landmarks))
+        return [
+            *first,
+            landmarks_stage(policy, m, count, self.landmarks, shape.row_bytes, n, seed),
+            landmark_distances_stage(n, edges, count, block),
+            landmark_solve_stage(policy, m, n, count, block),
+            landmark_coordinates_stage(policy, m, n, count, block),
+        ]
+
+    def geodesic_distances(self, rows: Any) -> Array:
+        """Lengths of shortest paths from rows of the input to all rows: see :func:`bigembed.geodesic_distances`."""
+        return routes.geodesic_distances(self._paths_on(), rows)
+
+    def shortest_path(self, i: int, j: int) -> tuple[float, Array]:
+        """Length of the shortest path between two rows of the input, and the rows on it: see
+        :func:`bigembed.shortest_path`."""
+        return routes.shortest_path(self._paths_on(), i, j)
+
+    @property
+    def dist_matrix_(self) -> Any:
+        """All geodesic distances (n, n) float32 as a lazy Dask array, of the exact solver and a connected graph."""
+        self._check_fitted()
+        if not self._run.has("geodesics") or self.certificate_["solver"] != "exact":
+            raise AttributeError("dist_matrix_: only solver='exact' keeps the distances between all rows")
+        if self.certificate_["components"] > 1:
+            raise AttributeError("dist_matrix_: the graph has several components; some distances do not exist")
+        return open_array(self._run.path("geodesics", "pairs/0"))
+
+    def _paths_on(self) -> NeighborGraph:
+        self._check_fitted()
+        if not hasattr(self, "graph_"):
+            raise InputTypeError(
+                "paths need the neighbor graph, which a saved model does not hold. Build it again "
+                "(bigembed.build_neighbor_graph) and call bigembed.geodesic_distances or shortest_path"
+            )
+        return self.graph_
+
+    def _check(self) -> None:
+        """Every parameter, all offenders at once."""
+        need = Requirements(self)
+        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
+        need(
+            self.radius is None or (is_number(self.radius) and self.radius > 0 and self.n_neighbors is None),
+            "radius",
+            "None, or a number > 0, and then n_neighbors=None",
+        )
+        need(
+            (is_integer(self.n_neighbors) and self.n_neighbors >= 1)
+            or (self.n_neighbors is None and self.radius is not None),
+            "n_neighbors",
+            "an integer ≥ 1; None with a radius",
+        )
+        need(self.solver in ("auto", "exact", "landmarks"), "solver", "'auto', 'exact' or 'landmarks'")
+        least = self.n_components + 1 if is_integer(self.n_components) else 2
+        need(
+            is_integer(self.n_landmarks) and self.n_landmarks >= least,
+            "n_landmarks",
+            "an integer > n_components (fewer landmarks do not span the coordinates)",
+        )
+        need(self.landmarks in SELECTIONS, "landmarks", f"one of {', '.join(SELECTIONS)}")
+        need(self.metric in ("euclidean", "cosine"), "metric", "'euclidean' or 'cosine'")
+        need(self.components in POLICIES, "components", f"one of {', '.join(POLICIES)}")
+        need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
+        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
+        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
+        need.refuse()
+
+    def _adopt(self, run: Run) -> None:
+        """Eigenvalues, coordinates, landmarks and the graph as attributes."""
+        solve = run.results("solve")
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.n_components_ = solve["n_components"]
+        errors = [solve["solved"][str(c)]["error"] for c in solve["targets"]]
+        self.reconstruction_error_ = errors[0] if len(errors) == 1 else np.array(errors)
+        self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
+        for name in ("embedding", "labels"):
+            lazy = open_array(run.path("coordinates", name))
+            setattr(self, f"{name}_", np.asarray(lazy) if self._in_memory else lazy)
+        if run.has("graph"):
+            self.graph_ = NeighborGraph(run, stage="bridge" if run.has("bridge") else "graph")
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, components = run.results("solve"), run.results("components")
+        survey, coordinates = run.results("survey"), run.manifest("coordinates")
+        out: dict[str, Any] = {
+            "solver": solve["solver"],
+            "eigenpairs": solve["solved"],
+            "converged": solve["converged"],
+            "passes": solve["passes"],
+            "geodesics": run.results("geodesics"),
+            "components": components["components"],
+            "component_sizes": components["sizes"][:20],
+            "filled_rows": coordinates.results["filled_rows"],
+            "input": {name: survey[name] for name in ("n", "d", "dtype", "metric", "content", "constant_columns")},
+            "seed": self._seed() if self.random_state is not None else None,
+            "versions": versions(),
+        }
+        for stage in ("recall", "landmarks", "bridge", "density"):
+            if run.has(stage):
+                out[stage] = run.results(stage)
+        out["warnings"] = {
+            "convergence": _unconverged(out["eigenpairs"]),
+            "recall": recall_warnings(out),
+            "components": components_warnings(out, self.components),
+            "degenerate": _degenerate(out, self.n_components_),
+        }
+        return out
+
+    def _extension(self, run: Run) -> Extension:
+        """δ(x) = min over the rows j joined to x of ‖x − x_j‖ + d(j, ·), and y = −½ L^# (δ² − μ) (Bengio et al. 2003).
+
+        The exact solver's formula is the same with all rows as landmarks. A row that was fitted gets its own distances.
+        """
+        from bigembed.methods.geodesic_extension import extend_rows, model_of, placed
+
+        model = model_of(run)
+        return Extension(extend_rows, model, model.width, model.shape.d, placed=placed(model), cheap=False)
+
+
+def _unconverged(solved: dict[str, Any]) -> list[str]:
+    return [
+        f"component {c}: the eigensolver stopped ({part['reason']}) with residuals up to "
+        f"{max(part['residuals']):.2g} after {part['passes']} passes. {part['advice']}"
+        for c, part in solved.items()
+        if not part.get("converged", True)
+    ]
+
+
+def _degenerate(out: dict[str, Any], m: int) -> list[str]:
+    """Coordinates that are not there, and distances far from Euclidean."""
+    messages = []
+    short = {c: part["positive"] for c, part in out["eigenpairs"].items() if part["positive"] < m}
+    if short:
+        first = ", ".join(f"{c}: {count}" for c, count in list(short.items())[:5])
+        messages.append(
+            f"fewer than {m} eigenvalues are positive (component: how many: {first}); the other coordinates are 0. The "
+            "rows, or the landmarks, span fewer dimensions: ask for fewer components, or more landmarks"
+        )
+    far = [c for c, part in out["eigenpairs"].items() if -part["lowest"] > max(part["eigenvalues"][m - 1], 0.0)]
+    if far and not short:
+        messages.append(
+            f"an eigenvalue of B is more negative ({out['eigenpairs'][far[0]]['lowest']:.3g}) than the last coordinate's "
+            f"is positive ({out['eigenpairs'][far[0]]['eigenvalues'][m - 1]:.3g}): the geodesic distances are far from "
+            "those of points in space. The graph may have shortcuts (noise, too many neighbors) or the data holes"
+        )
+    landmarks = out.get("landmarks")
+    if landmarks and landmarks["landmarks"] < landmarks["wanted"]:
+        messages.append(
+            f"{landmarks['landmarks']} landmarks of {landmarks['wanted']}: the sampled rows have no more distinct ones"
+        )
+    return messages
+
+

@@ -1,0 +1,301 @@
+"""The graph that joins all rows within a radius (the ε-graph), exactly, by cells.
+
+Two cells are compared when their centers are no farther apart than their radii and ε together: no other rows can be
+joined. Distances are computed again exactly where rounding could decide, symmetric to the last bit, so both blocks
+of an edge find it by themselves. How many edges there will be is estimated first, from sampled rows against all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.errors import PlanError
+from bigembed.neighbors.exact import approximate_squared, paired_squared
+from bigembed.neighbors.local import Cells
+from bigembed.neighbors.order import CellReader, Ordered
+from bigembed.neighbors.pieces import StoredCells
+from bigembed.neighbors.query import Joined, locate
+from bigembed.neighbors.search import foreign_pieces, spread_block
+from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
+from bigembed.neighbors.witness import choose_block, witnesses
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import write_structure, write_values
+
+BLOCK_EDGES = 4_000_000
+"""Edges that a task holds, some 64 bytes each: with blocks of 65 536 rows, 61 a row."""
+EDGE_BYTES = 12
+"""Of a stored edge: index and squared length."""
+EDGES_PLANNED = 30
+"""Of a row, where nothing is known yet."""
+WANTED_DEGREE = 15
+"""Mean number of neighbors that a proposed radius gives."""
+_TILE_ROWS = 4_096
+_PAIRS = 1 << 18
+_LOOSE = 1 + 1e-6
+
+
+# --- how many edges ------------------------------------------------------------------------------
+
+
+def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
+    """Radii of the cells; the mean number of rows within ε, from sampled rows against all; the refusal of too many."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered = Ordered.open(context.of("order"))
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        map_blocks(choose_block, blocks, ordered=ordered, k=1, seed=seed, exchange=context.exchange)
+        chosen = [context.exchange.get_many("chosen", b, ["rows", "ids"]) for (b,) in blocks]
+        write_array(context.path("rows"), np.concatenate([rows for rows, _ in chosen]))
+        found = map_blocks(density_block, blocks, ordered=ordered, radius=radius, sample=context.path("rows"))
+        write_array(context.path("cell_radii"), np.concatenate([part[0] for part in found]))
+        degree = np.sum([part[1] for part in found], axis=0) - 1
+        histogram = np.sum([part[2] for part in found], axis=0)
+        out = {
+            "radius": radius,
+            "sampled": len(degree),
+            "mean_degree": float(degree.mean()),
+            "standard_error": float(degree.std() / np.sqrt(len(degree))),
+            "isolated": float(np.mean(degree == 0)),
+            "proposed": _proposed(histogram, len(degree)),
+        }
+        _refuse(out, shape.n, max(ordered.rows_of), shutil.disk_usage(context.home.root).free)
+        return out
+
+    size = witnesses(shape.n)
+    cost = Cost(
+        passes=1,
+        read=shape.n * shape.row_bytes,
+        disk=size * shape.row_bytes + 8 * shape.n // 100,
+        memory=2 * shape.block * shape.row_bytes + 24 * size * _TILE_ROWS,
+        coordinator=4 * size * shape.row_bytes,
+    )
+    return Stage("density", ("order",), {"radius": radius, "seed": seed}, run, cost)
+
+
+def density_block(b: int, *, ordered: Ordered, radius: float, sample: str) -> tuple[Array, Array, Array]:
+    """Radii of the cells of one block; how many of its rows lie within ε of each sampled row; their squared distances,
+    counted by the upper half of their float32 bit pattern."""
+    rows, (offsets, centers), queries = ordered.rows(b), ordered.cells(b), read_array(sample)
+    radii = np.zeros(len(centers))
+    for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        part = rows[start:stop]
+        radii[c] = np.sqrt(paired_squared(part, np.broadcast_to(centers[c], part.shape)).max(initial=0.0))
+    within, counts = np.zeros(len(queries), np.int64), np.zeros(1 << 16, np.int64)
+    for start in range(0, len(rows), _TILE_ROWS):
+        squared = np.maximum(approximate_squared(queries, rows[start : start + _TILE_ROWS])[0], 0)
+        within += np.count_nonzero(squared <= radius**2, axis=1)
+        counts += np.bincount(squared.astype(np.float32).ravel().view(np.uint32) >> 16, minlength=1 << 16)
+    return radii, within, counts
+
+
+def _proposed(histogram: Array, sampled: int) -> float:
+    """The radius within which a sampled row has :data:`WANTED_DEGREE` others on average."""
+    place = int(np.searchsorted(np.cumsum(histogram), (WANTED_DEGREE + 1) * sampled))
+    squared = np.array([(min(place, (1 << 16) - 1) << 16) | 0x8000], np.uint32).view(np.float32)[0]
+    return float(np.sqrt(np.float64(squared)))
+
+
+def _refuse(found: dict[str, Any], n: int, largest: int, free: int) -> None:
+    degree = found["mean_degree"] + 2 * found["standard_error"]
+    advice = (
+        f"radius={found['proposed']:.3g} would join {WANTED_DEGREE} on average; or give n_neighbors, which is the same "
+        "everywhere"
+    )
+    seen = f"radius={found['radius']:.6g} joins a row to {found['mean_degree']:.0f} others on average"
+    if degree * largest > BLOCK_EDGES:
+        raise PlanError(
+            f"{seen} (estimated from {found['sampled']} rows): {degree * largest:.3g} edges in a block of {largest} "
+            f"rows, at most {BLOCK_EDGES}. {advice}"
+        )
+    if 2 * EDGE_BYTES * degree * n > free:
+        raise PlanError(
+            f"{seen} (estimated from {found['sampled']} rows): {degree * n:.3g} edges, "
+            f"{int(2 * EDGE_BYTES * degree * n) >> 20} MiB while they are written, of {free >> 20} MiB free. {advice}"
+        )
+
+
+# --- the graph -----------------------------------------------------------------------------------
+
+
+def radius_graph_stage(shape: Shape, radius: float) -> Stage:
+    """The graph by row blocks: structure, squared distances ≤ ε², outboxes; the diagonal is stored as 0."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered = Ordered.open(context.of("order"))
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+        found = map_blocks(
+            radius_block,
+            blocks,
+            ordered=ordered,
+            radius=radius,
+            radii=context.of("density", "cell_radii"),
+            exchange=context.exchange,
+            out=context.path(""),
+        )
+        askers = senders_of([part["halo_of"] for part in found])
+        map_blocks(outbox_block, list(enumerate(askers)), exchange=context.exchange, out=context.path(""))
+        write_array(context.path("starts"), np.array(ordered.starts, np.int64))
+        return {name: sum(part[name] for part in found) for name in ("edges", "halo_rows", "zero_edges", "isolated")} | {
+            "blocks": len(blocks),
+            "radius": radius,
+        }
+
+    edges = radius_edges(shape)
+    held = min(BLOCK_EDGES, shape.block * shape.n)
+    cost = Cost(
+        passes=1,
+        read=3 * shape.n * shape.row_bytes,
+        write=shape.n * shape.row_bytes + EDGE_BYTES * edges,
+        disk=EDGE_BYTES * edges,
+        scratch=shape.n * shape.row_bytes,
+        memory=64 * held + 4 * shape.block * shape.row_bytes + (32 << 20),
+    )
+    return Stage("graph", ("order", "density"), {"radius": radius}, run, cost)
+
+
+def radius_edges(shape: Shape) -> int:
+    """Edges that a plan counts with: :data:`EDGES_PLANNED` a row. What a sample estimates decides before any are written."""
+    return shape.n * min(shape.n, EDGES_PLANNED)
+
+
+def radius_block(
+    b: int, *, ordered: Ordered, radius: float, radii: str, exchange: Exchange, out: str
+) -> dict[str, Any]:
+    """One block: every pair within ε that has a row in it."""
+    rows, (offsets, centers) = ordered.rows(b), ordered.cells(b)
+    cell_radii, every = read_array(radii), read_array(f"{ordered.path}/cell_centers")
+    first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
+    near = [_near_cells(center, cell_radii[first + c], every, cell_radii, radius) for c, center in enumerate(centers)]
+    wanted = np.unique(np.concatenate(near))
+    ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
+    own = Cells(np.arange(first, first + len(centers)), offsets, rows, ids, centers)
+    parts: list[tuple[Array, Array, Array]] = [
+        (np.arange(len(rows), dtype=np.int32), ids, np.zeros(len(rows), rows.dtype))
+    ]
+    total = 0
+    for piece in _with_own(own, foreign_pieces(b, wanted, ordered, every, exchange)):
+        for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+            for row, column, squared in _within(
+                rows[start:stop], centers[c], cell_radii[first + c], piece, near[c], radius
+            ):
+                other = piece.ids[column]
+                apart = other != ids[start + row]
+                parts.append(((start + row[apart]).astype(np.int32), other[apart], squared[apart].astype(rows.dtype)))
+                total += int(apart.sum())
+        if total > BLOCK_EDGES:
+            raise PlanError(
+                f"radius={radius:.6g} joins more than {BLOCK_EDGES} pairs in block {b} ({len(rows)} rows, where the data "
+                "are densest). Take a smaller radius, or n_neighbors, which is the same everywhere"
+            )
+    block: CSRBlock = csr_block(b, *(np.concatenate(part) for part in zip(*parts, strict=True)), list(ordered.starts))  # type: ignore[call-arg,arg-type,misc]
+    write_structure(out, b, block)
+    write_values(f"{out}squared", b, block.data)
+    exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
+    return {
+        "edges": len(block.data) - len(rows),
+        "halo_rows": len(block.halo_rows),
+        "zero_edges": int(np.sum(block.data == 0)) - len(rows),
+        "isolated": int(np.sum(np.diff(block.indptr) == 1)),
+        "halo_of": block.halo_sources.tolist(),
+    }
+
+
+def _with_own(own: Cells, others: Iterator[Cells]) -> Iterator[Cells]:
+    yield own
+    yield from others
+
+
+def _near_cells(center: Array, reach: float, centers: Array, radii: Array, radius: float) -> Array:
+    """Cells that may hold a row within ε of a row within ``reach`` of ``center``."""
+    squared = paired_squared(centers, np.broadcast_to(center, centers.shape))
+    return np.flatnonzero(np.sqrt(squared) <= (reach + radii + radius) * _LOOSE)
+
+
+def _within(
+    rows: Array, center: Array, reach: float, piece: Cells, near: Array, radius: float
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Pairs (row, row of the piece, squared distance ≤ ε²) of the rows of one cell, in bounded parts."""
+    cells = np.flatnonzero(np.isin(piece.numbers, near))
+    if not len(cells):
+        return
+    spans = [np.arange(piece.offsets[c], piece.offsets[c + 1]) for c in cells]
+    columns = np.concatenate(spans)
+    gaps = np.sqrt(paired_squared(piece.rows[columns], np.broadcast_to(center, (len(columns), rows.shape[1]))))
+    columns = columns[gaps <= (reach + radius) * _LOOSE]
+    for start in range(0, len(columns), _TILE_ROWS):
+        tile = columns[start : start + _TILE_ROWS]
+        approximate, slack = approximate_squared(rows, piece.rows[tile])
+        row, place = np.nonzero(~(approximate > (radius**2 + slack)[:, None]))
+        for first in range(0, len(row), _PAIRS):
+            part = slice(first, first + _PAIRS)
+            squared = paired_squared(rows[row[part]], piece.rows[tile[place[part]]])
+            good = squared <= radius**2
+            yield row[part][good], tile[place[part]][good], squared[good]
+
+
+# --- new rows ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RadiusIndex:
+    """Where a query finds what it needs of a radius graph: paths and a number, read in the task."""
+
+    order: str
+    centers: str
+    radii: str
+    radius: float
+
+
+def radius_index_of(run: Run) -> RadiusIndex:
+    """The index of a radius graph, from its run or a saved model."""
+    return RadiusIndex(
+        run.path("order"),
+        run.path("partition", "centers"),
+        run.path("density", "cell_radii"),
+        run.results("density")["radius"],
+    )
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    index: RadiusIndex
+    cells: StoredCells
+
+
+def join_within(rows: Array, index: RadiusIndex) -> Joined:
+    """Edges of prepared new rows (n, d): all fitted rows within ε of each, by id."""
+    ordered = Ordered.open(index.order)
+    cells, radii = CellReader(ordered), read_array(index.radii)
+    block, cell = locate(rows, _Fitted(index, StoredCells(ordered)))
+    number = cells.block_starts[block] + cell
+    order = np.argsort(number, kind="stable")
+    found: list[tuple[Array, Array, Array]] = []
+    for group in np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []:
+        home = int(number[group[0]])
+        center = cells.centers[home]
+        mine = rows[group]
+        reach = float(np.sqrt(paired_squared(mine, np.broadcast_to(center, mine.shape)).max()))
+        near = _near_cells(center, reach, cells.centers, radii, index.radius)
+        for number_near in near.tolist():
+            there = cells.rows(number_near)
+            piece = Cells(np.array([number_near]), np.array([0, len(there)]), there, cells.ids(number_near), center)
+            for row, column, squared in _within(mine, center, reach, piece, near, index.radius):
+                found.append((group[row], piece.ids[column], squared.astype(rows.dtype)))
+    row, ids, squared = (
+        np.concatenate([np.zeros(0, kind), *(part[k] for part in found)])
+        for k, kind in enumerate((np.int64, np.int64, rows.dtype))
+    )
+    by_row = np.lexsort((ids, row))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))]).astype(np.int64)
+    return Joined(indptr, ids[by_row], squared[by_row], np.zeros(len(rows)), block, cell)
