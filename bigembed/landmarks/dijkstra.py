@@ -35,9 +35,7 @@ def lengths_of(values: Array, *, squared: bool) -> Array:
     return np.sqrt(lengths) if squared else lengths
 
 
-def local_graph(
-    block: CSRBlock, *, squared: bool, between: tuple[Array, Array, Array] | None = None
-) -> LocalGraph:
+def local_graph(block: CSRBlock, *, squared: bool, between: tuple[Array, Array, Array] | None = None) -> LocalGraph:
     """The edges of a stored block, and those ``between`` its halo entries: (entry, entry, length), both directions.
 
     With the halo's own edges a path may run along the border of two blocks without news from the other one.

@@ -179,7 +179,9 @@ def open_block(b: int, *, matrix: BlockMatrix, exchange: Exchange, squared: bool
     )
 
 
-def _opened(matrix: BlockMatrix, exchange: Exchange, b: int) -> tuple[Dijkstra, dict[int, int], list[tuple[int, Array]]]:
+def _opened(
+    matrix: BlockMatrix, exchange: Exchange, b: int
+) -> tuple[Dijkstra, dict[int, int], list[tuple[int, Array]]]:
     """A block ready for Dijkstra, the node at which the rows of each source block begin, and who needs which rows."""
     indptr, indices, lengths, sources, first = exchange.get_many(
         "graph", b, ("indptr", "indices", "lengths", "sources", "first")
@@ -256,7 +258,8 @@ def _visit(
         if len(nodes):
             settled += paths.improve(distances[k], changed[k], nodes, values)
     exchange.put(f"distances{g}.{_other(slot)}", b, {"own": distances})
-    sent, pieces = [], {}
+    sent: list[tuple[int, float]] = []
+    pieces: dict[str, Array] = {}
     for destination, boundary in outbox:
         source, at = np.nonzero(changed[:, boundary])
         if len(source):

@@ -48,12 +48,13 @@ def classical(squared: Array, n_components: int) -> tuple[Triangulation, Array]:
     centered = -0.5 * (squared - mean - mean[:, None] + mean.mean())
     values, vectors = linalg.eigh((centered + centered.T) / 2)
     values, vectors = values[::-1].copy(), vectors[:, ::-1]
-    return scaled(mean, values[:n_components], vectors[:, :n_components], n_components), values
+    floor = FLOOR * max(float(values[0]), 0.0)
+    return scaled(mean, values[:n_components], vectors[:, :n_components], n_components, floor), values
 
 
-def scaled(mean: Array, values: Array, vectors: Array, n_components: int) -> Triangulation:
-    """The map of eigenpairs of B: the columns −½ v_i/√λ_i, and zero columns where λ_i is not above rounding."""
-    good = values > FLOOR * max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny)
+def scaled(mean: Array, values: Array, vectors: Array, n_components: int, floor: float) -> Triangulation:
+    """The map of eigenpairs of B: the columns −½ v_i/√λ_i, and zero columns where λ_i is not above ``floor``."""
+    good = values > floor
     matrix = np.zeros((len(mean), n_components))
     matrix[:, np.flatnonzero(good)] = -0.5 * vectors[:, good] / np.sqrt(values[good])
     return Triangulation(mean, matrix, np.zeros(n_components))

@@ -60,8 +60,8 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     if isinstance(X, NeighborGraph):
         if X.radius is not None:
             raise InputTypeError(
-                f"{type(estimator).__name__} takes its scale from the distances to the k nearest neighbors, which a graph "
-                "of a radius does not hold; build the graph with n_neighbors"
+                f"{type(estimator).__name__} takes its scale from the distances to the k nearest neighbors, which a "
+                "graph of a radius does not hold; build the graph with n_neighbors"
             )
         run = Run(estimator.workdir, parents=[X.run])
         stages = estimator._after_graph(X.n, X.block, estimator._seed(), "error", k=X.n_neighbors)

@@ -150,9 +150,7 @@ def _home(joined: Joined, label: Array, policy: str) -> Array:
     return home
 
 
-def _pieces(
-    joined: Joined, label: Array, rows: Array, c: int, columns: int
-) -> Iterator[tuple[Array, Array, Array]]:
+def _pieces(joined: Joined, label: Array, rows: Array, c: int, columns: int) -> Iterator[tuple[Array, Array, Array]]:
     """New rows in bounded pieces: the rows, their edges into component c, and where each row's edges begin.
 
     Of a row that equals fitted ones only the edges to these are taken: the shortest path is that of the fitted row.

@@ -96,7 +96,7 @@ def targets(found: dict[str, Any], policy: str, n_components: int, n_landmarks: 
 def landmarks_stage(
     policy: str, n_components: int, n_landmarks: int, selection: str, row_bytes: int, n: int, seed: int
 ) -> Stage:
-    """Rows that stand for all: ``ids`` (L,) internal, ascending in each component, ``rows`` of the input, ``component``."""
+    """Rows that stand for all: ``ids`` (L,) internal, ascending in each ``component``, and ``rows`` of the input."""
 
     def run(context: Context) -> dict[str, Any]:
         chosen = targets(context.results("components"), policy, n_components, n_landmarks)
@@ -227,9 +227,7 @@ def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> S
 
     task = 64 * edges + 3 * (PAIR_MIB << 20) + 40 * n
     cost = Cost(passes=1, read=24 * edges, write=4 * n * n, disk=4 * n * n, memory=task, coordinator=64 * n)
-    return Stage(
-        "geodesics", ("order", "components"), {"policy": policy, "n_components": n_components}, run, cost
-    )
+    return Stage("geodesics", ("order", "components"), {"policy": policy, "n_components": n_components}, run, cost)
 
 
 def check_exact(n: int) -> None:

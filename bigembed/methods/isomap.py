@@ -152,8 +152,8 @@ class Isomap(Estimator):
 
         if is_weights(X):
             raise InputTypeError(
-                "Isomap reads rows or a NeighborGraph; a sparse matrix is read as weights elsewhere, and weights are no "
-                "lengths (sparse data was passed)"
+                "Isomap reads rows or a NeighborGraph; a sparse matrix is read as weights elsewhere, and weights are "
+                "no lengths (sparse data was passed)"
             )
         if not isinstance(X, NeighborGraph):
             fit_rows(self, X)
@@ -230,8 +230,9 @@ class Isomap(Estimator):
             "None, or a number > 0, and then n_neighbors=None",
         )
         need(
-            (is_integer(self.n_neighbors) and self.n_neighbors >= 1)
-            or (self.n_neighbors is None and self.radius is not None),
+            self.radius is not None
+            if self.n_neighbors is None
+            else is_integer(self.n_neighbors) and self.n_neighbors >= 1,
             "n_neighbors",
             "an integer ≥ 1; None with a radius",
         )
@@ -325,9 +326,10 @@ def _degenerate(out: dict[str, Any], m: int) -> list[str]:
     far = [c for c, part in out["eigenpairs"].items() if -part["lowest"] > max(part["eigenvalues"][m - 1], 0.0)]
     if far and not short:
         messages.append(
-            f"an eigenvalue of B is more negative ({out['eigenpairs'][far[0]]['lowest']:.3g}) than the last coordinate's "
-            f"is positive ({out['eigenpairs'][far[0]]['eigenvalues'][m - 1]:.3g}): the geodesic distances are far from "
-            "those of points in space. The graph may have shortcuts (noise, too many neighbors) or the data holes"
+            f"an eigenvalue of B is more negative ({out['eigenpairs'][far[0]]['lowest']:.3g}) than that of the last "
+            f"coordinate is positive ({out['eigenpairs'][far[0]]['eigenvalues'][m - 1]:.3g}): the geodesic distances "
+            "are far from those of points in space. The graph may have shortcuts (noise, too many neighbors), or the "
+            "data holes"
         )
     landmarks = out.get("landmarks")
     if landmarks and landmarks["landmarks"] < landmarks["wanted"]:
@@ -335,5 +337,3 @@ def _degenerate(out: dict[str, Any], m: int) -> list[str]:
             f"{landmarks['landmarks']} landmarks of {landmarks['wanted']}: the sampled rows have no more distinct ones"
         )
     return messages
-
-

@@ -16,7 +16,8 @@ from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
 from bigembed.methods.streaming import Placed
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, Partitioned, index_of, join_batches, join_memory, locate_blocks
+from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory, locate_blocks
+from bigembed.neighbors.radius import RadiusIndex
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
@@ -84,7 +85,7 @@ class Located(Protocol):
     """A model whose new rows are located among the fitted ones."""
 
     @property
-    def index(self) -> Partitioned:
+    def index(self) -> Index | RadiusIndex:
         """Where the fitted rows are."""
 
     @property
@@ -99,7 +100,7 @@ def place_rows(rows: Array, model: Located, start: int) -> Array:
             f"Input X contains NaN or infinity: {wrong['rows']} of the rows {start}:{start + len(rows)}, the first are "
             f"rows {wrong['first']}. Drop or impute them"
         )
-    return locate_blocks(ready_rows(rows, model), model.index)
+    return locate_blocks(ready_rows(rows, model), Ordered.open(model.index.order), model.index.centers)
 
 
 def ready_rows(rows: Array, model: Located) -> Array:

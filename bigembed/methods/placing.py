@@ -12,7 +12,7 @@ from bigembed.blocks.vectors import tree_sum
 from bigembed.eigen.base import extremes, signs_of
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.landmarks.geodesic import KeptDistances
-from bigembed.landmarks.triangulate import Triangulation, classical, principal_axes, scaled
+from bigembed.landmarks.triangulate import FLOOR, Triangulation, classical, principal_axes, scaled
 from bigembed.methods.coordinates import fill_block, restore_block
 from bigembed.methods.geodesics import targets
 from bigembed.neighbors.order import Ordered
@@ -143,11 +143,11 @@ def _spectrum(values: Array, variances: Array, count: int) -> dict[str, Any]:
         "eigenvalues": variances.tolist(),
         "residuals": [0.0] * len(variances),
         "landmark_eigenvalues": values[:50].tolist(),
-        "negative": int(np.sum(values < -1e-10 * abs(values[0]))),
+        "negative": int(np.sum(values < -FLOOR * abs(values[0]))),
         "lowest": float(values[-1]),
         "trace": float(values.sum()),
         "error": float(np.sqrt(max(0.0, rest)) / count),
-        "positive": int(np.sum(values > 1e-10 * abs(values[0]))),
+        "positive": int(np.sum(values > FLOOR * abs(values[0]))),
     }
 
 
@@ -175,8 +175,7 @@ def landmark_coordinates_stage(policy: str, m: int, n: int, n_landmarks: int, bl
         create_rows(context.path("embedding"), (n, m), np.float64, out_rows)
         create_rows(context.path("labels"), (n,), np.int32, out_rows)
         spans = [(number, *span) for number, span in enumerate(bounds(n, out_rows))]
-        fixed = {"blocks": len(blocks), "kept": m, "exchange": context.exchange, "out": context.path("")}
-        map_blocks(restore_block, spans, **fixed)
+        map_blocks(restore_block, spans, blocks=len(blocks), kept=m, exchange=context.exchange, out=context.path(""))
         return {"n_components": m, "filled_rows": filled}
 
     cost = Cost(
@@ -280,8 +279,9 @@ def _classical_rows(
             "advice": result.advice,
             "gap": float(result.gap * operator.trace),
         }
-    positive = np.maximum(values, 0.0)
-    write_triangulation(context.path(""), c, scaled(mean, values, vectors, m))
+    floor = _rounding(operator, mean)
+    positive = np.where(values > floor, values, 0.0)
+    write_triangulation(context.path(""), c, scaled(mean, values, vectors, m, floor))
     write_array(context.path(f"rows/{c}"), vectors * np.sqrt(positive))
     rest = operator.norm**2 - float(positive @ positive)
     return out | {
@@ -289,8 +289,15 @@ def _classical_rows(
         "lowest": lowest,
         "trace": operator.trace,
         "error": float(np.sqrt(max(0.0, rest)) / rows),
-        "positive": int(np.sum(values > 1e-10 * max(values[0], 1e-300))),
+        "positive": int(np.count_nonzero(positive)),
     }
+
+
+def _rounding(operator: CenteredOperator, mean: Array) -> float:
+    """What distances kept in float32 add to B: eigenvalues below n^½ eps rms(D²) say nothing."""
+    n = len(mean)
+    fourth = 4 * operator.norm**2 + 2 * n * float(mean @ mean) - (n * operator.mean) ** 2
+    return float(np.sqrt(max(0.0, fourth) / max(1, n)) * np.finfo(np.float32).eps)
 
 
 def _summary(context: Context, numbers: list[int], solved: dict[int, dict[str, Any]], m: int) -> dict[str, Any]:
@@ -312,7 +319,9 @@ def exact_coordinates_stage(policy: str, m: int, n: int) -> Stage:
         embedding, of_row = np.zeros((n, m)), np.empty(n, np.int32)
         of_row[ids] = label
         for c in context.results("solve")["targets"]:
-            embedding[read_array(context.of("geodesics", f"members/{c}"))] = read_array(context.of("solve", f"rows/{c}"))
+            embedding[read_array(context.of("geodesics", f"members/{c}"))] = read_array(
+                context.of("solve", f"rows/{c}")
+            )
         filled = 0
         if policy == "largest" and context.results("components")["components"] > 1:
             filled = fill_rows(context, blocks, ordered)
@@ -326,4 +335,3 @@ def exact_coordinates_stage(policy: str, m: int, n: int) -> Stage:
     cost = Cost(write=8 * n * m, disk=8 * n * m + 4 * n, coordinator=8 * n * (3 * m + 4))
     stages = ("order", "components", "geodesics", "solve")
     return Stage("coordinates", stages, {"policy": policy, "n_components": m}, run, cost)
-

@@ -13,7 +13,6 @@ from bigembed.neighbors.order import Ordered, order_stage, partition_stage
 from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
 from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
 from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
-from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
 from bigembed.neighbors.search import search_stage, shortlist_stage
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
@@ -58,7 +57,7 @@ def neighbor_stages(
     *,
     radius: float | None = None,
 ) -> list[Stage]:
-    """Stages from rows to the symmetric graph of k nearest neighbors with measured recall, or of all within a radius."""
+    """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, or of all within a radius."""
     shape = shape_of(source, metric)
     if radius is not None:
         if shape.n < 2:
@@ -161,7 +160,7 @@ class NeighborGraph:
 
     @property
     def recall(self) -> float:
-        """Share of true neighbors found, measured on sampled rows against all rows; 1 for a radius (searched exactly)."""
+        """Share of true neighbors found, measured on sampled rows against all rows; 1 for a radius (exact)."""
         return float(self.run.results("recall")["recall"]) if self.n_neighbors is not None else 1.0
 
     @property
@@ -237,9 +236,9 @@ def build_neighbor_graph(
     ----------
     X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array.
     n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
-    radius : number > 0 or None. Instead, join all rows within it (at most it), in units of the data (of rows of length one for
-        "cosine"); found exactly. A sample tells first how many edges there will be; too many are a PlanError that
-        proposes a radius.
+    radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
+        one for "cosine"); found exactly. A sample tells first how many edges there will be; too many are a PlanError
+        that proposes a radius.
     metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
     recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.
     candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a

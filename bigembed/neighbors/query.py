@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -65,30 +64,6 @@ def index_of(run: Run) -> Index:
         search["n_neighbors"],
         search["n_probes"],
     )
-
-
-class Partitioned(Protocol):
-    """What any index tells of the fitted rows: their partitions."""
-
-    @property
-    def order(self) -> str:
-        """Path of the ordered rows."""
-
-    @property
-    def centers(self) -> str:
-        """Path of the centers of the partitions."""
-
-
-class Fitted(Protocol):
-    """Fitted rows that new rows can be located among."""
-
-    @property
-    def index(self) -> Partitioned:
-        """Where their partitions are."""
-
-    @property
-    def cells(self) -> StoredCells:
-        """Their cells."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +123,7 @@ def join_rows(rows: Array, index: Index) -> Joined:
 def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
     """The same in parts with a bounded number of edges: numbers of some rows, and their edges."""
     fitted = _Fitted(index)
-    block, cell = locate(rows, fitted)
+    block, cell = locate(rows, fitted.cells.ordered, index.centers)
     waiting = [np.lexsort((cell, block))] if len(rows) else []
     while waiting:
         members = waiting.pop()
@@ -161,20 +136,20 @@ def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
         yield members, joined
 
 
-def locate(rows: Array, fitted: Fitted) -> tuple[Array, Array]:
-    """Block, and cell inside it, of each row: decided exactly as for the rows of the training set."""
-    block = locate_blocks(rows, fitted.index)
+def locate(rows: Array, ordered: Ordered, centers: str) -> tuple[Array, Array]:
+    """Block, and cell inside it, of each row, by the centers at a path: decided exactly as for the fitted rows."""
+    block = locate_blocks(rows, ordered, centers)
     cell = np.zeros(len(rows), np.int64)
     for b in np.unique(block):
-        mine, centers = block == b, fitted.cells.ordered.cells(int(b))[1]
-        cell[mine] = assign_block(rows[mine], np.zeros(int(mine.sum()), np.int64), centers)
+        mine = block == b
+        cell[mine] = assign_block(rows[mine], np.zeros(int(mine.sum()), np.int64), ordered.cells(int(b))[1])
     return block, cell
 
 
-def locate_blocks(rows: Array, index: Partitioned) -> Array:
+def locate_blocks(rows: Array, ordered: Ordered, centers: str) -> Array:
     """The block of each row (n,)."""
-    centers = read_array(index.centers)[list(Ordered.open(index.order).blocks)]
-    return assign_block(rows, np.zeros(len(rows), np.int64), centers).astype(np.int64)
+    partitions = read_array(centers)[list(ordered.blocks)]
+    return assign_block(rows, np.zeros(len(rows), np.int64), partitions).astype(np.int64)
 
 
 def join_memory(index: Index, shape: Shape, rows: int) -> int:

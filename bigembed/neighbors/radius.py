@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared, paired_squared
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import CellReader, Ordered
-from bigembed.neighbors.pieces import StoredCells
 from bigembed.neighbors.query import Joined, locate
 from bigembed.neighbors.search import foreign_pieces, spread_block
 from bigembed.neighbors.survey import Shape
@@ -146,7 +144,9 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
         askers = senders_of([part["halo_of"] for part in found])
         map_blocks(outbox_block, list(enumerate(askers)), exchange=context.exchange, out=context.path(""))
         write_array(context.path("starts"), np.array(ordered.starts, np.int64))
-        return {name: sum(part[name] for part in found) for name in ("edges", "halo_rows", "zero_edges", "isolated")} | {
+        return {
+            name: sum(part[name] for part in found) for name in ("edges", "halo_rows", "zero_edges", "isolated")
+        } | {
             "blocks": len(blocks),
             "radius": radius,
         }
@@ -165,7 +165,7 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
 
 
 def radius_edges(shape: Shape) -> int:
-    """Edges that a plan counts with: :data:`EDGES_PLANNED` a row. What a sample estimates decides before any are written."""
+    """Edges that a plan counts with. What a sample estimates decides before any are written."""
     return shape.n * min(shape.n, EDGES_PLANNED)
 
 
@@ -195,10 +195,11 @@ def radius_block(
                 total += int(apart.sum())
         if total > BLOCK_EDGES:
             raise PlanError(
-                f"radius={radius:.6g} joins more than {BLOCK_EDGES} pairs in block {b} ({len(rows)} rows, where the data "
-                "are densest). Take a smaller radius, or n_neighbors, which is the same everywhere"
+                f"radius={radius:.6g} joins more than {BLOCK_EDGES} pairs in block {b} ({len(rows)} rows, where the "
+                "data are densest). Take a smaller radius, or n_neighbors, which is the same everywhere"
             )
-    block: CSRBlock = csr_block(b, *(np.concatenate(part) for part in zip(*parts, strict=True)), list(ordered.starts))  # type: ignore[call-arg,arg-type,misc]
+    row_of, column_of, value_of = (np.concatenate(part) for part in zip(*parts, strict=True))
+    block = csr_block(b, row_of, column_of, value_of, list(ordered.starts))
     write_structure(out, b, block)
     write_values(f"{out}squared", b, block.data)
     exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
@@ -267,17 +268,11 @@ def radius_index_of(run: Run) -> RadiusIndex:
     )
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    index: RadiusIndex
-    cells: StoredCells
-
-
 def join_within(rows: Array, index: RadiusIndex) -> Joined:
     """Edges of prepared new rows (n, d): all fitted rows within ε of each, by id."""
     ordered = Ordered.open(index.order)
     cells, radii = CellReader(ordered), read_array(index.radii)
-    block, cell = locate(rows, _Fitted(index, StoredCells(ordered)))
+    block, cell = locate(rows, ordered, index.centers)
     number = cells.block_starts[block] + cell
     order = np.argsort(number, kind="stable")
     found: list[tuple[Array, Array, Array]] = []
@@ -292,10 +287,8 @@ def join_within(rows: Array, index: RadiusIndex) -> Joined:
             piece = Cells(np.array([number_near]), np.array([0, len(there)]), there, cells.ids(number_near), center)
             for row, column, squared in _within(mine, center, reach, piece, near, index.radius):
                 found.append((group[row], piece.ids[column], squared.astype(rows.dtype)))
-    row, ids, squared = (
-        np.concatenate([np.zeros(0, kind), *(part[k] for part in found)])
-        for k, kind in enumerate((np.int64, np.int64, rows.dtype))
-    )
+    empty = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, rows.dtype))
+    row, ids, squared = (np.concatenate(part) for part in zip(empty, *found, strict=True))
     by_row = np.lexsort((ids, row))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))]).astype(np.int64)
     return Joined(indptr, ids[by_row], squared[by_row], np.zeros(len(rows)), block, cell)

@@ -21,7 +21,7 @@ from bigembed.store.exchange import Exchange
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """The space of block vectors over the rows of a stored matrix, or (without a matrix) over given blocks, no halos."""
+    """The space of block vectors over the rows of a stored matrix, or (without one) over given blocks, no halos."""
 
     matrix: BlockMatrix | None
     exchange: Exchange

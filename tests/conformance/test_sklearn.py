@@ -18,6 +18,8 @@ ESTIMATORS = [
     be.NMF(),
     be.LinearDiscriminantAnalysis(),
     be.DiffusionMap(n_components=2, n_neighbors=5, components="bridge"),
+    be.Isomap(n_components=1, n_neighbors=5, components="bridge"),
+    be.Isomap(n_components=1, n_neighbors=5, solver="landmarks", n_landmarks=12, components="bridge"),
 ]
 
 
@@ -27,7 +29,7 @@ def checks() -> list[Any]:
         warnings.simplefilter("ignore")
         pairs = [pair for estimator in ESTIMATORS for pair in estimator_checks_generator(estimator)]
     return [
-        pytest.param(estimator, check, id=f"{type(estimator).__name__}-{check.func.__name__}")
+        pytest.param(estimator, check, id=f"{estimator}-{check.func.__name__}")
         for estimator, check in pairs
     ]
 

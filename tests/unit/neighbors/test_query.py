@@ -50,7 +50,7 @@ def by_definition(rows, graph):
     lists = np.concatenate([read_array(run.path("shortlist", f"shortlist/{b}")) for b in range(len(ordered.blocks))])
     offsets = cells.starts
     probed = probe_block(whole, offsets, lists, cells.centers, index.n_probes, cells.sizes, k + 1)
-    block, cell = locate(rows, query._Fitted(index))
+    block, cell = locate(rows, ordered, index.centers)
     home = cells.block_starts[block] + cell
     squared, out = all_squared(rows, whole), {}
     for i, row in enumerate(rows):
@@ -169,7 +169,7 @@ def test_the_nearest_kept_row_is_exact(graph, monkeypatch, tmp_path, compiled):
     monkeypatch.setattr(kept, "EXACT_ROWS", 0 if compiled else 10_000)
     monkeypatch.setattr(kept, "_NEAREST_CELLS", 10_000)  # all: then it is the nearest of all rows
     rows = draw_rows(6, 70, 4, "normal").astype(np.float32)
-    block, cell = locate(rows, query._Fitted(index_of(graph)))
+    block, cell = locate(rows, ordered, index_of(graph).centers)
     whole = np.concatenate([ordered.rows(b) for b in range(len(ordered.blocks))])
     squared = np.where(label == 0, all_squared(rows, whole), np.inf)
     got = nearest_kept(ordered, str(tmp_path / "labels"), rows, block, cell)

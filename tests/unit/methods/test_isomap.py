@@ -1,0 +1,347 @@
+"""Isomap against scikit-learn, against itself by landmarks, and on what is awkward."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy.spatial import procrustes
+from sklearn.manifold import Isomap as Reference
+
+import bigembed as be
+from bigembed.blocks import rows
+from bigembed.blocks.rows import executor
+from bigembed.datasets import dataset
+from bigembed.errors import (
+    ComponentsWarning,
+    DegenerateWarning,
+    DisconnectedGraphError,
+    InputError,
+    InputTypeError,
+    PlanError,
+)
+from bigembed.methods import geodesics
+
+
+def roll(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
+    return dataset("swiss_roll", n=n, noise=noise, seed=seed).rows(0, n).astype(np.float64)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks() -> Iterator[None]:
+    """Blocks of at most 600 rows, so that everything crosses borders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "MAX_BLOCK_ROWS", 600)
+        patch.setattr(rows, "MIN_BLOCK_ROWS", 100)
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain() -> np.ndarray:
+    return roll(2000)
+
+
+GRAPHS = [{"n_neighbors": 10}, {"n_neighbors": None, "radius": 2.0}]
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=["neighbors", "radius"])
+def test_exact_equals_scikit_learn(plain: np.ndarray, graph: dict[str, Any]) -> None:
+    theirs = Reference(n_components=2, **graph).fit(plain)
+    ours = be.Isomap(2, recall=1.0, solver="exact", **graph).fit(plain)
+    assert len(ours.graph_.matrix.rows) > 3
+    assert procrustes(theirs.embedding_, ours.embedding_)[2] < 1e-12
+    np.testing.assert_allclose(ours.eigenvalues_, theirs.kernel_pca_.eigenvalues_, rtol=1e-6)
+    np.testing.assert_allclose(ours.reconstruction_error_, theirs.reconstruction_error(), rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(ours.dist_matrix_), theirs.dist_matrix_, rtol=1e-6)
+    np.testing.assert_allclose(ours.transform(plain[:300]), ours.embedding_[:300], atol=1e-5)
+    if "radius" in graph:  # of k neighbors, ours are those of the symmetric graph, theirs the k nearest
+        new = roll(100, seed=9)
+        assert procrustes(theirs.transform(new), ours.transform(new))[2] < 1e-10
+        other = Reference(n_components=2, n_neighbors=None, radius=2.02).fit(plain)
+    else:
+        other = Reference(n_components=2, n_neighbors=11).fit(plain)
+    assert procrustes(other.embedding_, ours.embedding_)[2] > 1e-9  # a control: one neighbor more is seen
+
+
+def test_all_rows_as_landmarks_are_exact() -> None:
+    X = roll(700)
+    exact = be.Isomap(2, n_neighbors=12).fit(X)
+    every = be.Isomap(2, n_neighbors=12, solver="landmarks", n_landmarks=700, landmarks="uniform").fit(X)
+    assert exact.certificate_["solver"] == "exact"
+    np.testing.assert_allclose(every.embedding_, exact.embedding_, atol=1e-4)
+    np.testing.assert_allclose(every.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
+    np.testing.assert_allclose(every.reconstruction_error_, exact.reconstruction_error_, rtol=1e-5)
+    few = be.Isomap(2, n_neighbors=12, solver="landmarks", n_landmarks=20).fit(X)
+    assert not np.allclose(few.embedding_, exact.embedding_, atol=1e-2)  # a control: 20 are not all
+
+
+@pytest.mark.parametrize("landmarks", ["max-min", "uniform"])
+def test_landmarks_come_near_to_exact(plain: np.ndarray, landmarks: str) -> None:
+    exact = be.Isomap(2, n_neighbors=15).fit(plain)
+    few = be.Isomap(2, n_neighbors=15, solver="landmarks", n_landmarks=100, landmarks=landmarks).fit(plain)
+    assert procrustes(exact.embedding_, few.embedding_)[2] < 1e-3
+    assert len(np.unique(few.landmarks_)) == 100
+    np.testing.assert_array_equal(few.transform(plain), few.embedding_)  # to the last bit, in any batch
+    np.testing.assert_array_equal(few.transform(plain[777:778]), few.embedding_[777:778])
+    y = few.embedding_
+    np.testing.assert_allclose(y.T @ y, np.diag(few.eigenvalues_), atol=1e-6 * few.eigenvalues_[0])
+    np.testing.assert_allclose(y.mean(axis=0), 0, atol=1e-9 * np.abs(y).max())
+    geodesic = few.certificate_["geodesics"]
+    assert 1 <= geodesic["rounds"] <= 12
+    assert geodesic["blocks"] > 3
+
+
+def test_geodesics_are_within_three_percent_of_the_truth() -> None:
+    made = dataset("swiss_roll", n=4000)
+    X, truth = made.rows(0, 4000), made.truth(0, 4000)
+    graph = be.build_neighbor_graph(X, 15)
+    chosen = np.arange(0, 4000, 400)
+    flat = np.column_stack([truth["arc_length"], truth["height"]])
+    true = np.linalg.norm(flat[chosen][:, None] - flat[None], axis=2)
+    far = true > 10
+    stretch = be.geodesic_distances(graph, chosen)[far] / true[far]
+    assert 1 < stretch.mean() < 1.03
+    sparse = be.geodesic_distances(be.build_neighbor_graph(X, 5), chosen)[far] / true[far]
+    assert sparse.mean() > 1.03  # a control: with few neighbors paths wind
+
+
+def recovered(X: np.ndarray, truth: dict[str, Any], **options: Any) -> float:
+    """Correlation of distances in the map with distances on the roll."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = be.Isomap(2, components="bridge", **options).fit(X).embedding_
+    flat = np.column_stack([truth["arc_length"], truth["height"]])
+    i, j = np.random.default_rng(0).integers(0, len(X), (2, 20_000))
+    pairs = [np.linalg.norm(points[i] - points[j], axis=1) for points in (y, flat)]
+    return float(np.corrcoef(*pairs)[0, 1])
+
+
+def test_the_figures_of_the_source() -> None:
+    """Seed 000 §6: 1600 points, k = 10 counting the point itself; with noise 0.8 at 800 points the roll is not found."""
+    clean, noisy = dataset("swiss_roll", n=1600), dataset("swiss_roll", n=800, noise=0.8)
+    assert recovered(clean.rows(0, 1600), clean.truth(0, 1600), n_neighbors=9) > 0.999
+    assert recovered(noisy.rows(0, 800), noisy.truth(0, 800), n_neighbors=9) < 0.9
+
+
+# --- disconnected graphs -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def apart() -> np.ndarray:
+    """Two pieces of a surface (700 and 300 rows), and a lone row near the second."""
+    generator = np.random.default_rng(0)
+    pieces = [generator.uniform(size=(n, 2)) * [8, 4] + [40 * k, 0] for k, n in enumerate((700, 300))]
+    return generator.permutation(np.concatenate([*pieces, [[60.0, 2.0]]]))
+
+
+SOLVERS = [{"solver": "exact"}, {"solver": "landmarks", "n_landmarks": 60}]
+APART: dict[str, Any] = {"n_neighbors": None, "radius": 1.0}
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_an_error_lists_the_components(apart: np.ndarray, solver: dict[str, Any]) -> None:
+    with pytest.raises(DisconnectedGraphError, match="3 connected components, of 700, 300, 1 rows"):
+        be.Isomap(2, **APART, **solver).fit(apart)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_the_largest_component_and_every_row_gets_a_place(apart: np.ndarray, solver: dict[str, Any]) -> None:
+    with pytest.warns(ComponentsWarning, match="3 components"):
+        found = be.Isomap(2, components="largest", **APART, **solver).fit(apart)
+    assert np.isfinite(found.embedding_).all()
+    big = found.labels_ == 0
+    assert big.sum() == 700
+    assert found.certificate_["filled_rows"] == 301
+    alone = be.Isomap(2, **APART, **solver).fit(apart[big])
+    assert procrustes(alone.embedding_, found.embedding_[big])[2] < (1e-10 if solver["solver"] == "exact" else 1e-2)
+    placed = {tuple(row) for row in found.embedding_[big]}
+    assert all(tuple(row) in placed for row in found.embedding_[~big])
+    np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_each_component_by_itself(apart: np.ndarray, solver: dict[str, Any]) -> None:
+    with pytest.warns(ComponentsWarning):
+        found = be.Isomap(2, components="per-component", **APART, **solver).fit(apart)
+    assert found.eigenvalues_.shape == (2, 2)
+    assert (found.embedding_[found.labels_ == 2] == 0).all()
+    for c in range(2):
+        mine = found.labels_ == c
+        alone = be.Isomap(2, **APART, solver="exact").fit(apart[mine])
+        assert procrustes(alone.embedding_, found.embedding_[mine])[2] < (1e-10 if "exact" in solver.values() else 1e-2)
+        np.testing.assert_allclose(found.embedding_[mine].mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_bridges_keep_their_true_length(apart: np.ndarray, solver: dict[str, Any]) -> None:
+    found = be.Isomap(1, components="bridge", **APART, **solver).fit(apart)
+    assert found.certificate_["components"] == 1
+    assert found.certificate_["bridge"]["bridges"] == 2
+    along = np.corrcoef(found.embedding_[:, 0], apart[:, 0])[0, 1]
+    assert abs(along) > 0.999  # 32 between the pieces is kept
+    ends = [int(np.argmin(apart[:, 0])), int(np.argmax(apart[:, 0]))]
+    assert found.shortest_path(*ends)[0] == pytest.approx(60, rel=0.05)
+
+
+def test_many_components_are_not_embedded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(geodesics, "MAX_EMBEDDED", 3)
+    X = np.concatenate([np.random.default_rng(k).normal(size=(20, 2)) + 100 * k for k in range(5)])
+    with pytest.raises(DisconnectedGraphError, match="at most 3"):
+        be.Isomap(1, n_neighbors=3, components="per-component").fit(X)
+
+
+# --- awkward data and parameters -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_identical_rows_get_one_place(solver: dict[str, Any]) -> None:
+    X = np.repeat(roll(300), 3, axis=0)
+    found = be.Isomap(2, n_neighbors=24, **solver).fit(X)
+    np.testing.assert_allclose(found.embedding_[0::3], found.embedding_[2::3], atol=1e-4)
+    single = be.Isomap(2, n_neighbors=8, solver="exact").fit(X[::3])
+    assert procrustes(found.embedding_[::3], single.embedding_)[2] < 1e-2
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_dimensions_that_are_not_there_are_zero_and_said(solver: dict[str, Any]) -> None:
+    line = np.linspace(0, 9, 200)[:, None] ** 1.1
+    with pytest.warns(DegenerateWarning, match="fewer than 2 eigenvalues are positive"):
+        found = be.Isomap(2, n_neighbors=2, **solver).fit(line)
+    assert abs(np.corrcoef(found.embedding_[:, 0], line[:, 0])[0, 1]) > 0.9999999
+    assert np.abs(found.embedding_[:, 1]).max() < 1e-2
+
+
+def test_equal_rows_only_are_said() -> None:
+    with pytest.warns(DegenerateWarning, match="positive"):
+        found = be.Isomap(1, n_neighbors=4, solver="exact").fit(np.ones((30, 2)))
+    assert (found.embedding_ == 0).all()
+
+
+def test_few_distinct_landmarks_are_said() -> None:
+    X = np.repeat(np.random.default_rng(0).normal(size=(12, 2)), 20, axis=0)
+    with pytest.warns(DegenerateWarning, match="12 landmarks of 40"):
+        be.Isomap(2, n_neighbors=30, solver="landmarks", n_landmarks=40, components="bridge").fit(X)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_components": 0}, "n_components=0"),
+        ({"n_landmarks": 2}, "n_landmarks=2; allowed: an integer > n_components"),
+        ({"radius": 1.0}, "n_neighbors=None"),
+        ({"radius": -1.0, "n_neighbors": None}, "radius=-1.0"),
+        ({"n_neighbors": None}, "None with a radius"),
+        ({"solver": "dense"}, "solver='dense'"),
+        ({"landmarks": "given"}, "max-min, uniform"),
+        ({"components": "joint"}, "error, largest, per-component, bridge"),
+        ({"metric": "cityblock"}, "metric='cityblock'"),
+    ],
+)
+def test_parameters_out_of_range_are_named(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        be.Isomap(**parameters).fit(np.zeros((50, 2)))
+
+
+def test_more_rows_than_pairs_can_be_kept_of_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(geodesics, "EXACT_ROWS", 100)
+    with pytest.raises(PlanError, match="solver='landmarks'"):
+        be.Isomap(solver="exact").fit(roll(200))
+
+
+def test_a_sparse_matrix_is_no_rows() -> None:
+    from scipy.sparse import eye_array
+
+    with pytest.raises(InputTypeError, match="lengths"):
+        be.Isomap().fit(eye_array(50).tocsr())
+
+
+def test_noise_that_makes_shortcuts_is_said() -> None:
+    X = np.random.default_rng(0).normal(size=(400, 12))
+    with pytest.warns(DegenerateWarning, match="far from those of points in space"):
+        be.Isomap(20, n_neighbors=3, components="bridge").fit(X)
+
+
+# --- one graph, models, resume -------------------------------------------------------------------
+
+
+def test_one_graph_serves_several_maps(plain: np.ndarray) -> None:
+    graph = be.build_neighbor_graph(plain, 10, recall=1.0)
+    np.testing.assert_array_equal(
+        be.Isomap(2).fit(graph).embedding_, be.Isomap(2, n_neighbors=10, recall=1.0).fit(plain).embedding_
+    )
+    within = be.build_neighbor_graph(plain, radius=2.0)
+    few = be.Isomap(2, solver="landmarks", n_landmarks=30).fit(within)
+    np.testing.assert_array_equal(few.transform(plain[:40]), few.embedding_[:40])
+    assert few.geodesic_distances(3)[3] == 0
+    with pytest.raises(AttributeError, match="exact"):
+        _ = few.dist_matrix_
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=["neighbors", "radius"])
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_a_saved_model_extends_alike(
+    plain: np.ndarray, tmp_path: Path, graph: dict[str, Any], solver: dict[str, Any]
+) -> None:
+    X = plain[:900]
+    found, new = be.Isomap(2, components="largest", **graph, **solver).fit(X), roll(30, seed=4)
+    found.save(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr")
+    wanted = found.transform(new)
+    np.testing.assert_array_equal(loaded.transform(new), wanted)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).transform(new), wanted)
+    np.testing.assert_array_equal(loaded.embedding_, found.embedding_)
+    np.testing.assert_array_equal(np.asarray(found.transform(da.from_array(new, chunks=(7, 3)))), wanted)
+    with pytest.raises(InputTypeError, match="saved model"):
+        loaded.shortest_path(0, 1)
+
+
+class Killed(RuntimeError):
+    """The process is gone."""
+
+
+def digest(folder: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(folder)): sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "scatter_block"])
+def test_a_killed_fit_goes_on_and_gives_the_same_bytes(plain: np.ndarray, tmp_path: Path, stop: str) -> None:
+    def fit(place: str) -> be.Isomap:
+        return be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=tmp_path / place).fit(plain)
+
+    labels: list[str] = []
+
+    def dying(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+        labels.append(label)
+        if labels.count(stop) == (2 if stop == "round_block" else 1) and label == stop:
+            calls[0]()
+            raise Killed
+        return [call() for call in calls]
+
+    fit("whole")
+    with executor(dying), pytest.raises(Killed):
+        fit("killed")
+    again: list[str] = []
+
+    def counting(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+        again.append(label)
+        return [call() for call in calls]
+
+    with executor(counting):
+        fit("killed")
+    assert digest(tmp_path / "killed" / "stages") == digest(tmp_path / "whole" / "stages")
+    assert "search_block" not in again
+    assert ("open_block" in again) == (stop == "open_block")
+    if stop == "keep_block":
+        assert "round_block" not in again
