@@ -6,25 +6,26 @@ array for any number of vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import add
 from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.distances import NAMED, wrong_entries
 from bigembed.blocks.rows import Array, bounds
-from bigembed.blocks.vectors import VectorSpace, tree_sum
+from bigembed.blocks.vectors import VectorSpace, tree_fold
 from bigembed.errors import InputError
 from bigembed.operators.base import Then
 from bigembed.store.arrays import RowSource
+from bigembed.store.tiles import tiles
 
-SLAB_BYTES = 16 << 20
-"""Rows of the array that a task holds at a time; it works on them in float64, in three copies at most."""
 VECTOR_ROWS = 2_048
-"""Rows of a block of the vectors: what a task walks through, slab by slab."""
-
-ASYMMETRY = 1e-5
-"""Largest ‖D² − D²ᵀ‖_F / ‖D²‖_F that counts as rounding."""
-PROBES = 8
+"""Rows of a block of the vectors: what a task walks through, tile by tile."""
+ROUNDING = 1e-5
+"""Largest share of the root mean square distance of a row that an entry of the diagonal may have; largest share of
+‖D²_i‖ by which a row and its column may differ."""
 
 
 class CenteredOperator:
@@ -32,12 +33,13 @@ class CenteredOperator:
 
     The division makes tolerances relative: eigenvalues of B are s times those of the operator. ``space`` has the rows
     of the array in any blocks. Making it costs one pass: row means, ‖B‖_F, and a check of every entry. Memory of a
-    task: a slab of 16 MiB, in float64 a few times, and the vectors whole (8·n·width bytes).
+    task: a panel of the array (64 MiB, or :data:`VECTOR_ROWS` rows of a chunk's columns), and the vectors whole
+    (8·n·width bytes). The chunks of the array may be of any shape; each is read about once a pass.
 
     Raises
     ------
     InputError : the array is not square, or has entries that are negative, NaN or infinite, or a diagonal that is not
-        0 (rows named), or it is not symmetric (seen by random vectors: zᵀD²w − wᵀD²z).
+        0, or it is not symmetric (seen by a random vector: D²w − (D²)ᵀw); entries and rows are named.
     """
 
     def __init__(self, source: RowSource, space: VectorSpace, *, squared: bool = False) -> None:
@@ -50,24 +52,25 @@ class CenteredOperator:
         self.squared = squared
         self.passes = 0
         self.bytes_moved = 0
-        self._spans = [bound for bound in _spans(space.rows)]
+        self._spans = _spans(space.rows)
         self._survey(n)
 
     def _survey(self, n: int) -> None:
         found = self.space.sweep(
-            survey_block, writes=[self.scale, "centered.means"], arguments=(self.source, self._spans, self.squared)
+            survey_block,
+            writes=[self.scale, "centered.means", "centered.rows", "centered.columns"],
+            arguments=(self.source, self._spans, self.squared),
         )
         self.passes += 1
-        _refuse(found, n)
-        means = np.concatenate([self.space.read("centered.means", b)[:, 0] for b in range(len(self._spans))])
-        fourth = float(tree_sum([part["fourth"] for part in found]))
-        probe = tree_sum([part["probe"] for part in found])
-        skew = float(np.sqrt(np.mean((probe - probe.T)[np.triu_indices(len(probe), 1)] ** 2)))
-        if skew > ASYMMETRY * np.sqrt(fourth):
-            raise InputError(
-                f"the distances are not symmetric: ‖D² − D²ᵀ‖_F is about {skew:.3g}, where ‖D²‖_F is "
-                f"{np.sqrt(fourth):.3g}. Give (D + D.T) / 2"
-            )
+        blocks = range(len(self._spans))
+        refuse_entries(found, n)
+        parts = np.concatenate([self.space.read("centered.rows", b) for b in blocks])
+        means = np.concatenate([self.space.read("centered.means", b)[:, 0] for b in blocks])
+        turned = tree_fold((self.space.read("centered.columns", b)[:, 0] for b in blocks), add)
+        refuse_asymmetry(parts[:, 0], turned, parts[:, 1])
+        refuse_diagonal(parts[:, 2], means)
+        fourth = float(parts[:, 1].sum())
+        self.space.drop("centered.rows", "centered.columns")
         self.mean = float(means.mean())
         """Mean of D²."""
         self.trace = n * self.mean / 2
@@ -110,54 +113,70 @@ def vector_blocks(n: int) -> tuple[int, ...]:
 
 def _spans(rows: Sequence[int]) -> list[tuple[int, int]]:
     ends = np.cumsum([0, *rows]).tolist()
-    return list(zip(ends[:-1], ends[1:], strict=True))
-
-
-def _slabs(source: RowSource, start: int, stop: int, squared: bool) -> Iterator[tuple[int, Array]]:
-    """Rows in float64, squared unless they are, a slab at a time, each with the number of its first row."""
-    height = max(1, SLAB_BYTES // (8 * source.shape[1]))
-    for first in range(start, stop, height):
-        slab = np.array(source.read(first, min(first + height, stop)), np.float64)
-        yield first, slab if squared else np.square(slab, out=slab)
+    return list(pairwise(ends))
 
 
 def survey_block(
     block: int, source: RowSource, spans: list[tuple[int, int]], squared: bool
-) -> tuple[tuple[Array, Array], dict[str, Any]]:
-    """Ones and row means (rows, 1) of one block; its part of Σ D⁴ and of zᵀD²z; what is wrong with it."""
+) -> tuple[tuple[Array, ...], dict[str, Any]]:
+    """Ones and row means (rows, 1); D²w, Σ_j D⁴ and the diagonal of D² (rows, 3); its part of (D²)ᵀw (n, 1).
+
+    The result counts the rows with entries that no distance has, and names the first of the entries.
+    """
     start, stop = spans[block]
-    means, fourth, probe = np.empty((stop - start, 1)), 0.0, np.zeros((PROBES, PROBES))
-    vectors = np.random.default_rng(0).standard_normal((source.shape[1], PROBES))
-    wrong: list[int] = []
-    diagonal: list[int] = []
-    for first, slab in _slabs(source, start, stop, squared=True):
-        own = np.arange(first, first + len(slab))
-        bad = own[~((slab >= 0) & np.isfinite(slab)).all(axis=1)].tolist()
-        wrong += bad
-        diagonal += own[slab[own - first, own] != 0].tolist()
-        if bad:
+    vector = np.random.default_rng(0).standard_normal(source.shape[1])
+    rows, means, columns = np.zeros((stop - start, 3)), np.zeros((stop - start, 1)), np.zeros((source.shape[1], 1))
+    entries: list[tuple[int, int, float]] = []
+    bad: set[int] = set()
+    for row, column, values in tiles(source, start, stop):
+        if wrong := wrong_entries(values, row, column):
+            entries += wrong
+            bad.update((np.flatnonzero(~((values >= 0) & np.isfinite(values)).all(axis=1)) + row).tolist())
             continue
         if not squared:
-            np.square(slab, out=slab)
-        means[own - start, 0] = slab.mean(axis=1)
-        probe += vectors[own].T @ (slab @ vectors)
-        fourth += float(np.einsum("ij,ij->", slab, slab))
-    result = {"fourth": fourth, "probe": probe, "wrong": wrong[:10], "diagonal": diagonal[:10]}
-    return (np.ones((stop - start, 1)), means), result | {"bad": len(wrong), "nonzero": len(diagonal)}
+            np.square(values, out=values)
+        own, others = slice(row - start, row - start + len(values)), slice(column, column + values.shape[1])
+        means[own, 0] += values.sum(axis=1)
+        rows[own, 0] += values @ vector[others]
+        rows[own, 1] += np.einsum("ij,ij->i", values, values)
+        columns[others, 0] += vector[row : row + len(values)] @ values
+        inside = np.arange(max(row, column), min(row + len(values), column + values.shape[1]))
+        rows[inside - start, 2] = values[inside - row, inside - column]
+    means /= source.shape[1]
+    return (np.ones_like(means), means, rows, columns), {"entries": sorted(entries)[:NAMED], "rows": sorted(bad)}
 
 
-def _refuse(found: list[dict[str, Any]], n: int) -> None:
-    problems = []
-    for count, first, what in (
-        ("bad", "wrong", "hold NaN, infinity or a negative number; distances are finite and ≥ 0"),
-        ("nonzero", "diagonal", "have a nonzero distance to themselves; the diagonal is 0"),
-    ):
-        number = sum(part[count] for part in found)
-        if number:
-            rows = [row for part in found for row in part[first]][:10]
-            problems.append(f"{number} of {n} rows of the distances {what}; the first are rows {rows}")
-    if problems:
-        raise InputError("; ".join(problems))
+def refuse_entries(found: list[dict[str, Any]], n: int) -> None:
+    """InputError where blocks saw entries that no distance has."""
+    rows = [row for part in found for row in part["rows"]]
+    if rows:
+        entries = ", ".join(f"({i}, {j}): {value:g}" for part in found for i, j, value in part["entries"][:NAMED])
+        raise InputError(
+            f"{len(rows)} of {n} rows of the distances hold NaN, infinity or a negative number; distances are finite "
+            f"and ≥ 0; the first are rows {rows[:NAMED]}; entries {entries[:300]}"
+        )
+
+
+def refuse_diagonal(diagonal: Array, means: Array) -> None:
+    """InputError where a row has a distance to itself (squares given) beyond rounding."""
+    rows = np.flatnonzero(diagonal > ROUNDING**2 * means)
+    if len(rows):
+        raise InputError(
+            f"{len(rows)} of {len(diagonal)} rows have a nonzero distance to themselves; the diagonal is 0; the first "
+            f"are rows {rows[:NAMED].tolist()}, with {np.sqrt(diagonal[rows[0]]):.4g}. Is it a similarity?"
+        )
+
+
+def refuse_asymmetry(product: Array, turned: Array, fourth: Array) -> None:
+    """InputError where D²w and (D²)ᵀw of a random vector w differ: the rows that are not equal to their column."""
+    apart = np.abs(product - turned)
+    rows = np.flatnonzero(apart > ROUNDING * np.sqrt(fourth))
+    if len(rows):
+        share = float(np.max(apart[rows] / np.sqrt(np.maximum(fourth[rows], np.finfo(float).tiny))))
+        raise InputError(
+            f"the distances are not symmetric: {len(rows)} of {len(product)} rows differ from their columns, by up to "
+            f"{share:.2g} of the row; the first are rows {rows[:NAMED].tolist()}. Give (D + D.T) / 2"
+        )
 
 
 def product_block(block: int, *arrays: Any) -> tuple[tuple[Array, ...], tuple[int, Any]]:
@@ -165,16 +184,16 @@ def product_block(block: int, *arrays: Any) -> tuple[tuple[Array, ...], tuple[in
     *vectors, shared, names, then, arguments = arrays
     source, spans, squared, space, unit = shared
     xs, extra = vectors[: len(names)], vectors[len(names) :]
-    whole = np.concatenate(
-        [np.concatenate([space.read(name, b) for b in range(len(spans))]) for name in names], axis=1
-    )
+    whole = np.concatenate([np.concatenate([space.read(name, b) for b in range(len(spans))]) for name in names], axis=1)
     means = np.concatenate([space.read("centered.means", b) for b in range(len(spans))])
     whole -= whole.mean(axis=0)
     shift = means.T @ whole
     start, stop = spans[block]
-    y = np.empty((stop - start, whole.shape[1]))
-    for first, slab in _slabs(source, start, stop, squared):
-        y[first - start : first - start + len(slab)] = slab @ whole
+    y = np.zeros((stop - start, whole.shape[1]))
+    for row, column, values in tiles(source, start, stop):
+        if not squared:
+            np.square(values, out=values)
+        y[row - start : row - start + len(values)] += values @ whole[column : column + values.shape[1]]
     y -= shift
     y *= -0.5 / unit
     ys = [np.ascontiguousarray(part) for part in np.split(y, np.cumsum([x.shape[1] for x in xs])[:-1], axis=1)]

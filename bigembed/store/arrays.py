@@ -124,6 +124,40 @@ def read_rows(path: str | os.PathLike[str], rows: Array) -> Array:
         raise DamagedError(f"{path}: {len(wanted)} rows from {wanted[0]} on cannot be read: {error}") from error
 
 
+def read_window(path: str | os.PathLike[str], rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+    """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
+    try:
+        return np.asarray(_open(str(path))[slice(*rows), slice(*columns)])
+    except (ValueError, OSError, RuntimeError) as error:
+        raise DamagedError(f"{path}: rows {rows}, columns {columns} cannot be read: {error}") from error
+
+
+def create_grid(path: str | os.PathLike[str], shape: tuple[int, int], dtype: Any, chunks: tuple[int, int]) -> None:
+    """Create an array to be filled chunk by chunk with :func:`write_window`; not compressed, but checksummed."""
+    import zarr
+    from zarr.codecs import Crc32cCodec
+
+    zarr.create_array(
+        str(path),
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        compressors=[Crc32cCodec()],
+        fill_value=0,
+        overwrite=True,
+        config={"write_empty_chunks": True},
+    )
+
+
+def write_window(path: str | os.PathLike[str], row: int, column: int, values: Array) -> None:
+    """Write whole chunks of an array that :func:`create_grid` made, from that row and column on."""
+    import zarr
+
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        array = zarr.open_array(str(path), mode="r+")
+    array[row : row + values.shape[0], column : column + values.shape[1]] = values
+
+
 @lru_cache(maxsize=512)
 def _open_cached(path: str, stamp: int) -> tuple[Any, RowChunks | None]:
     import zarr
@@ -235,6 +269,15 @@ class RowSource:
             return np.array(_npy(Path(self.path))[start:stop])
         return read_array(self.path, start, stop)
 
+    def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+        """A part of the rows and of the columns, as stored."""
+        if self.array is not None:
+            return np.asarray(self.array[slice(*rows), slice(*columns)])
+        assert self.path is not None
+        if self.path.endswith(".npy"):
+            return np.array(_npy(Path(self.path))[slice(*rows), slice(*columns)])
+        return read_window(self.path, rows, columns)
+
     def matrix(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
         return np.ascontiguousarray(self.read(start, stop), dtype=self.work)
@@ -265,6 +308,14 @@ class RowSource:
         if self.array is not None or str(self.path).endswith(".npy"):
             return 1
         return int(_open(str(self.path)).chunks[0])
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Rows and columns that are decompressed together; (1, 1) where any part is read alone."""
+        if self.array is not None or str(self.path).endswith(".npy"):
+            return 1, 1
+        rows, columns = _open(str(self.path)).chunks
+        return int(rows), int(columns)
 
     @property
     def row_bytes(self) -> int:

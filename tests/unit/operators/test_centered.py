@@ -11,9 +11,9 @@ from scipy.spatial.distance import cdist
 from bigembed.blocks.vectors import MemorySpace
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
-from bigembed.operators import centered
 from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.centered import CenteredOperator
+from bigembed.store import tiles
 from bigembed.store.arrays import RowSource, create_rows, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.vectors import StoredSpace
@@ -37,12 +37,15 @@ def dense(d: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("squared", [False, True])
 def test_a_product_is_that_of_the_matrix_assembled(squared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(centered, "SLAB_BYTES", 8 * N * 7)
+    monkeypatch.setattr(tiles, "TILE_ROWS", 7)
+    monkeypatch.setattr(tiles, "TILE_COLUMNS", 11)
     d = distances("cityblock")
     operator = CenteredOperator(source_of(d**2 if squared else d), MemorySpace(sizes=BLOCKS), squared=squared)
     wanted = dense(d)
     x = np.random.default_rng(1).normal(size=(N, 4))
-    np.testing.assert_allclose(as_linear_operator(operator) @ x * operator.trace, wanted @ x, atol=1e-11 * operator.norm)
+    np.testing.assert_allclose(
+        as_linear_operator(operator) @ x * operator.trace, wanted @ x, atol=1e-11 * operator.norm
+    )
     assert operator.trace == pytest.approx(np.trace(wanted), rel=1e-12)
     assert operator.norm == pytest.approx(np.linalg.norm(wanted), rel=1e-10)
     assert operator.passes == 2  # the survey, and one for four vectors

@@ -1,0 +1,176 @@
+"""Pairwise distances of two blocks of rows: by a metric of SciPy's ``cdist``, or by the user's block function.
+
+A block function is ``function(a, b) -> (len(a), len(b))``. It gets blocks of rows, or, for objects that are no
+vectors, blocks of their ids. So that a job file can name it and a saved model can find it again, a function in an
+importable module may be written as the text ``"module:name"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+
+METRICS = (
+    "braycurtis", "canberra", "chebyshev", "cityblock", "correlation", "cosine", "dice", "euclidean", "hamming",
+    "jaccard", "jensenshannon", "mahalanobis", "minkowski", "rogerstanimoto", "russellrao", "seuclidean",
+    "sokalsneath", "sqeuclidean", "yule",
+)  # fmt: skip
+"""Names of ``cdist`` that are taken."""
+OF_ALL_ROWS = {"seuclidean": "V", "mahalanobis": "VI"}
+"""Metrics whose parameter SciPy would take from the rows of each call, so that it differed from block to block."""
+ALIASES = {"manhattan": "cityblock", "l1": "cityblock", "l2": "euclidean"}
+TILE_BYTES = 8 << 20
+"""Distances that are held at a time, in float64."""
+NAMED = 10
+
+BlockFunction = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What tells the distance of two rows. Picklable if its function is."""
+
+    name: str | BlockFunction
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of ``cdist`` or of the function."""
+    ids: bool = False
+    """Whether rows hold one integer each, the id of an object that the function knows."""
+
+    @property
+    def euclidean(self) -> bool:
+        """Whether the distances are those of the rows as vectors, so that linear algebra can do without them."""
+        return isinstance(self.name, str) and ALIASES.get(self.name, self.name) == "euclidean" and not self.parameters
+
+    @property
+    def text(self) -> str:
+        """The name that errors, stage keys and saved models give."""
+        return self.name if isinstance(self.name, str) else reference(self.name)
+
+    def between(self, rows: Any, others: Any) -> Array:
+        """Distances (len(rows), len(others)) float64, as the function gives them: see :func:`wrong_entries`.
+
+        Raises InputError where a block function returns another shape or no real numbers.
+
+        >>> Metric("cityblock").between([[0.0, 0.0]], [[3.0, 4.0], [1.0, 1.0]]).tolist()
+        [[7.0, 2.0]]
+        """
+        a, b = np.asarray(rows), np.asarray(others)
+        if isinstance(self.name, str) and ":" not in self.name:
+            name: Any = ALIASES.get(self.name, self.name)
+            exact = np.asarray(cdist(a, b, metric=name, **self.parameters), np.float64)
+            return np.maximum(exact, 0.0, out=exact)  # 1 − cos may round below 0; NaN stays
+        function = self.name if not isinstance(self.name, str) else function_of(self.name)
+        if self.ids:
+            a, b = (np.asarray(block[:, 0], np.int64) for block in (a, b))
+        found = np.asarray(function(a, b, **self.parameters))
+        if found.shape != (len(a), len(b)) or found.dtype.kind not in "buif":
+            raise InputError(
+                f"metric={self.text}: blocks of {len(a)} and {len(b)} rows gave an array {found.dtype} of shape "
+                f"{found.shape}; a block function returns real distances of shape ({len(a)}, {len(b)})"
+            )
+        return np.asarray(found, np.float64)
+
+    def tiles(self, rows: Any, others: Any) -> Iterator[tuple[int, Array]]:
+        """:meth:`between`, some rows at a time, each part with the number of its first row."""
+        height = max(1, TILE_BYTES // (8 * max(1, len(others))))
+        for start in range(0, len(rows), height):
+            yield start, self.between(rows[start : start + height], others)
+
+
+def checked_metric(metric: Any, parameters: Mapping[str, Any] | None, ids: bool = False) -> Metric:
+    """The metric, tried on two rows.
+
+    Raises InputError for an unknown name (with the nearest known one), parameters that it does not take, and for
+    metrics that need a parameter which SciPy would else take anew from every block.
+    """
+    given = dict(parameters or {})
+    if callable(metric) or (isinstance(metric, str) and ":" in metric):
+        if isinstance(metric, str):
+            function_of(metric)
+        return Metric(metric, given, ids)
+    if ids:
+        raise InputError(f"ids=True: a function has to tell the distances of objects by their ids; metric={metric!r}")
+    name = ALIASES.get(metric, metric) if isinstance(metric, str) else metric
+    if name not in METRICS:
+        raise InputError(
+            f"metric={metric!r}{_nearest(metric)}; allowed: {', '.join(METRICS)}, a function of two blocks of rows, "
+            'or "module:name" of one'
+        )
+    if name in OF_ALL_ROWS and OF_ALL_ROWS[name] not in given:
+        raise InputError(
+            f"metric={metric!r} needs metric_params={{{OF_ALL_ROWS[name]!r}: …}}: it is a property of all rows, and "
+            "SciPy would take it from the rows of each block"
+        )
+    found = Metric(metric, given)
+    if name not in OF_ALL_ROWS and not {"w", "V", "VI"} & set(given):  # those fix the number of columns
+        try:
+            found.between(np.ones((1, 2)), np.ones((1, 2)))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"metric={metric!r}, metric_params={given!r}: {error}") from error
+    return found
+
+
+def _nearest(name: Any) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(name), METRICS, 1, 0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def function_of(name: str) -> BlockFunction:
+    """The function that ``"module:name"`` means."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"metric={name!r}: cannot be imported ({error}). Write module:name of a function in an installed module "
+            "or in a file that lies on PYTHONPATH, on every worker"
+        ) from error
+    if not callable(found):
+        raise InputError(f"metric={name!r} is {type(found).__name__}, not a function of two blocks of rows")
+    function: BlockFunction = found
+    return function
+
+
+def reference(function: BlockFunction) -> str:
+    """``"module:name"`` of a function; what has none (an object, a ``partial``) is named by its class."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    return f"{module}:{name}" if module and name else f"{type(function).__module__}:{type(function).__qualname__}()"
+
+
+def importable(function: BlockFunction) -> bool:
+    """Whether :func:`reference` of a function leads to it, in another process as well."""
+    try:
+        return function_of(reference(function)) is function and not reference(function).startswith("__main__:")
+    except InputError:
+        return False
+
+
+def wrong_entries(distances: Array, first_row: int = 0, first_column: int = 0) -> list[tuple[int, int, float]]:
+    """The first entries that no distance can have (NaN, infinite or negative): row, column, value.
+
+    >>> wrong_entries(np.array([[0.0, -1.0], [2.0, np.inf]]), first_row=10)
+    [(10, 1, -1.0), (11, 1, inf)]
+    """
+    if not distances.size:
+        return []
+    low, high = distances.min(), distances.max()  # NaN if there is one
+    if low >= 0 and np.isfinite(high):
+        return []
+    with np.errstate(invalid="ignore"):
+        row, column = np.nonzero(~((distances >= 0) & np.isfinite(distances)))
+    return [
+        (int(i) + first_row, int(j) + first_column, float(distances[i, j]))
+        for i, j in zip(row[:NAMED], column[:NAMED], strict=True)
+    ]

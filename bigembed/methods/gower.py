@@ -1,0 +1,70 @@
+"""Coordinates of a row by its distances to rows whose coordinates are known: Gower's formula.
+
+With B = −½ H Δ H = V Λ Vᵀ of the squared distances Δ between the known rows, and μ the mean column of Δ, a row with
+squared distances δ to them lies at y = −½ Λ^{-1/2} Vᵀ (δ − μ) (Gower 1968, eq. 10; for landmarks de Silva & Tenenbaum
+2004, §2). Known rows come out where they are. An affine map of δ, so coordinates may be turned and moved with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.affine import affine_block
+from bigembed.blocks.distances import Metric, wrong_entries
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+from bigembed.landmarks.triangulate import Triangulation
+from bigembed.store.arrays import read_array, write_array
+
+PARTS = ("mean", "matrix", "offset")
+
+
+@dataclass(frozen=True)
+class ByDistance:
+    """Where a task finds the map, and the rows that distances are taken to."""
+
+    metric: Metric | None
+    """None: the rows given are the distances."""
+    known: str
+    map: str
+    squared: bool = False
+    """Whether what is given, or what the metric tells, are squared distances."""
+
+
+def write_map(path: str, found: Triangulation) -> None:
+    """Keep the map under a path."""
+    for name in PARTS:
+        write_array(f"{path}/{name}", getattr(found, name))
+
+
+def read_map(path: str) -> Triangulation:
+    """The map under a path."""
+    return Triangulation(*(read_array(f"{path}/{name}") for name in PARTS))
+
+
+def place(rows: Array, model: ByDistance) -> Array:
+    """Coordinates (n, m) of rows, or of rows of distances; each the same whatever rows stand beside it.
+
+    Raises InputError where a distance is NaN, infinite or negative, naming row (of the block) and known row.
+    """
+    found = read_map(model.map)
+    out = np.empty((len(rows), found.matrix.shape[1]))
+    parts = [(0, rows)] if model.metric is None else model.metric.tiles(rows, read_array(model.known))
+    for start, distances in parts:
+        refuse_distances(distances, model.metric, start)
+        squares = np.asarray(distances, np.float64) if model.squared else np.square(distances, dtype=np.float64)
+        out[start : start + len(distances)] = affine_block(squares, found.mean, found.matrix) + found.offset
+    return out
+
+
+def refuse_distances(distances: Array, metric: Metric | None, first: int = 0) -> None:
+    """InputError where a distance to a known row is none."""
+    if wrong := wrong_entries(distances, first):
+        i, j, value = wrong[0]
+        whose = "the distances given" if metric is None else f"metric={metric.text}"
+        raise InputError(
+            f"{whose}: the distance of row {i} to the known row {j} is {value:g}; distances are finite and ≥ 0"
+        )
+
