@@ -67,4 +67,3 @@ def refuse_distances(distances: Array, metric: Metric | None, first: int = 0) ->
         raise InputError(
             f"{whose}: the distance of row {i} to the known row {j} is {value:g}; distances are finite and ≥ 0"
         )
-

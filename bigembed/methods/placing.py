@@ -162,7 +162,7 @@ def landmark_coordinates_stage(policy: str, m: int, n: int, n_landmarks: int, bl
         fill = policy == "largest" and context.results("components")["components"] > 1
         filled = fill_rows(context, blocks, ordered) if fill else 0
         map_blocks(
-            scatter_block,
+            placed_block,
             blocks,
             ordered=ordered,
             placing=placing,
@@ -195,7 +195,7 @@ def fill_rows(context: Context, blocks: list[tuple[int]], ordered: Ordered) -> i
     return int(sum(map_blocks(fill_block, blocks, ordered=ordered, labels=labels, exchange=context.exchange)))
 
 
-def scatter_block(
+def placed_block(
     b: int,
     *,
     ordered: Ordered,

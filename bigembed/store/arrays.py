@@ -153,7 +153,7 @@ def write_window(path: str | os.PathLike[str], row: int, column: int, values: Ar
     """Write whole chunks of an array that :func:`create_grid` made, from that row and column on."""
     import zarr
 
-    with zarr.config.set({"array.write_empty_chunks": True}):
+    with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):
         array = zarr.open_array(str(path), mode="r+")
     array[row : row + values.shape[0], column : column + values.shape[1]] = values
 

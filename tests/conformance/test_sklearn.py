@@ -28,10 +28,7 @@ def checks() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pairs = [pair for estimator in ESTIMATORS for pair in estimator_checks_generator(estimator)]
-    return [
-        pytest.param(estimator, check, id=f"{estimator}-{check.func.__name__}")
-        for estimator, check in pairs
-    ]
+    return [pytest.param(estimator, check, id=f"{estimator}-{check.func.__name__}") for estimator, check in pairs]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import dijkstra
@@ -28,7 +30,7 @@ def test_a_path_is_made_of_edges_that_add_up_to_the_distance(graph: be.NeighborG
         length, rows = be.shortest_path(graph, goal, 7)
         assert rows[0] == goal
         assert rows[-1] == 7
-        steps = [matrix[[a], [b]].item() for a, b in zip(rows[:-1], rows[1:], strict=True)]
+        steps = [matrix[[a], [b]].item() for a, b in pairwise(rows)]
         assert min(steps) > 0
         assert sum(steps) == pytest.approx(length, rel=1e-12)
         assert length == distances[goal]
@@ -42,7 +44,7 @@ def test_a_path_through_identical_rows_ends(small_blocks: None) -> None:
     length, rows = be.shortest_path(graph, 2, 197)
     assert length == 39.0
     assert len(set(rows.tolist())) == len(rows)
-    steps = [abs(X[a] - X[b]).item() for a, b in zip(rows[:-1], rows[1:], strict=True)]
+    steps = [abs(X[a] - X[b]).item() for a, b in pairwise(rows)]
     assert sum(steps) == 39.0
     assert be.shortest_path(graph, 0, 4)[0] == 0.0
 

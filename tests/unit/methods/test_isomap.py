@@ -124,7 +124,7 @@ def recovered(X: np.ndarray, truth: dict[str, Any], **options: Any) -> float:
 
 
 def test_the_figures_of_the_source() -> None:
-    """Seed 000 §6: 1600 points, k = 10 counting the point itself; with noise 0.8 at 800 points the roll is not found."""
+    """Seed 000 §6: 1600 points, k = 10 with the point itself; with noise 0.8 at 800 points the roll is not found."""
     clean, noisy = dataset("swiss_roll", n=1600), dataset("swiss_roll", n=800, noise=0.8)
     assert recovered(clean.rows(0, 1600), clean.truth(0, 1600), n_neighbors=9) > 0.999
     assert recovered(noisy.rows(0, 800), noisy.truth(0, 800), n_neighbors=9) < 0.9
@@ -315,7 +315,7 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "scatter_block"])
+@pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "placed_block"])
 def test_a_killed_fit_goes_on_and_gives_the_same_bytes(plain: np.ndarray, tmp_path: Path, stop: str) -> None:
     def fit(place: str) -> be.Isomap:
         return be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=tmp_path / place).fit(plain)

@@ -82,7 +82,7 @@ def test_a_new_row_is_joined_to_all_within_the_radius_in_any_batch(small_blocks:
 def test_too_many_edges_are_refused_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(2000, 3))
     monkeypatch.setattr(radius, "BLOCK_EDGES", 100_000)
-    with pytest.raises(PlanError, match=r"radius=2 joins a row to .* others on average.*radius=(\S+) would join 15") as e:
+    with pytest.raises(PlanError, match=r"radius=2 joins a row to .* others on average.*radius=\S+ would join") as e:
         be.build_neighbor_graph(X, radius=2.0)
     proposed = float(str(e.value).split("radius=")[2].split()[0])
     graph = be.build_neighbor_graph(X, radius=proposed)
