@@ -86,7 +86,7 @@ def shortest_path(graph: NeighborGraph, i: int, j: int) -> tuple[float, Array]:
     >>> graph = be.build_neighbor_graph(np.arange(10.0)[:, None], n_neighbors=2)
     >>> length, rows = shortest_path(graph, 2, 6)
     >>> length, rows.tolist()
-    (4.0, [2, 4, 6])
+    (4.0, [2, 3, 4, 5, 6])
     """
     start, goal = _checked(graph, np.array([i, j]))
     ids = graph.original_ids()
