@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bigembed.landmarks.routes import geodesic_distances, shortest_path
     from bigembed.methods.base import load
+    from bigembed.methods.classical_mds import ClassicalMDS
     from bigembed.methods.diffusion_map import DiffusionMap
     from bigembed.methods.discriminant import LinearDiscriminantAnalysis
     from bigembed.methods.isomap import Isomap
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from bigembed.store.arrays import open_array
 
 _HOMES = {
+    "ClassicalMDS": "bigembed.methods.classical_mds",
     "DiffusionMap": "bigembed.methods.diffusion_map",
     "Isomap": "bigembed.methods.isomap",
     "LinearDiscriminantAnalysis": "bigembed.methods.discriminant",
@@ -44,6 +46,7 @@ _HOMES = {
 __all__ = [
     "NMF",
     "PCA",
+    "ClassicalMDS",
     "DiffusionMap",
     "Isomap",
     "LinearDiscriminantAnalysis",

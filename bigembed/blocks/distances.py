@@ -8,8 +8,10 @@ importable module may be written as the text ``"module:name"``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import getsource
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,16 @@ class Metric:
     def text(self) -> str:
         """The name that errors, stage keys and saved models give."""
         return self.name if isinstance(self.name, str) else reference(self.name)
+
+    def key(self) -> dict[str, Any]:
+        """What the distances depend on, for the key of a stage: of a function its text too, where it can be had."""
+        parameters = {name: np.asarray(value).tolist() for name, value in sorted(self.parameters.items())}
+        found = {"metric": self.text, "metric_params": parameters, "ids": self.ids}
+        if callable(self.name) or ":" in self.name:
+            function = function_of(self.name) if isinstance(self.name, str) else self.name
+            with suppress(OSError, TypeError):
+                found["source"] = getsource(function)
+        return found
 
     def between(self, rows: Any, others: Any) -> Array:
         """Distances (len(rows), len(others)) float64, as the function gives them: see :func:`wrong_entries`.

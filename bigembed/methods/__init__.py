@@ -8,6 +8,7 @@ from typing import Any
 from bigembed.errors import JobError
 
 REGISTRY = {
+    "classical_mds": "bigembed.methods.classical_mds:ClassicalMDS",
     "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
     "isomap": "bigembed.methods.isomap:Isomap",
     "linear_discriminant": "bigembed.methods.discriminant:LinearDiscriminantAnalysis",
