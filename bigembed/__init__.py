@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bigembed.methods.diffusion_map import DiffusionMap
     from bigembed.methods.discriminant import LinearDiscriminantAnalysis
     from bigembed.methods.isomap import Isomap
+    from bigembed.methods.landmark_mds import LandmarkMDS
     from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap
     from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF
     from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA
@@ -29,6 +30,7 @@ _HOMES = {
     "ClassicalMDS": "bigembed.methods.classical_mds",
     "DiffusionMap": "bigembed.methods.diffusion_map",
     "Isomap": "bigembed.methods.isomap",
+    "LandmarkMDS": "bigembed.methods.landmark_mds",
     "LinearDiscriminantAnalysis": "bigembed.methods.discriminant",
     "LinearizedDiffusionMap": "bigembed.methods.linearized_diffusion_map",
     "LinearizedDiffusionNMF": "bigembed.methods.linearized_diffusion_nmf",
@@ -49,6 +51,7 @@ __all__ = [
     "ClassicalMDS",
     "DiffusionMap",
     "Isomap",
+    "LandmarkMDS",
     "LinearDiscriminantAnalysis",
     "LinearizedDiffusionMap",
     "LinearizedDiffusionNMF",

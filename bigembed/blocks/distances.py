@@ -32,6 +32,8 @@ ALIASES = {"manhattan": "cityblock", "l1": "cityblock", "l2": "euclidean"}
 TILE_BYTES = 8 << 20
 """Distances that are held at a time, in float64."""
 NAMED = 10
+ROUNDING = 1e-5
+"""Share of the root mean square distance that counts as rounding."""
 
 BlockFunction = Callable[[Any, Any], Any]
 
@@ -186,3 +188,30 @@ def wrong_entries(distances: Array, first_row: int = 0, first_column: int = 0) -
         (int(i) + first_row, int(j) + first_column, float(distances[i, j]))
         for i, j in zip(row[:NAMED], column[:NAMED], strict=True)
     ]
+
+
+def refuse_square(distances: Array, whose: str, what: str = "rows") -> None:
+    """InputError where distances (k, k) between ``what`` are none: wrong entries, a diagonal, or no symmetry.
+
+    What is beyond rounding is refused: :data:`ROUNDING` of the root mean square distance.
+    """
+    problems = []
+    if wrong := wrong_entries(distances):
+        entries = ", ".join(f"({i}, {j}): {value:g}" for i, j, value in wrong)
+        problems.append(f"distances are finite and ≥ 0; between {what} there are entries {entries}")
+    else:
+        size = ROUNDING * float(np.sqrt(np.mean(np.square(distances)))) if distances.size else 0.0
+        diagonal = np.flatnonzero(np.diag(distances) > size)
+        if len(diagonal):
+            problems.append(
+                f"the distance of a row to itself is 0; {len(diagonal)} of {len(distances)} {what} have another, such "
+                f"as {distances[diagonal[0], diagonal[0]]:.4g}. Is it a similarity?"
+            )
+        i, j = np.unravel_index(int(np.argmax(np.abs(distances - distances.T))), distances.shape)
+        if abs(distances[i, j] - distances[j, i]) > size:
+            problems.append(
+                f"the distances are not symmetric: between {what} {i} and {j} they are {distances[i, j]:.6g} and "
+                f"{distances[j, i]:.6g}. Take their mean, or the larger one"
+            )
+    if problems:
+        raise InputError(f"{whose}: " + "; ".join(problems))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from bigembed.blocks.rows import Array
@@ -48,6 +50,26 @@ def max_min(rows: Array, wanted: int) -> Array:
             break
         chosen.append(farthest)
         np.minimum(nearest, _squared(points, points[farthest]), out=nearest)
+    return np.array(chosen, np.int64)
+
+
+def max_min_by(apart: Callable[[int], Array], wanted: int) -> Array:
+    """The same by any distance: ``apart(i)`` are those of all rows of the sample to its row i.
+
+    The first is the row that is farthest from row 0. Cost: ``wanted`` + 1 calls.
+
+    >>> points = np.array([0.0, 1.0, 2.0, 10.0])
+    >>> max_min_by(lambda i: abs(points - points[i]), 3).tolist()
+    [3, 0, 2]
+    """
+    chosen = [int(np.argmax(apart(0)))]
+    nearest = np.array(apart(chosen[0]), np.float64)
+    while len(chosen) < min(wanted, len(nearest)):
+        farthest = int(np.argmax(nearest))
+        if not nearest[farthest] > 0:
+            break
+        chosen.append(farthest)
+        np.minimum(nearest, apart(farthest), out=nearest)
     return np.array(chosen, np.int64)
 
 

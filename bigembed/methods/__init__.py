@@ -11,6 +11,7 @@ REGISTRY = {
     "classical_mds": "bigembed.methods.classical_mds:ClassicalMDS",
     "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
     "isomap": "bigembed.methods.isomap:Isomap",
+    "landmark_mds": "bigembed.methods.landmark_mds:LandmarkMDS",
     "linear_discriminant": "bigembed.methods.discriminant:LinearDiscriminantAnalysis",
     "linearized_diffusion_map": "bigembed.methods.linearized_diffusion_map:LinearizedDiffusionMap",
     "linearized_diffusion_nmf": "bigembed.methods.linearized_diffusion_nmf:LinearizedDiffusionNMF",

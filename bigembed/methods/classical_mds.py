@@ -141,7 +141,7 @@ class ClassicalMDS(RowwiseEstimator):
             raise InputError(f"metric='precomputed': distances form a square array (n, n); got shape {source.shape}")
         m = min(m, n - 1)
         first = [] if metric is None else [distances_stage(source, metric)]
-        asked = {"tol": self.tol, "max_passes": self.max_passes, "seed": self._seed()}
+        asked: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes, "seed": self._seed()}
         solve = distance_solve_stage(source, m, made=bool(first), squared=bool(self.squared), **asked)
         return [*first, solve, coordinates_stage(n, m)]
 

@@ -64,16 +64,16 @@ def distance_solve_stage(
             "residuals": (np.asarray(found["residuals"])[:kept] / operator.trace).tolist(),
         }
 
-    parameters = {"m": m, "squared": squared, "tol": tol, "max_passes": max_passes, "seed": seed}
+    parameters: dict[str, Any] = {"m": m, "squared": squared, "tol": tol, "max_passes": max_passes, "seed": seed}
     if not made:
         parameters["source"] = source.fingerprint()
     cost = Cost(
         passes=PASSES,
         read=PASSES * n * n * dtype.itemsize,
         disk=8 * n * (m + 1),
-        scratch=8 * n * 16 * max(2, m),
-        memory=3 * panel_bytes(n, dtype.itemsize, (TILE, TILE) if made else source.chunks) + 8 * n * 4 * max(2, m),
-        coordinator=40 * n * max(2, m) + (40 * n * n if n <= DENSE_ROWS else 0),
+        scratch=8 * n * 16 * width_of(m),
+        memory=3 * panel_bytes(n, dtype.itemsize, (TILE, TILE) if made else source.chunks) + 8 * n * 4 * width_of(m),
+        coordinator=40 * n * (m + 2) + (40 * n * n if n <= DENSE_ROWS else 0),
     )
     return Stage("solve", ("distances",) if made else (), parameters, run, cost)
 
@@ -82,6 +82,11 @@ def panel_bytes(n: int, itemsize: int, chunks: tuple[int, int]) -> int:
     """Largest panel of distances that a task holds: see :func:`bigembed.store.tiles.panels`."""
     rows = min(n, max(chunks[0], VECTOR_ROWS))
     return max(PANEL_BYTES, rows * min(n, chunks[1] + TILE_COLUMNS) * itemsize)
+
+
+def width_of(m: int) -> int:
+    """Columns of a Lanczos block: a pass costs the reading of Δ, so more columns than wanted save passes."""
+    return 2 * m + 4
 
 
 def kept_of(values: Array, noise: float, m: int) -> int:
@@ -135,7 +140,7 @@ def _lanczos(
 ) -> Solved:
     """The m largest eigenpairs of B, and the smallest Ritz value if it is negative."""
     tol, max_passes, seed = asked
-    result = solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes)
+    result = solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes, block=min(width_of(m), len(mean)))
     vectors = np.concatenate([operator.space.read("V", b) for b in range(len(operator.space.rows))])
     lowest = result.lowest * operator.trace
     found = {

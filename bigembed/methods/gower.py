@@ -44,16 +44,17 @@ def read_map(path: str) -> Triangulation:
     return Triangulation(*(read_array(f"{path}/{name}") for name in PARTS))
 
 
-def place(rows: Array, model: ByDistance) -> Array:
+def place(rows: Array, model: ByDistance, first: int = 0) -> Array:
     """Coordinates (n, m) of rows, or of rows of distances; each the same whatever rows stand beside it.
 
-    Raises InputError where a distance is NaN, infinite or negative, naming row (of the block) and known row.
+    Raises InputError where a distance is NaN, infinite or negative, naming the row (``first`` is the number of the
+    first one) and the known row.
     """
     found = read_map(model.map)
     out = np.empty((len(rows), found.matrix.shape[1]))
     parts = [(0, rows)] if model.metric is None else model.metric.tiles(rows, read_array(model.known))
     for start, distances in parts:
-        refuse_distances(distances, model.metric, start)
+        refuse_distances(distances, model.metric, first + start)
         squares = np.asarray(distances, np.float64) if model.squared else np.square(distances, dtype=np.float64)
         out[start : start + len(distances)] = affine_block(squares, found.mean, found.matrix) + found.offset
     return out
