@@ -7,6 +7,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from bigembed.datasets.cities import us_cities
 from bigembed.datasets.dataset import Dataset
 from bigembed.datasets.images import coil20, digits, mnist
 from bigembed.datasets.mixture import mixture
@@ -44,6 +45,7 @@ REGISTRY: dict[str, Callable[..., Dataset]] = {
         swiss_roll,
         swiss_roll_mesh,
         torus,
+        us_cities,
     )
 }
 """Every data set by name."""

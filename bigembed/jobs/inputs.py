@@ -57,6 +57,11 @@ class Unwritten(RowSource):
         """Not known yet: as many rows as a canonical block, which is how they are written."""
         return self.block
 
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Rows and columns of a chunk: whole rows, not more than a block."""
+        return min(self.block, self.shape[0]), self.width
+
 
 @dataclass(frozen=True)
 class Input:

@@ -23,7 +23,7 @@ from bigembed.store.passes import checked_shape
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
-MOVED = 0.1
+MOVED = 0.2
 """Change of the coordinates by half of the landmarks above which more of them are recommended."""
 
 
@@ -33,7 +33,7 @@ class LandmarkMDS(RowwiseEstimator):
     L landmarks are placed by classical MDS of their squared distances Δ: −½ H Δ H = V Λ Vᵀ, of which the d₊ positive
     among the m largest eigenvalues are kept. A row with squared distances δ to them lies at −½ L^# (δ − μ), where L^#
     has the rows v_iᵀ/√λ_i and μ is the mean column of Δ; then all are turned to their principal axes. For Euclidean
-    distances ‖x‖² cancels (L^# 1 = 0), so the map is affine in x and no distance is computed: y = (x − mean) A, A (d, m).
+    distances ‖x‖² cancels (L^# 1 = 0): the map is affine in x, y = (x − mean) A with A (d, m), without distances.
 
     Parameters
     ----------

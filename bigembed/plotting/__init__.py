@@ -6,5 +6,6 @@ memory is that of one block and the grid.
 
 from bigembed.plotting.curves import bandwidth, spectrum
 from bigembed.plotting.maps import scatter
+from bigembed.plotting.names import named
 
-__all__ = ["bandwidth", "scatter", "spectrum"]
+__all__ = ["bandwidth", "named", "scatter", "spectrum"]

@@ -12,7 +12,7 @@ from bigembed.blocks.rows import block_rows
 from bigembed.datasets.dataset import GRANULE
 from bigembed.errors import InputError, InputTypeError
 
-SYNTHETIC = sorted(set(datasets.REGISTRY) - {"coil20", "digits", "mnist", "pacman", "rotated"})
+SYNTHETIC = sorted(set(datasets.REGISTRY) - {"coil20", "digits", "mnist", "pacman", "rotated", "us_cities"})
 N = 2 * GRANULE + 37
 
 
