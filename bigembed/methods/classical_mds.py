@@ -186,7 +186,7 @@ class ClassicalMDS(RowwiseEstimator):
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve = run.results("solve")
         return {
-            **{name: value for name, value in solve.items() if name not in ("reason", "advice")},
+            **{name: value for name, value in solve.items() if name != "reason"},
             "eigenvalues": self.eigenvalues_.tolist(),
             "negative_eigenvalues": self.negative_eigenvalues_[:50].tolist(),
             "seed": self._seed() if self.random_state is not None else 0,
@@ -221,7 +221,8 @@ def _warnings(solve: dict[str, Any], estimator: ClassicalMDS) -> dict[str, list[
     if not solve["converged"]:
         convergence.append(
             f"the eigensolver stopped ({solve['reason']}) with residuals up to {max(solve['residuals']):.2g} of tr B "
-            f"after {solve['passes']} passes. {solve['advice']}"
+            f"after {solve['passes']} passes. Raise max_passes, or tol if this is enough; or ask for a number of "
+            "components that ends at a gap of the spectrum"
         )
     found, last = solve["n_components"], float(estimator.eigenvalues_[-1])
     if found < estimator.n_components:

@@ -48,6 +48,7 @@ def distance_solve_stage(
         values, vectors, negative, found = solved(operator, given, mean, m, (tol, max_passes, seed))
         kept = kept_of(values, noise, m)
         values, vectors = values[:kept], vectors[:, :kept]
+        residuals = found["residuals"][:kept] / operator.trace
         write_map(context.path("").rstrip("/"), Triangulation(mean, -0.5 * vectors / np.sqrt(values), np.zeros(kept)))
         write_array(context.path("eigenvalues"), values)
         negative = negative[negative < -noise]
@@ -61,7 +62,8 @@ def distance_solve_stage(
             "rounding": noise,
             "passes": operator.passes,
             **found,
-            "residuals": (np.asarray(found["residuals"])[:kept] / operator.trace).tolist(),
+            "residuals": residuals.tolist(),
+            "converged": bool(found["converged"] or (residuals <= max(tol, noise / operator.trace)).all()),
         }
 
     parameters: dict[str, Any] = {"m": m, "squared": squared, "tol": tol, "max_passes": max_passes, "seed": seed}
@@ -150,7 +152,6 @@ def _lanczos(
         "solver": "lanczos",
         "converged": result.converged,
         "reason": str(result.reason),
-        "advice": result.advice,
     }
     return result.eigenvalues * operator.trace, vectors, np.array([lowest] if lowest < 0 else []), found
 

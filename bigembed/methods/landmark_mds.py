@@ -23,7 +23,7 @@ from bigembed.store.passes import checked_shape
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
-MOVED = 0.2
+MOVED = 1 / 3
 """Change of the coordinates by half of the landmarks above which more of them are recommended."""
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.distances import importable, reference
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.methods import method
 from bigembed.stages import Run
@@ -31,6 +32,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     target = Path(path).absolute()
     if target.exists():
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
+    description = _description(estimator)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     manifests.prepare(partial, "model")
@@ -38,7 +40,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     for stage, names in type(estimator).kept.items():
         if run.has(stage):
             _copy(run, stage, names, partial)
-    write_json(partial / "model.json", _description(estimator))
+    write_json(partial / "model.json", description)
     os.replace(partial, target)
 
 
@@ -61,7 +63,9 @@ def _copy(run: Run, stage: str, names: tuple[str, ...], target: Path) -> None:
 
 def _description(estimator: Any) -> dict[str, Any]:
     parameters = {
-        name: value for name, value in estimator.get_params().items() if name not in ("workdir", "random_state")
+        name: _named(name, value)
+        for name, value in estimator.get_params().items()
+        if name not in ("workdir", "random_state")
     }
     if "random_state" in estimator.get_params():
         parameters["random_state"] = estimator.certificate_["seed"]
@@ -75,6 +79,18 @@ def _description(estimator: Any) -> dict[str, Any]:
         "feature_names_in": None if names is None else list(names),
         "certificate": estimator.certificate_,
     }
+
+
+def _named(name: str, value: Any) -> Any:
+    """The value of a parameter; a function by the name under which it can be imported."""
+    if not callable(value):
+        return value
+    if not importable(value):
+        raise InputError(
+            f"{name}={reference(value)} cannot be found by its name, so the model cannot be saved with it. Define "
+            f'the function at the top of a module that can be imported, or give "module:name" as {name}'
+        )
+    return reference(value)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

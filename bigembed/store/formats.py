@@ -19,12 +19,21 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store.arrays import create_rows, missing_shards, open_zarr, work_dtype, write_rows
+from bigembed.store.arrays import (
+    create_grid,
+    create_rows,
+    missing_shards,
+    open_zarr,
+    work_dtype,
+    write_rows,
+    write_window,
+)
 from bigembed.store.idx import is_idx, open_idx
 from bigembed.store.parquet import open_parquet, parquet_files
 
 KNOWN = "a Zarr array, .npy, Parquet (a file or a folder of them), or idx (the format of MNIST, also .gz)"
 ABOUT = "bigembed_source"
+WIDE_BYTES = 128 << 20
 
 
 class Reader(Protocol):
@@ -129,6 +138,8 @@ def source_of(path: str | os.PathLike[str]) -> Any:
 def write_dask(X: Any, path: str | os.PathLike[str]) -> None:
     """Write a Dask array (n, d), whatever its chunks, into a new Zarr array by canonical blocks.
 
+    Where these would be larger than 128 MiB, its own chunks are kept.
+
     An array that is there and whole, with this shape and dtype, is left as it is.
     """
     import dask
@@ -143,10 +154,27 @@ def write_dask(X: Any, path: str | os.PathLike[str]) -> None:
         raise ExistingOutputError(f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}")
     work_dtype(X.dtype)
     rows = block_rows(d, X.dtype.itemsize)
+    if min(rows, n) * d * X.dtype.itemsize > WIDE_BYTES:
+        return _write_grid(X, dest)
     with _aside(dest) as partial:
         create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
         write = delayed(write_rows, pure=False)
         dask.compute(*[write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)])
+        _require_complete(partial)
+
+
+def _write_grid(X: Any, dest: Path) -> None:
+    """Write a Dask array of very wide rows (distances between all rows, say) in its own chunks, one a task."""
+    import dask
+    from dask.delayed import delayed
+
+    high, wide = (max(sizes) for sizes in X.chunks)
+    regular = X.rechunk((high, wide))
+    with _aside(dest) as partial:
+        create_grid(partial, X.shape, X.dtype, (high, wide))
+        write = delayed(write_window, pure=False)
+        blocks = regular.to_delayed()
+        dask.compute(*[write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)])
         _require_complete(partial)
 
 

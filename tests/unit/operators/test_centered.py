@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from scipy.spatial.distance import cdist
 
 from bigembed.blocks.vectors import MemorySpace
@@ -100,3 +101,35 @@ def test_what_are_no_distances_is_refused_by_row(spoil: list[tuple[int, int, flo
 def test_a_rectangle_is_no_array_of_distances() -> None:
     with pytest.raises(InputError, match="square"):
         CenteredOperator(source_of(np.zeros((90, 89))), MemorySpace(sizes=BLOCKS))
+
+
+@pytest.mark.parametrize("chunks", [(90, 90), (31, 17), (10, 90), (90, 10)])
+def test_any_chunks_give_the_same_bytes(
+    chunks: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "TILE_ROWS", 7)
+    monkeypatch.setattr(tiles, "TILE_COLUMNS", 11)
+    monkeypatch.setattr(tiles, "PANEL_BYTES", 0)
+    d = distances()
+    path = str(tmp_path / "d.zarr")
+    zarr.create_array(path, shape=d.shape, chunks=chunks, dtype=d.dtype)[...] = d
+    stored = CenteredOperator(RowSource(d.shape, d.dtype, path=path), MemorySpace(sizes=BLOCKS))
+    here = CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+    x = np.random.default_rng(1).normal(size=(N, 4))
+    np.testing.assert_array_equal(as_linear_operator(stored) @ x, as_linear_operator(here) @ x)
+    assert (stored.norm, stored.trace) == (here.norm, here.trace)
+
+
+def test_rows_that_differ_from_their_columns_are_named_and_rounding_is_let_pass() -> None:
+    d = distances().astype(np.float32)
+    noise = 1 + 1e-7 * np.random.default_rng(2).normal(size=d.shape)
+    CenteredOperator(source_of(d * noise), MemorySpace(sizes=BLOCKS))
+    d[4, 60] *= 1.01  # one entry of 8100, by one percent
+    with pytest.raises(InputError, match=r"2 of 90 rows differ from their columns.*rows \[4, 60\]"):
+        CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+
+
+def test_a_diagonal_of_rounding_is_let_pass() -> None:
+    d = distances()
+    np.fill_diagonal(d, 1e-8)
+    CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
