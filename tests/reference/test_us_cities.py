@@ -1,0 +1,65 @@
+"""US cities by MDS (seed 000 §3): a map from distances alone, and the negative eigenvalues of distances on a sphere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import bigembed as be
+from bigembed.datasets import dataset
+from bigembed.datasets.cities import RADIUS, US_CITIES, great_circle
+from bigembed.landmarks.placement import moved
+from bigembed.plotting import named
+
+PLACES = np.array(list(US_CITIES.values()))
+CENTER = (38.5, -97.0)
+
+
+def projected(places: np.ndarray) -> np.ndarray:
+    """Lambert's azimuthal equal-area map about the middle of the country, km: what an atlas shows."""
+    (phi, lam), (phi0, lam0) = np.radians(places).T, np.radians(CENTER)
+    across = np.cos(phi) * np.sin(lam - lam0)
+    up = np.cos(phi0) * np.sin(phi) - np.sin(phi0) * np.cos(phi) * np.cos(lam - lam0)
+    toward = np.sin(phi0) * np.sin(phi) + np.cos(phi0) * np.cos(phi) * np.cos(lam - lam0)
+    return RADIUS * np.sqrt(2 / (1 + toward))[:, None] * np.column_stack([across, up])
+
+
+def test_known_distances() -> None:
+    """Airline distances of an atlas, km."""
+    apart = great_circle(PLACES, PLACES)
+    number = {name: i for i, name in enumerate(US_CITIES)}
+    for one, other, km in [("New York", "Los Angeles", 3936), ("Chicago", "Miami", 1911), ("Seattle", "Boston", 4005)]:
+        assert apart[number[one], number[other]] == pytest.approx(km, rel=0.005)
+    np.testing.assert_array_equal(np.diag(apart), 0)
+
+
+def test_the_map_is_that_of_an_atlas() -> None:
+    apart = dataset("us_cities").rows()
+    mds = be.ClassicalMDS(2, metric="precomputed").fit(apart)
+    atlas = projected(PLACES)
+    assert moved(atlas, mds.embedding_) < 0.02
+    assert moved(atlas, np.roll(mds.embedding_, 1, axis=0)) > 0.5  # a control: each city in another's place
+    error = np.abs(cdist(mds.embedding_, mds.embedding_) - apart)
+    assert error.max() < 0.03 * apart.max()
+    assert mds.explained_ > 0.9999
+    assert mds.negative_eigenvalues_[0] < -1e4  # the Earth is round
+    assert -mds.negative_eigenvalues_[0] < 0.02 * mds.eigenvalues_[1]
+
+
+def test_landmarks_and_new_cities() -> None:
+    """Great-circle distances as a block function on latitude and longitude; a city that was left out falls in place."""
+    whole = be.ClassicalMDS(2, metric=great_circle).fit(PLACES)
+    landmark = be.LandmarkMDS(2, n_landmarks=10, metric=great_circle).fit(PLACES)
+    assert moved(whole.embedding_, landmark.embedding_) < 0.02
+    without = be.ClassicalMDS(2, metric=great_circle).fit(PLACES[1:])
+    assert moved(projected(PLACES), without.transform(PLACES)) < 0.02
+
+
+def test_the_figure(tmp_path: Path) -> None:
+    named(tmp_path / "map.png", *projected(PLACES).T, list(US_CITIES), title="an atlas")
+    assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(ValueError, match="names"):
+        named(tmp_path / "no.png", *projected(PLACES).T, ["one"])
