@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from bigembed.methods.diffusion_map import DiffusionMap
     from bigembed.methods.discriminant import LinearDiscriminantAnalysis
     from bigembed.methods.isomap import Isomap
+    from bigembed.methods.kernel_pca import KernelPCA
+    from bigembed.methods.landmark_diffusion_map import LandmarkDiffusionMap
     from bigembed.methods.landmark_mds import LandmarkMDS
     from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap
     from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF
@@ -30,6 +32,8 @@ _HOMES = {
     "ClassicalMDS": "bigembed.methods.classical_mds",
     "DiffusionMap": "bigembed.methods.diffusion_map",
     "Isomap": "bigembed.methods.isomap",
+    "KernelPCA": "bigembed.methods.kernel_pca",
+    "LandmarkDiffusionMap": "bigembed.methods.landmark_diffusion_map",
     "LandmarkMDS": "bigembed.methods.landmark_mds",
     "LinearDiscriminantAnalysis": "bigembed.methods.discriminant",
     "LinearizedDiffusionMap": "bigembed.methods.linearized_diffusion_map",
@@ -51,6 +55,8 @@ __all__ = [
     "ClassicalMDS",
     "DiffusionMap",
     "Isomap",
+    "KernelPCA",
+    "LandmarkDiffusionMap",
     "LandmarkMDS",
     "LinearDiscriminantAnalysis",
     "LinearizedDiffusionMap",

@@ -11,6 +11,8 @@ REGISTRY = {
     "classical_mds": "bigembed.methods.classical_mds:ClassicalMDS",
     "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
     "isomap": "bigembed.methods.isomap:Isomap",
+    "kernel_pca": "bigembed.methods.kernel_pca:KernelPCA",
+    "landmark_diffusion_map": "bigembed.methods.landmark_diffusion_map:LandmarkDiffusionMap",
     "landmark_mds": "bigembed.methods.landmark_mds:LandmarkMDS",
     "linear_discriminant": "bigembed.methods.discriminant:LinearDiscriminantAnalysis",
     "linearized_diffusion_map": "bigembed.methods.linearized_diffusion_map:LinearizedDiffusionMap",

@@ -33,7 +33,10 @@ def assemble(
     labels: str,
     degree: str,
 ) -> dict[str, Any]:
-    """Put the components' vectors together as the policy says, fix signs, write ``right/b``."""
+    """Put the components' vectors together as the policy says, fix signs, write ``right/b``.
+
+    By landmarks also ``averaged/b``: functions whose averages over the neighbors of a row are its eigenvector entries.
+    """
     tasks = [(b,) for b in range(len(weights.rows))]
     count = found["components"]
     sums = np.sum(map_blocks(degree_sums_block, tasks, labels=labels, degree=degree, count=count), axis=0)
@@ -47,6 +50,7 @@ def assemble(
         rest = [Column(v, c, k) for c, s in solved.items() for k, v in enumerate(s["eigenvalues"])]
         columns = (columns + sorted(rest, key=lambda column: -column.eigenvalue))[:width]
     files = {c: s.get("vectors", "") for c, s in solved.items()}
+    by_landmarks = any("averaged" in s for s in solved.values())
     root = context.exchange.root
     shape = {
         "labels": labels,
@@ -58,10 +62,19 @@ def assemble(
         "sums": sums,
         "together": together,
         "root": root,
+        "factors": {},
     }
     extremes = map_blocks(right_block, tasks, exchange=context.exchange, **shape)
     signs = _signs(np.stack([part[0] for part in extremes]), np.stack([part[1] for part in extremes]))
-    map_blocks(signed_block, tasks, exchange=context.exchange, signs=signs, labels=labels, out=context.path(""))
+    finish = {"signs": signs, "labels": labels, "out": context.path(""), "exchange": context.exchange}
+    map_blocks(signed_block, tasks, name="right", **finish)
+    if by_landmarks:
+        shape["files"] = {
+            c: s.get("averaged", name) for (c, s), name in zip(solved.items(), files.values(), strict=True)
+        }
+        shape["factors"] = {c: s["eigenvalues"] for c, s in solved.items() if "averaged" not in s}
+        map_blocks(right_block, tasks, exchange=context.exchange, **shape)
+        map_blocks(signed_block, tasks, name="averaged", **finish)
     if columns:
         eigenvalues: Any = [column.eigenvalue for column in columns]
         residuals: Any = [
@@ -73,7 +86,8 @@ def assemble(
     write_array(context.path("eigenvalues"), np.asarray(eigenvalues, np.float64))
     write_array(context.path("residuals"), np.asarray(residuals, np.float64))
     return {
-        "solved": {str(c): {k: v for k, v in s.items() if k != "vectors"} for c, s in solved.items()},
+        "solved": {str(c): {k: v for k, v in s.items() if k not in ("vectors", "averaged")} for c, s in solved.items()},
+        "averaged": by_landmarks,
         "converged": all(s["converged"] for s in solved.values()),
         "passes": sum(s["passes"] for s in solved.values()),
         "bytes_moved": sum(s["bytes_moved"] for s in solved.values()),
@@ -98,9 +112,13 @@ def right_block(
     sums: Array,
     together: bool,
     root: str,
+    factors: dict[int, list[float]],
     exchange: Exchange,
 ) -> tuple[Array, Array]:
-    """R = Π^{-1/2} V of one block, unsigned; the largest |entry| of each column (and component) and its sign."""
+    """R = Π^{-1/2} V of one block, unsigned; the largest |entry| of each column (and component) and its sign.
+
+    ``factors`` multiply the vectors of a component: with λ they are what the walk averages to the eigenvectors.
+    """
     label, d = read_array(f"{labels}/{b}"), read_array(f"{degree}/{b}")
     ids = np.arange(starts[b], starts[b + 1])
     total = sums.sum() if together else None
@@ -110,6 +128,7 @@ def right_block(
         rows = np.flatnonzero(label == c)
         if int(c) in files:
             vectors = _vectors(int(c), files[int(c)], b, ids[rows], rows, root, exchange)
+            vectors = vectors * np.asarray(factors.get(int(c), 1.0))
             scale = np.sqrt((sums[c] if total is None else total) / d[rows])[:, None]
             chosen = (
                 range(vectors.shape[1])
@@ -168,12 +187,12 @@ def _signs(largest: Array, sign: Array) -> Array:
     return np.asarray(np.take_along_axis(sign, winner[None], axis=0)[0])
 
 
-def signed_block(b: int, *, exchange: Exchange, signs: Array, labels: str, out: str) -> None:
-    """Write R with the largest |entry| of each column positive."""
+def signed_block(b: int, *, name: str, exchange: Exchange, signs: Array, labels: str, out: str) -> None:
+    """Write R with the largest |entry| of each column positive (or, by the same signs, what is averaged to it)."""
     right = exchange.get("right", b, "right")
     assert right is not None
     group = read_array(f"{labels}/{b}") if len(signs) > 1 else np.zeros(len(right), int)
-    write_array(f"{out}right/{b}", right * signs[group])
+    write_array(f"{out}{name}/{b}", right * signs[group])
 
 
 def _padded(values: list[float], width: int) -> list[float]:

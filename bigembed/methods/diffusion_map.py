@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.blocks.rows import Array
+from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import RULES, Bandwidth, bandwidth_stage, kernel_stage
 from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
 from bigembed.methods.coordinates import coordinates_stage
+from bigembed.methods.landmark_rows import MAX_LANDMARKS, SELECTIONS
+from bigembed.methods.landmark_solve import EXTENSIONS, Landmarks
 from bigembed.methods.spectral import POLICIES, Spectrum, components_stage, solve_stage
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
@@ -50,7 +53,12 @@ class DiffusionMap(Estimator):
     components : what to do with a disconnected graph: "error", "largest", "per-component", "bridge" or "joint";
         "auto" is "error" for rows and "joint" for a user's graph.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs.
+    solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in three passes over the matrix
+        (of each component of more than n_landmarks rows); for rows and their graphs.
+    n_landmarks : int > n_components, at most 8192. landmarks : "max-min" (far from each other) or "uniform".
+    extension : "galerkin" (rows interpolated from their five nearest landmarks, every landmark a function; accurate)
+        or "nystrom" (the few eigenvectors of the landmarks' own map).
+    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs (solver="exact").
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
@@ -90,7 +98,7 @@ class DiffusionMap(Estimator):
         "bandwidth": ("",),
         "kernel": ("q",),
         "components": ("labels",),
-        "solve": ("right", "eigenvalues", "residuals"),
+        "solve": ("right", "averaged", "eigenvalues", "residuals"),
         "coordinates": ("embedding", "labels"),
         "weights": ("starts",),
     }
@@ -114,6 +122,10 @@ class DiffusionMap(Estimator):
         metric: str = "euclidean",
         components: str = "auto",
         recall: float = 0.99,
+        solver: str = "exact",
+        n_landmarks: int = 500,
+        landmarks: str = "max-min",
+        extension: str = "galerkin",
         tol: float = 1e-6,
         max_passes: int = 300,
         random_state: Any = 0,
@@ -132,6 +144,10 @@ class DiffusionMap(Estimator):
         self.metric = metric
         self.components = components
         self.recall = recall
+        self.solver = solver
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.extension = extension
         self.tol = tol
         self.max_passes = max_passes
         self.random_state = random_state
@@ -158,7 +174,15 @@ class DiffusionMap(Estimator):
         k = k or self.n_neighbors or n - 1
         policy = default if self.components == "auto" else self.components
         choice = Bandwidth(self._epsilon(), self.bandwidth == "self-tuned", self.truncated, k == n - 1)
-        spectrum = Spectrum(self.n_components, policy, self.tol, self.max_passes, seed)
+        landmarks = None
+        if self.solver == "landmarks":
+            landmarks = Landmarks(int(self.n_landmarks), self.landmarks, self.extension)
+        if weighted and landmarks:
+            raise InputTypeError(
+                "solver='landmarks' interpolates between rows, and a graph of weights has none. Give rows or a "
+                "NeighborGraph, or solver='exact'"
+            )
+        spectrum = Spectrum(self.n_components, policy, self.tol, self.max_passes, seed, landmarks)
         bridged = policy == "bridge" and not weighted
         kernel = [
             *([bridge_stage(n, k)] if bridged else []),
@@ -217,6 +241,12 @@ class DiffusionMap(Estimator):
         need(self.metric in ("euclidean", "cosine"), "metric", "'euclidean' or 'cosine'")
         need(self.components in ("auto", *POLICIES), "components", f"'auto' or one of {', '.join(POLICIES)}")
         need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
+        need(self.solver in ("exact", "landmarks"), "solver", "'exact' or 'landmarks'")
+        whole = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
+        enough = whole and is_integer(self.n_components) and self.n_landmarks > self.n_components
+        need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
+        need(self.landmarks in SELECTIONS, "landmarks", " or ".join(map(repr, SELECTIONS)))
+        need(self.extension in EXTENSIONS, "extension", " or ".join(map(repr, EXTENSIONS)))
         need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
         need(is_integer(self.max_passes) and self.max_passes >= 1, "max_passes", "an integer ≥ 1")
         need.refuse()

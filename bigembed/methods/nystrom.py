@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.kernels.gaussian import gaussian_block
+from bigembed.landmarks.nystrom import divided
 from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
 from bigembed.methods.streaming import Placed
 from bigembed.neighbors.kept import nearest_kept
@@ -31,6 +32,8 @@ class Model:
     index: Index
     shape: Shape
     right: str
+    averaged: str
+    """What the walk averages to the eigenvectors themselves; empty where that is λ times them."""
     labels: str
     density: str
     search: str
@@ -56,6 +59,7 @@ def model_of(run: Run) -> Model:
         index_of(run),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         run.path("solve", "right"),
+        run.path("solve", "averaged") if run.results("solve").get("averaged") else "",
         run.path("components", "labels"),
         run.path("kernel", "q"),
         run.path("search"),
@@ -136,11 +140,11 @@ def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) ->
     if model.policy == "largest":
         home = np.where(home == 0, 0, -1)
     kernel = np.where(label == home[of_edge], kernel, 0.0)
-    total, mean = near.sums(kernel, of_edge, len(members), model.right, eigenvalues.shape[-1])
+    total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.right, eigenvalues.shape[-1])
     inside = total > 0
     own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
-    safe = np.where(own == 0, 1.0, own)
-    extended = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None] / safe, 0.0)
+    mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
+    extended = mean if model.averaged else divided(mean, own)
     coordinates = scaled(extended, np.maximum(home, 0), eigenvalues, model.scaling)
     outside = np.flatnonzero(~inside)
     if len(outside):

@@ -21,6 +21,7 @@ from bigembed.eigen.coarse import ENTRIES, FACTOR, UNKNOWNS
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.methods.assembly import assemble
+from bigembed.methods.landmark_solve import Landmarks, landmark_component, landmark_cost
 from bigembed.neighbors.components import find_components
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost, Stage
@@ -46,6 +47,16 @@ class Spectrum:
     tol: float
     max_passes: int
     seed: int
+    landmarks: Landmarks | None = None
+    """Solve in a subspace made from landmarks; None solves exactly."""
+
+    def by_landmarks(self, size: int) -> bool:
+        """Whether a component of so many rows is solved by landmarks: fewer rows than landmarks are solved exactly."""
+        return self.landmarks is not None and size > self.landmarks.count
+
+    def key(self) -> dict[str, Any]:
+        """For the key of a stage."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def weights_of(context: Context) -> StoredMatrix:
@@ -74,7 +85,7 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         found = context.results("components")
         targets = _targets(asked, found)
         weights = weights_of(context)
-        small = [c for c, size, _ in targets if size <= DENSE_ROWS]
+        small = [c for c, size, _ in targets if size <= DENSE_ROWS and not asked.by_landmarks(size)]
         labels = context.of("components", "labels")
         degree = context.of("kernel", "degree")
         if small:
@@ -89,7 +100,9 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
             )
         solved: dict[int, dict[str, Any]] = {}
         for c, size, wanted in targets:
-            if size <= DENSE_ROWS:
+            if asked.landmarks is not None and asked.by_landmarks(size):
+                solved[c] = landmark_component(context, weights, c, size, wanted, asked.landmarks, asked.seed)
+            elif size <= DENSE_ROWS:
                 [solved[c]] = map_blocks(
                     dense_component,
                     [(c,)],
@@ -102,7 +115,8 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         return assemble(context, weights, asked.components, asked.n_components, found, solved, labels, degree)
 
     cost = solve_cost(asked, n, n_neighbors, block)
-    return Stage("solve", ("kernel", "components"), asdict(asked), run, cost, resumes=True)
+    inputs = ("kernel", "components", "order") if asked.landmarks else ("kernel", "components")
+    return Stage("solve", inputs, asked.key(), run, cost, resumes=True)
 
 
 def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
@@ -113,6 +127,8 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     makes the coarse space holds the rows of the matrix about six times. The coordinator holds the coarse
     matrix up to three times, or its factor, and a few coarse vectors.
     """
+    if asked.landmarks is not None and asked.by_landmarks(n):
+        return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
     width = asked.n_components + max(5, (asked.n_components + 1) // 2)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
     small = n <= DENSE_ROWS

@@ -23,6 +23,9 @@ ESTIMATORS = [
     be.DiffusionMap(n_components=2, n_neighbors=5, components="bridge"),
     be.Isomap(n_components=1, n_neighbors=5, components="bridge"),
     be.Isomap(n_components=1, n_neighbors=5, solver="landmarks", n_landmarks=12, components="bridge"),
+    be.KernelPCA(),
+    be.KernelPCA(solver="nystrom", n_landmarks=10),
+    be.LandmarkDiffusionMap(n_landmarks=10),
 ]
 
 

@@ -1,0 +1,275 @@
+"""Kernel PCA: principal components in the feature space of a kernel, exactly or by landmarks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.errors import InputError, PlanError
+from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel, in_tiles, refuse_values, wrong_values
+from bigembed.methods.base import Requirements, is_integer, is_number
+from bigembed.methods.certificate import versions
+from bigembed.methods.kernel_solve import exact_solve_stage, nystrom_stages
+from bigembed.methods.landmark_rows import (
+    MAX_LANDMARKS,
+    SELECTIONS,
+    all_rows_stage,
+    duplicates_note,
+    landmark_rows_stage,
+)
+from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import RowSource, create_rows, read_array, write_rows
+from bigembed.store.passes import checked_shape
+
+if TYPE_CHECKING:
+    from bigembed.methods.extension import Extension
+
+EXACT_ROWS = 200_000
+"""Rows up to which all pairs are computed in every pass (4·10¹⁰ values of the kernel)."""
+COLUMNS = 2_048
+"""Landmarks that rows are compared with at a time."""
+
+
+class KernelPCA(RowwiseEstimator):
+    """Kernel principal component analysis (seed 004 §2.1), of rows whose kernel matrix fits nowhere.
+
+    With K_ij = k(x_i, x_j) and H = I − 11ᵀ/n, the coordinates of the rows are √λ_l v_l for the leading eigenpairs of
+    H K H, and Σ_i (k(x, x_i) − K̄_i) v_l(i)/√λ_l for a new row x, K̄ the row means (Schölkopf, Smola & Müller 1998):
+    centered in the feature space, as in scikit-learn, with whose coordinates they agree up to sign.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates.
+    kernel : "rbf" exp(−γ‖x − y‖²), "poly" (γ x·y + c)^degree, "sigmoid" tanh(γ x·y + c), "cosine", "linear"; or a
+        function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one. A kernel that
+        is not positive keeps the coordinates of its positive eigenvalues.
+    gamma : number > 0 or None, γ; None is 1/d. degree : number > 0. coef0 : number, c.
+    kernel_params : dict or None. Keyword arguments of a function.
+    solver : "exact" (kernel blocks on the fly in every pass, n ≤ 200 000) or "nystrom" (landmarks, any n).
+    n_landmarks : int > n_components, at most 8192, L. For solver="nystrom".
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
+    tol : float. Largest residual of the exact solver, as a share of ‖H K H‖_F.
+    max_passes : int. Passes over all pairs before the exact solver gives up (with a warning).
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+
+    Attributes
+    ----------
+    eigenvalues_ : (m,) of H K H, descending, positive. residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of
+        "nystrom" rounding, for its landmark kernel is solved exactly.
+    embedding_ : (n, m); the largest |entry| of each coordinate is positive (solver="nystrom": over the landmarks).
+    gamma_ : float. n_components_ : int, fewer than asked where eigenvalues are not above 1e-10 of the largest (with
+        a warning). certificate_ : dict.
+
+    Raises
+    ------
+    InputError : parameters out of range, NaN or infinity in rows or kernel (named), a kernel that is not symmetric,
+        rows that the kernel cannot tell apart. PlanError : too many rows for solver="exact".
+
+    Notes
+    -----
+    Cost, exact: one pass over all pairs for the row means, then some 5–20 (n² values of the kernel each). Memory: three
+    tiles of 2048 × 2048 and 16·n·m bytes a worker; never n². Nyström: a sample, one pass over the rows with n·L values
+    of the kernel and n·L² products, one for the coordinates; 8·L² bytes a few times.
+
+    References
+    ----------
+    B. Schölkopf, A. Smola, K.-R. Müller, Nonlinear component analysis as a kernel eigenvalue problem, Neural
+    Computation 10 (1998). C. Williams, M. Seeger, Using the Nyström method to speed up kernel machines, NIPS 13 (2001).
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, -1.0], [-2.0, 0.0]])
+    >>> kpca = KernelPCA(n_components=1, kernel="linear").fit(rows)
+    >>> kpca.eigenvalues_.round(6).tolist(), abs(kpca.embedding_).round(6).ravel().tolist()
+    ([8.0], [0.0, 2.0, 0.0, 2.0])
+    """
+
+    registered = "kernel_pca"
+    kept: ClassVar = {
+        "landmarks": ("rows",),
+        "moments": ("mean",),
+        "solve": ("mean", "matrix", "eigenvalues", "residuals"),
+        "coordinates": ("embedding",),
+    }
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Any = "rbf",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        solver: str = "exact",
+        n_landmarks: int = 500,
+        landmarks: str = "max-min",
+        tol: float = 1e-8,
+        max_passes: int = 200,
+        random_state: Any = 0,
+        workdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.solver = solver
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.workdir = workdir
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
+        from bigembed.methods.fitting import fit_rows
+
+        fit_rows(self, X)
+        return self
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """Landmarks (for the exact solver all rows), the map of kernel values to coordinates, coordinates."""
+        self._check()
+        n, d = checked_shape(source, at_least=2)
+        m, seed = int(self.n_components), self._seed()
+        if m >= n:
+            raise InputError(f"n_components={m}: {n} rows have at most {n - 1} centered components; ask for fewer")
+        kernel = self._kernel(d)
+        if self.solver == "nystrom":
+            wanted = min(int(self.n_landmarks), n)
+            return [
+                landmark_rows_stage(source, wanted, self.landmarks, m + 1, seed),
+                *nystrom_stages(source, kernel, wanted, m),
+                self._output_stage(source, "solve", m),
+            ]
+        if n > EXACT_ROWS:
+            raise PlanError(
+                f"solver='exact' computes all pairs of rows in every pass, for n ≤ {EXACT_ROWS}; got n = {n}, "
+                f"{n * n:.1e} values a pass. Use solver='nystrom' with n_landmarks={int(self.n_landmarks)} or more"
+            )
+        return [
+            all_rows_stage(source),
+            exact_solve_stage(source, kernel, m, float(self.tol), int(self.max_passes), seed),
+            fitted_stage(n, m),
+        ]
+
+    def _kernel(self, d: int) -> Kernel:
+        gamma = 1.0 / d if self.gamma is None else float(self.gamma)
+        numbers = {"gamma": gamma, "degree": float(self.degree), "coef0": float(self.coef0)}
+        return checked_kernel(self.kernel, self.kernel_params, **numbers)
+
+    def _check(self) -> None:
+        need = Requirements(self)
+        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
+        need(self.gamma is None or (is_number(self.gamma) and self.gamma > 0), "gamma", "None or a number > 0")
+        need(is_number(self.degree) and self.degree > 0, "degree", "a number > 0")
+        need(is_number(self.coef0), "coef0", "a number")
+        need(
+            self.kernel_params is None or (isinstance(self.kernel_params, dict) and self.kernel not in KERNELS),
+            "kernel_params",
+            "None, or keyword arguments of a function given as kernel",
+        )
+        need(self.solver in ("exact", "nystrom"), "solver", "'exact' or 'nystrom'")
+        most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
+        enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
+        need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
+        need(self.landmarks in SELECTIONS, "landmarks", " or ".join(map(repr, SELECTIONS)))
+        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
+        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
+        need.refuse()
+        checked_kernel(self.kernel, self.kernel_params)
+
+    def _adopt(self, run: Run) -> None:
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.n_components_ = len(self.eigenvalues_)
+        self.gamma_ = 1.0 / run.results("landmarks")["d"] if self.gamma is None else float(self.gamma)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, landmarks = run.results("solve"), run.results("landmarks")
+        found = {
+            **solve,
+            "seed": run.manifest("solve").parameters.get("seed", run.manifest("landmarks").parameters.get("seed", 0)),
+            "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
+            "landmarks": landmarks["landmarks"],
+            "eigenvalues": self.eigenvalues_.tolist(),
+            "versions": versions(),
+        }
+        convergence = [] if solve["converged"] else [f"the eigensolver stopped ({solve['reason']}). {solve['advice']}"]
+        degenerate = duplicates_note(landmarks)
+        if self.n_components_ < self.n_components:
+            degenerate.append(
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of the centered kernel are above "
+                f"1e-10 of the largest (the lowest found is {solve['lowest']:.3g}); so many coordinates are given"
+            )
+        return found | {"warnings": {"convergence": convergence, "degenerate": degenerate}}
+
+    def _extension(self, run: Run) -> Extension:
+        from bigembed.methods.extension import Extension
+
+        landmarks = run.results("landmarks")
+        model = Projection(run.path("landmarks", "rows"), run.path("solve"), self._kernel(landmarks["d"]))
+        width = run.results("solve")["n_components"]
+        return Extension(project, model, width, landmarks["d"], cheap=False)
+
+
+# --- one block -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Where a task finds landmarks and the map of kernel values."""
+
+    rows: str
+    solve: str
+    kernel: Kernel
+
+
+def project(rows: Any, model: Projection) -> Array:
+    """(k(x) − mean) matrix, k(x) the kernel of x with every landmark, some landmarks at a time."""
+    mean = read_array(f"{model.solve}/mean")
+    width = read_array(f"{model.solve}/eigenvalues").shape[0]
+    out = np.zeros((len(rows), width))
+    for start, stop in bounds(len(mean), COLUMNS):
+        others = read_array(model.rows, start, stop)
+        matrix = read_array(f"{model.solve}/matrix", start, stop)
+
+        def part(tile: Any, others: Array = others, matrix: Array = matrix, center: Array = mean[start:stop]) -> Array:
+            values = model.kernel(tile, others)
+            refuse_values(model.kernel.text, wrong_values(values), "landmark")
+            return np.asarray((values - center) @ matrix)
+
+        out += in_tiles(part, rows, width)
+    return out
+
+
+# --- coordinates of the rows that the exact solver had -------------------------------------------
+
+
+def fitted_stage(n: int, m: int) -> Stage:
+    """``coordinates/embedding`` (n, m) = √λ V, from the eigenvectors themselves."""
+
+    def run(context: Context) -> dict[str, Any]:
+        width, rows = context.results("solve")["n_components"], block_rows(m, 8)
+        create_rows(context.path("embedding"), (n, width), np.float64, rows)
+        fixed = {"solve": context.of("solve").rstrip("/"), "out": context.path("embedding")}
+        map_blocks(fitted_block, bounds(n, rows), **fixed)
+        return {"n_components": width}
+
+    size = 8 * n * m
+    return Stage("coordinates", ("solve",), {}, run, Cost(read=size, write=size, disk=size, memory=3 * size))
+
+
+def fitted_block(start: int, stop: int, *, solve: str, out: str) -> None:
+    """√λ v = λ · (v/√λ) of some rows."""
+    values = read_array(f"{solve}/eigenvalues")
+    write_rows(out, start, read_array(f"{solve}/matrix", start, stop) * values)
