@@ -144,8 +144,9 @@ def wrong_values(values: Array, first_row: int = 0, first_column: int = 0) -> li
     >>> wrong_values(np.array([[1.0, np.nan]]), first_row=7)
     [(7, 1)]
     """
-    if np.isfinite(values.sum()) or np.isfinite(values).all():
-        return []
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()) or np.isfinite(values).all():
+            return []
     row, column = np.nonzero(~np.isfinite(values))
     return [(int(i) + first_row, int(j) + first_column) for i, j in zip(row[:NAMED], column[:NAMED], strict=True)]
 

@@ -55,8 +55,10 @@ def centered_map(between: Array, mean: Array, scatter: Array, n_components: int)
     g, u = linalg.eigh(_symmetric(whiten.T @ scatter @ whiten)) if good.any() else (np.zeros(0), np.zeros((0, 0)))
     large = g > RANK * len(g) * max(float(g.max(initial=0.0)), np.finfo(np.float64).tiny)
     g, u = g[large], u[:, large]
+    if not len(g):
+        return KernelMap(mean, np.zeros((len(mean), 0)), np.zeros(0), int(good.sum()), 0.0, 0.0)
     root = np.sqrt(g)
-    values, y = linalg.eigh(_symmetric(root[:, None] * (u.T @ (sign[:, None] * u)) * root)) if len(g) else (g, u)
+    values, y = linalg.eigh(_symmetric(root[:, None] * (u.T @ (sign[:, None] * u)) * root))
     values, y = values[::-1], y[:, ::-1]
     positive = int(np.sum(values > FLOOR * np.abs(values).max(initial=0.0)))
     kept = min(n_components, positive)

@@ -66,7 +66,7 @@ def assemble(
     }
     extremes = map_blocks(right_block, tasks, exchange=context.exchange, **shape)
     signs = _signs(np.stack([part[0] for part in extremes]), np.stack([part[1] for part in extremes]))
-    finish = {"signs": signs, "labels": labels, "out": context.path(""), "exchange": context.exchange}
+    finish: dict[str, Any] = {"signs": signs, "labels": labels, "out": context.path(""), "exchange": context.exchange}
     map_blocks(signed_block, tasks, name="right", **finish)
     if by_landmarks:
         shape["files"] = {

@@ -208,7 +208,7 @@ class KernelPCA(RowwiseEstimator):
         degenerate = duplicates_note(landmarks)
         if self.n_components_ < self.n_components:
             degenerate.append(
-                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of the centered kernel are above "
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of the kernel are above "
                 f"1e-10 of the largest (the lowest found is {solve['lowest']:.3g}); so many coordinates are given"
             )
         return found | {"warnings": {"convergence": convergence, "degenerate": degenerate}}

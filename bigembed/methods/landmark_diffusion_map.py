@@ -175,12 +175,12 @@ class LandmarkDiffusionMap(RowwiseEstimator):
         degenerate = duplicates_note(landmarks)
         if gram["far"]:
             degenerate.append(
-                f"{gram['far']} of {landmarks['n']} rows are so far from every landmark that they take no part in the walk; "
+                f"{gram['far']} of {landmarks['n']} rows are too far from every landmark to take part in the walk; "
                 "they have the coordinates of their nearest landmark. Raise epsilon or n_landmarks"
             )
         if self.n_components_ < self.n_components:
             degenerate.append(
-                f"n_components={self.n_components}: the walk has only {self.n_components_} eigenvalues above {RANK}; so "
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above {RANK}; so "
                 "many coordinates are given. Lower epsilon or raise n_landmarks"
             )
         return {
@@ -225,7 +225,7 @@ class UserFunction:
         refuse_values(self.kernel.text, wrong_values(values), "landmark")
         if values.min(initial=0.0) < 0:
             raise InputError(
-                f"kernel={self.kernel.text}: gives {values.min():.6g}; the weights of a walk are ≥ 0. Take the exponential, "
+                f"kernel={self.kernel.text}: gives {values.min():.6g}; a walk has weights ≥ 0. Take the exponential, "
                 "or KernelPCA"
             )
         return values
@@ -292,7 +292,7 @@ def refuse_unreached(reached: Array, first: int) -> None:
     if not (reached > 0).all():
         rows = (np.flatnonzero(~(reached > 0))[:10] + first).tolist()
         raise InputError(
-            f"kernel: rows {rows} of a block have the value 0 with every landmark, so there is no walk to them. Give the "
+            f"kernel: rows {rows} of a block have the value 0 with every landmark: no walk leads to them. Give the "
             "function a wider reach, or take more landmarks"
         )
 
@@ -364,7 +364,7 @@ def solve_stage(m: int, t: float, n_landmarks: int) -> Stage:
         gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
         if (count := pieces(gram)) > 1:
             raise DisconnectedGraphError(
-                f"the {len(gram)} landmarks fall into {count} parts between which nobody walks. Raise epsilon, take more "
+                f"the {len(gram)} landmarks fall into {count} parts that no walk joins. Raise epsilon, take more "
                 "landmarks, or embed the parts apart"
             )
         result, matrix = spectrum(gram, sums, m)

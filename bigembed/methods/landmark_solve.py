@@ -160,14 +160,20 @@ def component_landmarks(
     first = np.concatenate([[0], np.cumsum(counts)])
     tasks = [(b, ranks[(ranks >= first[b]) & (ranks < first[b + 1])] - first[b]) for (b,) in blocks]
     tasks = [task for task in tasks if len(task[1])]
-    fixed = {"ordered": ordered, "labels": component.labels, "component": c, "with_rows": True, "exchange": exchange}
+    fixed: dict[str, Any] = {
+        "ordered": ordered,
+        "labels": component.labels,
+        "component": c,
+        "with_rows": True,
+        "exchange": exchange,
+    }
     map_blocks(pick_block, tasks, **fixed)
     rows = np.concatenate([exchange.get_many("picked", b, ["rows"])[0] for b, _ in tasks])
     points = rows[np.sort(max_min(rows, asked.count))] if asked.selection == "max-min" else distinct(rows)
     if len(points) <= wanted:
         raise InputError(
-            f"n_landmarks={asked.count}: component {c} has only {len(points)} different rows among the {sampled} looked "
-            f"at, and {wanted + 1} are needed for {wanted} components. Ask for fewer, or drop duplicated rows"
+            f"n_landmarks={asked.count}: component {c} has only {len(points)} different rows among {sampled} "
+            f"looked at, and {wanted + 1} are needed for {wanted} components. Ask for fewer, or drop duplicated rows"
         )
     return np.asarray(points)
 
@@ -240,7 +246,7 @@ def solved_pencil(component: Component, blocks: int, wanted: int, extension: str
     values, mix = rayleigh_ritz(mass, form - 2.0 * np.outer(image, image), 0)
     if len(values) <= wanted:
         raise InputError(
-            f"n_landmarks: the functions made from the landmarks span only {len(values)} dimensions, and {wanted + 1} are "
+            f"n_landmarks: the functions made from the landmarks span {len(values)} dimensions; {wanted + 1} are "
             f"needed for {wanted} components. Take more landmarks"
         )
     return values, mix
