@@ -55,7 +55,8 @@ def exact_solve_stage(source: RowSource, kernel: Kernel, m: int, tol: float, max
         else:
             solved = _summary(solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes))
         values = np.array(solved["eigenvalues"]) * operator.norm
-        kept = int(np.sum(values > FLOOR * np.abs(values).max()))
+        largest = max(float(np.abs(values).max()), abs(solved["lowest"]) * operator.norm)
+        kept = int(np.sum(values > FLOOR * largest))
         if not kept:
             raise InputError(
                 f"kernel={kernel.text}: the centered kernel has no positive eigenvalue among the leading {m}, so "

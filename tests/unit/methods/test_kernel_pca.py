@@ -1,0 +1,148 @@
+"""Kernel PCA against scikit-learn, exactly and by landmarks, and what cannot be mapped."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.decomposition import KernelPCA as Reference
+
+import bigembed as be
+from bigembed.errors import DegenerateWarning, InputError, PlanError
+from bigembed.methods import kernel_pca, kernel_solve
+from bigembed.stages import Run
+from bigembed.store.arrays import RowSource
+
+KERNELS = [
+    {"kernel": "rbf", "gamma": 0.1},
+    {"kernel": "poly", "degree": 3},
+    {"kernel": "sigmoid", "gamma": 0.01},
+    {"kernel": "cosine"},
+    {"kernel": "linear"},
+]
+
+
+def points(n: int = 1_000) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n, 5)) * np.array([3, 2, 1.5, 1, 0.7])
+
+
+def cityblock(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.exp(-np.abs(a[:, None] - b[None]).sum(axis=2) / 5)
+
+
+def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return cityblock(a, b) * (1 + 0.1 * a[:, :1] ** 2)
+
+
+def holed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(a[:, :1] > 6, np.nan, cityblock(a, b))
+
+
+def negative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return -a @ b.T
+
+
+def aligned(found: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest deviation up to the sign of each column, as a share of the largest entry."""
+    return float(np.abs(found * np.sign((found * wanted).sum(axis=0)) - wanted).max() / np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("dense", [2_000, 0], ids=["dense", "lanczos"])
+@pytest.mark.parametrize("given", KERNELS, ids=lambda given: given["kernel"])
+def test_equals_scikit_learn(given: dict, dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_solve, "DENSE_ROWS", dense)
+    rows, new = points(), np.random.default_rng(1).normal(size=(60, 5))
+    ours, theirs = be.KernelPCA(4, **given).fit(rows), Reference(4, eigen_solver="dense", **given).fit(rows)
+    assert ours.certificate_["solver"] == ("dense" if dense else "lanczos")
+    np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-8)
+    fitted, placed = theirs.transform(rows), theirs.transform(new)
+    assert aligned(ours.embedding_, fitted) < 1e-6
+    sign = np.sign((ours.embedding_ * fitted).sum(axis=0))
+    assert np.abs(ours.transform(new) * sign - placed).max() < 1e-6 * np.abs(placed).max()
+    assert np.abs(ours.transform(rows) - ours.embedding_).max() < 1e-6 * np.abs(fitted).max()
+    kernel = ours._kernel(5)(rows, rows)
+    values, vectors = np.linalg.eigh(kernel)  # a control: without centering
+    other = vectors[:, ::-1][:, :4] * np.sqrt(np.abs(values[::-1][:4]))
+    assert given["kernel"] == "linear" or aligned(ours.embedding_, other) > 1e-3
+
+
+@pytest.mark.parametrize("given", KERNELS, ids=lambda given: given["kernel"])
+def test_landmarks_come_near_and_all_rows_as_landmarks_are_exact(given: dict) -> None:
+    rows = points(600)
+    wanted = be.KernelPCA(3, **given).fit(rows).embedding_
+    every = be.KernelPCA(3, solver="nystrom", n_landmarks=600, **given).fit(rows)
+    assert aligned(every.embedding_, wanted) < 1e-8
+    some = be.KernelPCA(3, solver="nystrom", n_landmarks=200, **given).fit(rows)
+    assert aligned(some.embedding_, wanted) < 0.02
+    few = be.KernelPCA(3, solver="nystrom", n_landmarks=4, landmarks="uniform", **given).fit(rows)
+    assert given["kernel"] in ("linear", "cosine") or aligned(few.embedding_, wanted) > 1e-3  # a control
+    np.testing.assert_allclose(some.embedding_.mean(axis=0), 0, atol=1e-10 * np.abs(wanted).max())
+    np.testing.assert_allclose((some.embedding_**2).sum(axis=0), some.eigenvalues_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+def test_a_row_is_placed_alike_in_every_batch_and_by_a_saved_model(solver: str, tmp_path: Path) -> None:
+    rows, new = points(700), points(900)[600:]
+    found = be.KernelPCA(3, solver=solver, n_landmarks=50, kernel=cityblock).fit(rows)
+    whole = found.transform(new)
+    assert np.array_equal(found.transform(new[7:9]), whole[7:9])
+    found.save(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr")
+    assert np.array_equal(loaded.transform(new), whole)
+    assert loaded.kernel.endswith("test_kernel_pca:cityblock")
+    assert np.array_equal(pickle.loads(pickle.dumps(found)).transform(new), whole)
+    lazy = found.transform(da.from_array(new, chunks=(101, 5)))
+    np.testing.assert_array_equal(lazy.compute(), whole)
+
+
+def test_a_function_that_nobody_could_find_again_is_not_saved(tmp_path: Path) -> None:
+    found = be.KernelPCA(2, kernel=lambda a, b: a @ b.T).fit(points(50))
+    with pytest.raises(InputError, match=r'kernel=.*found by name.*kernel="module:name"'):
+        found.save(tmp_path / "model.zarr")
+    assert not (tmp_path / "model.zarr").exists()
+
+
+@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+def test_functions_that_are_no_kernels_are_refused(solver: str) -> None:
+    rows = points(300)
+    with pytest.raises(InputError, match=r"holed: gives NaN or infinity, first for row \d+ with"):
+        be.KernelPCA(2, kernel=holed, solver=solver, n_landmarks=60).fit(rows)
+    with pytest.raises(InputError, match="lopsided: is not symmetric"):
+        be.KernelPCA(2, kernel=lopsided, solver=solver, n_landmarks=60).fit(rows)
+    with pytest.raises(InputError, match="no positive eigenvalue"):
+        be.KernelPCA(2, kernel=negative, solver=solver, n_landmarks=60).fit(rows)
+
+
+@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+def test_a_kernel_of_low_rank_gives_the_coordinates_it_has(solver: str) -> None:
+    with pytest.warns(DegenerateWarning, match="only 2 eigenvalues"):
+        found = be.KernelPCA(4, kernel="linear", solver=solver, n_landmarks=40).fit(points(100)[:, :2])
+    assert found.n_components_ == 2 == found.embedding_.shape[1]
+
+
+@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+def test_equal_rows_are_refused(solver: str) -> None:
+    with pytest.raises(InputError, match=r"all 30 rows are the same|different rows"):
+        be.KernelPCA(1, solver=solver, n_landmarks=5).fit(np.ones((30, 2)))
+
+
+def test_landmarks_must_be_enough_and_different() -> None:
+    with pytest.raises(InputError, match="n_landmarks=3; allowed: an integer > n_components"):
+        be.KernelPCA(3, solver="nystrom", n_landmarks=3).fit(points(50))
+    rows = np.repeat(points(3), 40, axis=0)
+    with pytest.raises(InputError, match="only 3 different rows are among the 120 looked at, and 4 are needed"):
+        be.KernelPCA(3, solver="nystrom", n_landmarks=20).fit(rows)
+    with pytest.warns(DegenerateWarning, match="3 different rows were found"):
+        be.KernelPCA(2, solver="nystrom", n_landmarks=20).fit(rows)
+
+
+def test_too_many_rows_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_pca, "EXACT_ROWS", 100)
+    rows = points(101)
+    source = RowSource(rows.shape, rows.dtype, array=rows)
+    with pytest.raises(PlanError, match=r"n ≤ 100; got n = 101.*solver='nystrom' with n_landmarks=500"):
+        be.KernelPCA(2).stages(source, Run(None))
+    assert be.KernelPCA(2, solver="nystrom").stages(source, Run(None))

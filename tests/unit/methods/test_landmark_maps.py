@@ -1,0 +1,174 @@
+"""Landmark diffusion maps, and diffusion maps in a subspace of landmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+from scipy.sparse import csr_array
+
+import bigembed as be
+from bigembed.blocks import rows as canonical
+from bigembed.datasets import dataset
+from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError, InputError, InputTypeError
+
+
+def roll(n: int) -> np.ndarray:
+    return dataset("swiss_roll", n=n).rows(0, n)
+
+
+def negative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a @ b.T
+
+
+def bump(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.maximum(0.0, 25.0 - ((a[:, None] - b[None]) ** 2).sum(axis=2))
+
+
+def holed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(a[:, :1] > 10, np.nan, bump(a, b))
+
+
+def angle(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.sin(subspace_angles(a, b).max()))
+
+
+# --- LandmarkDiffusionMap ------------------------------------------------------------------------
+
+
+def test_a_circle_of_landmarks_has_the_spectrum_of_its_fourier_series() -> None:
+    n, epsilon = 240, 0.05
+    around = 2 * np.pi * np.arange(n) / n
+    rows = np.column_stack([np.cos(around), np.sin(around)])
+    found = be.LandmarkDiffusionMap(4, n_landmarks=n, epsilon=epsilon, t=0).fit(rows)
+    series = np.fft.fft(np.exp(-(2 - 2 * np.cos(around)) / epsilon)).real  # W is circulant: d is constant
+    wanted = (series / series[0]) ** 2
+    np.testing.assert_allclose(found.eigenvalues_, wanted[[1, 1, 2, 2]], rtol=1e-9)
+    assert abs(found.eigenvalues_[0] - np.sqrt(wanted[1])) > 1e-3  # a control: one step, not there and back
+    np.testing.assert_allclose(np.hypot(*found.embedding_[:, :2].T), np.sqrt(2), rtol=1e-7)
+
+
+def test_time_scales_and_new_rows_are_placed_as_fitted_ones(tmp_path: Path) -> None:
+    rows = roll(2_000)
+    plain, scaled = (be.LandmarkDiffusionMap(3, n_landmarks=200, t=t).fit(rows) for t in (0, 2))
+    np.testing.assert_allclose(scaled.embedding_, plain.embedding_ * plain.eigenvalues_**2, rtol=1e-9, atol=1e-12)
+    assert np.array_equal(plain.transform(rows[5:300]), plain.embedding_[5:300])
+    plain.save(tmp_path / "model.zarr")
+    assert np.array_equal(be.load(tmp_path / "model.zarr").transform(rows[:50]), plain.embedding_[:50])
+    assert plain.certificate_["passes"] == 2  # and one for the coordinates
+
+
+def test_blocks_change_rounding_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = roll(1_500)
+    whole = be.LandmarkDiffusionMap(2, n_landmarks=80).fit(rows).embedding_
+    monkeypatch.setattr(canonical, "MAX_BLOCK_ROWS", 400)
+    monkeypatch.setattr(canonical, "MIN_BLOCK_ROWS", 100)
+    np.testing.assert_allclose(be.LandmarkDiffusionMap(2, n_landmarks=80).fit(rows).embedding_, whole, atol=1e-9)
+
+
+def test_a_function_of_limited_reach() -> None:
+    rows = roll(1_000)
+    found = be.LandmarkDiffusionMap(2, n_landmarks=200, kernel=bump).fit(rows)
+    assert found.epsilon_ is None
+    with pytest.raises(InputError, match="value 0 with every landmark"):
+        found.transform(np.full((1, 3), 1e3))
+    with pytest.raises(InputError, match="holed: gives NaN or infinity, first for row"):
+        be.LandmarkDiffusionMap(2, n_landmarks=200, kernel=holed).fit(rows)
+    with pytest.raises(InputError, match=r"negative: gives -.*≥ 0"):
+        be.LandmarkDiffusionMap(2, n_landmarks=200, kernel=negative).fit(rows)
+
+
+def test_parts_that_no_walk_joins_are_refused_and_far_rows_are_told() -> None:
+    generator = np.random.default_rng(0)
+    two = np.concatenate([generator.normal(size=(200, 2)), generator.normal(size=(200, 2)) + 1e4])
+    with pytest.raises(DisconnectedGraphError, match="fall into 2 parts"):
+        be.LandmarkDiffusionMap(2, n_landmarks=40, epsilon=5.0).fit(two)
+    one = np.concatenate([generator.normal(size=(4000, 2)), [[1e4, 0.0]]])
+    with pytest.warns(DegenerateWarning, match="1 of 4001 rows"):
+        found = be.LandmarkDiffusionMap(2, n_landmarks=40, landmarks="uniform", epsilon=1.0).fit(one)
+    assert np.isfinite(found.embedding_).all()
+
+
+def test_landmarks_must_be_enough_and_different() -> None:
+    with pytest.raises(InputError, match="n_landmarks=2; allowed: an integer > n_components"):
+        be.LandmarkDiffusionMap(2, n_landmarks=2).fit(roll(50))
+    with pytest.raises(InputError, match="only 2 different rows"):
+        be.LandmarkDiffusionMap(2, n_landmarks=9).fit(np.repeat(roll(2), 20, axis=0))
+
+
+# --- DiffusionMap(solver="landmarks") ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def full() -> tuple[np.ndarray, be.NeighborGraph, be.DiffusionMap]:
+    rows = roll(4_000)
+    graph = be.build_neighbor_graph(rows, 15)
+    return rows, graph, be.DiffusionMap(6, t=0).fit(graph)
+
+
+def test_the_subspace_is_that_of_the_full_map(full: tuple) -> None:
+    rows, graph, exact = full
+    error = {}
+    for extension in ("galerkin", "nystrom"):
+        found = be.DiffusionMap(6, t=0, solver="landmarks", n_landmarks=500, extension=extension).fit(graph)
+        error[extension] = angle(found.embedding_, exact.embedding_)
+        assert np.abs(found.transform(rows[:200]) - found.embedding_[:200]).max() < 1e-6
+        assert found.certificate_["passes"] == 3
+        assert (found.eigenvalues_ <= exact.eigenvalues_ + 1e-9).all()  # Ritz values come from below
+    assert error["galerkin"] <= 0.01  # issue: 500 max-min landmarks
+    assert error["nystrom"] > 0.01  # a control: the measure tells the worse subspace
+    assert (found.residuals_ > 1e-6).any()
+
+
+def test_new_rows_keep_their_place_in_a_saved_model(full: tuple, tmp_path: Path) -> None:
+    rows, _, _ = full
+    found = be.DiffusionMap(3, n_neighbors=10, solver="landmarks", n_landmarks=100).fit(rows[:2500])
+    found.save(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr")
+    assert np.array_equal(loaded.transform(rows[2500:2600]), found.transform(rows[2500:2600]))
+
+
+@pytest.mark.parametrize("policy", ["joint", "largest", "per-component", "bridge"])
+def test_disconnected_graphs_follow_the_policy(policy: str) -> None:
+    rows = np.concatenate([roll(1_500), roll(400) + np.float32(300), roll(30) - np.float32(300)])
+    shared = {"n_neighbors": 8, "components": policy, "t": 0}
+    with pytest.warns(ComponentsWarning) if policy != "bridge" else Nothing():
+        found = be.DiffusionMap(4, solver="landmarks", n_landmarks=200, **shared).fit(rows)
+        exact = be.DiffusionMap(4, **shared).fit(rows)
+    np.testing.assert_allclose(found.eigenvalues_, exact.eigenvalues_, atol=2e-3)
+    assert np.array_equal(found.labels_, exact.labels_)
+    if policy == "joint":  # two contrasts of three components, exactly
+        np.testing.assert_allclose(found.embedding_[:, :2], exact.embedding_[:, :2], atol=1e-9)
+    assert np.abs(found.transform(rows[::7]) - found.embedding_[::7]).max() < 1e-6
+
+
+def test_a_disconnected_graph_is_an_error_unless_told_otherwise() -> None:
+    rows = np.concatenate([roll(600), roll(600) + np.float32(300)])
+    with pytest.raises(DisconnectedGraphError):
+        be.DiffusionMap(2, n_neighbors=8, solver="landmarks", n_landmarks=100).fit(rows)
+
+
+def test_fewer_rows_than_landmarks_are_solved_exactly() -> None:
+    rows = roll(300)
+    a, b = (be.DiffusionMap(2, n_neighbors=8, solver=solver).fit(rows) for solver in ("landmarks", "exact"))
+    np.testing.assert_array_equal(a.embedding_, b.embedding_)
+
+
+def test_what_cannot_be_solved_by_landmarks_says_why() -> None:
+    with pytest.raises(InputError, match=r"n_landmarks=4; allowed: an integer > n_components"):
+        be.DiffusionMap(4, solver="landmarks", n_landmarks=4).fit(roll(100))
+    with pytest.raises(InputTypeError, match="weights has none"):
+        be.DiffusionMap(2, solver="landmarks").fit(csr_array(np.ones((6, 6))))
+    rows = np.repeat(roll(4), 60, axis=0)
+    with pytest.raises(InputError, match="only 4 different rows"):
+        be.DiffusionMap(
+            4, n_neighbors=None, epsilon=100.0, solver="landmarks", n_landmarks=50, landmarks="uniform"
+        ).fit(rows)
+
+
+class Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
