@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
-
-from bigembed.blocks.rows import Array, bounds
-from bigembed.errors import DisconnectedGraphError, InputError
-from bigembed.kernels.functions import Kernel, checked_kernel, in_tiles, refuse_values, wrong_values
-from bigembed.landmarks.roseland import (
-    RANK,
-    Walk,
-    auto_epsilon,
-    coordinates_block,
-    gram_block,
-    pieces,
-    spectrum,
-    sums_block,
-)
+from bigembed.errors import InputError
+from bigembed.kernels.functions import Kernel, checked_kernel
+from bigembed.landmarks.roseland import RANK
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
 from bigembed.methods.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates_note, landmark_rows_stage
-from bigembed.methods.rowwise import RowwiseEstimator, pass_memory
-from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
-from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.methods.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
+from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.stages import Run, Stage
+from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.passes import checked_shape
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
-
-TILE_ROWS = 2_048
-FAR = 1e-300
-"""Kernel of a row with its nearest landmark below which the row takes no part in the walk."""
 
 
 class LandmarkDiffusionMap(RowwiseEstimator):
@@ -80,6 +64,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> angle = np.linspace(0, 2 * np.pi, 400, endpoint=False)
     >>> ldm = LandmarkDiffusionMap(n_landmarks=50, landmarks="uniform")
     >>> ldm.fit_transform(np.column_stack([np.cos(angle), np.sin(angle)])).shape
@@ -208,180 +193,3 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             run.manifest("solve").parameters["t"],
         )
         return Extension(extend, model, solve["n_components"], landmarks["d"], cheap=False)
-
-
-# --- one block -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class UserFunction:
-    """A user's function, its values checked: finite and ≥ 0."""
-
-    kernel: Kernel
-
-    def __call__(self, rows: Any, landmarks: Array) -> Array:
-        """Values (n, L)."""
-        values = self.kernel(rows, landmarks)
-        refuse_values(self.kernel.text, wrong_values(values), "landmark")
-        if values.min(initial=0.0) < 0:
-            raise InputError(
-                f"kernel={self.kernel.text}: gives {values.min():.6g}; a walk has weights ≥ 0. Take the exponential, "
-                "or KernelPCA"
-            )
-        return values
-
-
-@dataclass(frozen=True)
-class Model:
-    """Where a task finds the map of rows."""
-
-    rows: str
-    sums: str
-    solve: str
-    walk: Walk
-    t: float
-
-
-def walk_of(function: Kernel | None, epsilon: float | None) -> Walk:
-    """The weights between rows and landmarks."""
-    return Walk(float(epsilon or 1.0), None if function is None else UserFunction(function))
-
-
-def extend(rows: Any, model: Model) -> Array:
-    """λ^t ψ(x); InputError for rows of which a function reaches no landmark."""
-    landmarks, sums = read_array(model.rows), read_array(model.sums)
-    matrix = read_array(f"{model.solve}/matrix") * read_array(f"{model.solve}/eigenvalues") ** model.t
-
-    def part(tile: Any) -> Array:
-        weights, _ = model.walk(tile, landmarks)
-        refuse_unreached(weights @ sums, 0)
-        return coordinates_block(weights, sums, matrix)
-
-    return in_tiles(part, rows, matrix.shape[1])
-
-
-def tiles(block: RowBlock, landmarks: Array, walk: Walk) -> Any:
-    """Weights and factors of a block, some rows at a time, with the number of the first."""
-    for start, stop in bounds(len(block.rows), TILE_ROWS):
-        yield block.start + start, *walk(block.rows[start:stop], landmarks)
-
-
-def sums_of_block(block: RowBlock, *, landmarks: str, walk: Walk) -> Parts:
-    """s = Σ w(x_i), (L,)."""
-    points = read_array(landmarks)
-    total = np.zeros(len(points))
-    for _, weights, scale in tiles(block, points, walk):
-        total += sums_block(weights, scale)
-    return {"sums": total}
-
-
-def gram_of_block(block: RowBlock, *, landmarks: str, walk: Walk, sums: str) -> Parts:
-    """G = Σ w w ᵀ/d (L, L), and the rows that take no part."""
-    points, s = read_array(landmarks), read_array(sums)
-    total, far = np.zeros((len(points), len(points))), 0
-    for first, weights, scale in tiles(block, points, walk):
-        part, reached = gram_block(weights, scale, s)
-        refuse_unreached(reached, first)
-        total += part
-        far += int(np.count_nonzero(scale < FAR))
-    return {"gram": total, "far": np.array(far)}
-
-
-def refuse_unreached(reached: Array, first: int) -> None:
-    """InputError for rows whose function is 0 for every landmark."""
-    if not (reached > 0).all():
-        rows = (np.flatnonzero(~(reached > 0))[:10] + first).tolist()
-        raise InputError(
-            f"kernel: rows {rows} of a block have the value 0 with every landmark: no walk leads to them. Give the "
-            "function a wider reach, or take more landmarks"
-        )
-
-
-# --- stages --------------------------------------------------------------------------------------
-
-
-def sums_stage(source: RowSource, function: Kernel | None, epsilon: float | str, n_landmarks: int) -> Stage:
-    """ε, and s = Wᵀ1: the pass that reads all rows first, so it checks them."""
-
-    def run(context: Context) -> dict[str, Any]:
-        path, scale = context.of("landmarks", "rows"), None
-        if function is None:
-            scale = auto_epsilon(read_array(path)) if epsilon == "auto" else float(epsilon)
-        found = reduce_rows(
-            source,
-            sums_of_block,
-            context.exchange,
-            first=True,
-            label="sums",
-            landmarks=path,
-            walk=walk_of(function, scale),
-        )
-        write_array(context.path("sums"), found["sums"])
-        return {"epsilon": scale}
-
-    parameters = {"epsilon": epsilon if function is None else None, "kernel": function and function.key()}
-    cost = _pass_cost(source, n_landmarks, 8 * n_landmarks)
-    return Stage("sums", ("landmarks",), parameters, run, cost, resumes=True)
-
-
-def gram_stage(source: RowSource, function: Kernel | None, n_landmarks: int) -> Stage:
-    """G = Wᵀ D⁻¹ W."""
-
-    def run(context: Context) -> dict[str, Any]:
-        found = reduce_rows(
-            source,
-            gram_of_block,
-            context.exchange,
-            partial_bytes=8 * n_landmarks**2,
-            label="gram",
-            landmarks=context.of("landmarks", "rows"),
-            walk=walk_of(function, context.results("sums")["epsilon"]),
-            sums=context.of("sums", "sums"),
-        )
-        write_array(context.path("gram"), found["gram"])
-        return {"far": int(found["far"])}
-
-    cost = _pass_cost(source, n_landmarks, 8 * n_landmarks**2)
-    return Stage("gram", ("landmarks", "sums"), {}, run, cost, resumes=True)
-
-
-def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
-    tile = 8 * TILE_ROWS * (3 * n_landmarks + 4 * source.shape[1])
-    return Cost(
-        passes=1,
-        read=source.shape[0] * source.row_bytes,
-        disk=size,
-        scratch=size * min(256, -(-source.shape[0] // source.block)),
-        memory=pass_memory(source) + tile + 4 * size,
-        coordinator=10 * size + 24 * n_landmarks**2,
-    )
-
-
-def solve_stage(m: int, t: float, n_landmarks: int) -> Stage:
-    """σ² and the matrix of ψ, from G."""
-
-    def run(context: Context) -> dict[str, Any]:
-        gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
-        if (count := pieces(gram)) > 1:
-            raise DisconnectedGraphError(
-                f"the {len(gram)} landmarks fall into {count} parts that no walk joins. Raise epsilon, take more "
-                "landmarks, or embed the parts apart"
-            )
-        result, matrix = spectrum(gram, sums, m)
-        kept = int(np.sum(result.eigenvalues > RANK))
-        if not kept:
-            raise InputError(
-                "the walk between the landmarks has no eigenvalue but the trivial one: every row reaches all landmarks "
-                "alike. Lower epsilon"
-            )
-        write_array(context.path("matrix"), matrix[:, :kept])
-        write_array(context.path("eigenvalues"), result.eigenvalues[:kept])
-        write_array(context.path("residuals"), result.residuals[:kept])
-        return {
-            "n_components": kept,
-            "gap": float(result.gap) if np.isfinite(result.gap) else float(result.eigenvalues[kept - 1]),
-            "orthogonality": float(result.orthogonality),
-        }
-
-    size = 8 * n_landmarks**2
-    return Stage("solve", ("sums", "gram"), {"n_components": m, "t": t}, run, Cost(disk=size, coordinator=8 * size))

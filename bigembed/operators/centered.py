@@ -17,7 +17,7 @@ from bigembed.blocks.distances import NAMED, wrong_entries
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.vectors import VectorSpace, tree_fold
 from bigembed.errors import InputError
-from bigembed.operators.base import Then
+from bigembed.operators.base import Then, check_names
 from bigembed.store.arrays import RowSource
 from bigembed.store.tiles import tiles
 
@@ -91,8 +91,7 @@ class CenteredOperator:
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
         """One pass: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
-        if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
-            raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
+        check_names(names, into)
         shared = (self.source, self._spans, self.squared, self.space, self.trace or 1.0)
         results = self.space.sweep(
             product_block,

@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.vectors import VectorSpace, tree_sum
 from bigembed.errors import InputError
-from bigembed.operators.base import Then
+from bigembed.operators.base import Then, check_names
 from bigembed.store.arrays import RowSource
 
 TILE_ROWS = 2_048
@@ -79,8 +79,7 @@ class KernelOperator:
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
         """One pass: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
-        if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
-            raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
+        check_names(names, into)
         shared = (self.source, self.kernel, self.space, self.norm or 1.0)
         results = self.space.sweep(
             product_block,
