@@ -100,7 +100,7 @@ def test_a_row_is_placed_alike_in_every_batch_and_by_a_saved_model(solver: str, 
 
 def test_a_function_that_nobody_could_find_again_is_not_saved(tmp_path: Path) -> None:
     found = be.KernelPCA(2, kernel=lambda a, b: a @ b.T).fit(points(50))
-    with pytest.raises(InputError, match=r'kernel=.*found by name.*kernel="module:name"'):
+    with pytest.raises(InputError, match=r'cannot be found by its name.*"module:name" as kernel'):
         found.save(tmp_path / "model.zarr")
     assert not (tmp_path / "model.zarr").exists()
 
