@@ -27,6 +27,10 @@ Scheduler = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")]
 Memory = Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')]
+Deadline = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help='Stop by then, resumable (exit 5): "6h", "45m", "06:30" or a date and time.'),
+]
 TlsCa = Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")]
 TlsCert = Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")]
 TlsKey = Annotated[Path | None, typer.Option(help="Key of this client (PEM).")]
@@ -58,8 +62,8 @@ def ingest(
     with Console(as_json, debug) as console:
         from bigembed.blocks.rows import executor
         from bigembed.jobs.cluster import cluster
-        from bigembed.jobs.run import stoppable
         from bigembed.jobs.spec import ClusterTable
+        from bigembed.jobs.stopping import stoppable
         from bigembed.store.formats import ingest as copy
 
         names = [name.strip() for name in columns.split(",")] if columns else None
@@ -102,6 +106,7 @@ def run(
     workers: Workers = None,
     memory: Memory = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")] = False,
+    deadline: Deadline = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -114,12 +119,8 @@ def run(
     with Console(as_json, debug) as console:
         from bigembed.jobs.run import run_job
 
-        found = run_job(
-            _job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key),
-            fresh=fresh,
-            observer=console.event,
-            progress=console.progress,
-        )
+        asked = _job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
+        found = run_job(asked, _wishes(console, deadline), fresh=fresh)
         console.result(found, run_lines(found))
 
 
@@ -134,6 +135,7 @@ def extend(
     epsilons: Annotated[
         Path | None, typer.Option(help="One scale a new row, for a model that was fitted with epsilons.")
     ] = None,
+    deadline: Deadline = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -155,7 +157,7 @@ def extend(
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = extend_rows(model, new, out, table, console.progress, console.event, beside)
+        found = extend_rows(model, new, out, table, _wishes(console, deadline), beside)
         console.result(found, extend_lines(found))
 
 
@@ -192,6 +194,14 @@ def methods(as_json: Json = False, debug: Debug = False) -> None:
     with Console(as_json, debug) as console:
         found = describe_methods()
         console.result({"methods": found}, method_lines(found))
+
+
+def _wishes(console: Any, deadline: str | None) -> Any:
+    """What a job is asked for, beside the job itself."""
+    from bigembed.jobs.stopping import parse_deadline
+    from bigembed.jobs.telling import Wishes
+
+    return Wishes(console.event, console.progress, parse_deadline(deadline) if deadline else None)
 
 
 def _job(path: Path, *changes: Any) -> Any:

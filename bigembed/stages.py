@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import one_blas_thread
-from bigembed.errors import DamagedError, LockedError
+from bigembed.errors import DamagedError
 from bigembed.store import manifest as manifests
 from bigembed.store.exchange import Exchange
+from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest, digest_of
 
 
@@ -171,12 +172,12 @@ def observing(observer: Observer) -> Iterator[None]:
 def run_stages(stages: Sequence[Stage], run: Run) -> None:
     """Compute and publish every stage that is not published already with the same key."""
     observer = _observer.get()
-    with locked(run), one_blas_thread():
+    with locked(run) as lock, one_blas_thread():
         for stage in stages:
-            _run_stage(stage, run, observer)
+            _run_stage(stage, run, observer, lock)
 
 
-def _run_stage(stage: Stage, run: Run, observer: Observer) -> None:
+def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) -> None:
     inputs = {name: run.manifest(name).digest for name in stage.inputs}
     key = digest_of({"stage": stage.name, "parameters": stage.parameters, "inputs": inputs})
     found = manifests.find(run.root, stage.name)
@@ -192,6 +193,8 @@ def _run_stage(stage: Stage, run: Run, observer: Observer) -> None:
     (run.root / "stages" / stage.name).mkdir(parents=True, exist_ok=True)
     results = stage.run(Context(stage, run, exchange, observer))
     seconds = time.perf_counter() - began
+    if lock is not None:
+        lock.check()
     run._found[stage.name] = manifests.publish(
         run.root, stage.name, key, stage.parameters, inputs, results, {"seconds": round(seconds, 3)}
     )
@@ -209,26 +212,28 @@ def _exchange(run: Run, stage: Stage, key: str) -> Exchange:
     return Exchange(str(root))
 
 
-@contextmanager
-def locked(run: Run) -> Iterator[None]:
-    """Hold the run: one process writes at a time; the lock of a dead process is free."""
-    import fcntl
+_kept: ContextVar[tuple[Path, Lock] | None] = ContextVar("kept", default=None)
 
-    path = run.root / "lock"
-    with open(path, "a+", encoding="utf-8") as file:
+
+@contextmanager
+def locked(run: Run) -> Iterator[Lock | None]:
+    """Hold the run: one writes at a time. What :func:`keeping` holds is held; nobody else knows a temporary run."""
+    kept = _kept.get()
+    if run.temporary:
+        yield None
+    elif kept is not None and kept[0] == run.root:
+        yield kept[1]
+    else:
+        with hold(run.root) as lock:
+            yield lock
+
+
+@contextmanager
+def keeping(run: Run) -> Iterator[Lock]:
+    """Hold the run over several :func:`run_stages`, for a job that does more than those."""
+    with hold(run.root) as lock:
+        token = _kept.set((run.root, lock))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise LockedError(
-                f"{run.root}: held by {holder}. Wait for it, or stop it; the run can then be resumed"
-            ) from error
-        file.seek(0)
-        file.truncate()
-        file.write(f"process {os.getpid()} on {os.uname().nodename}")
-        file.flush()
-        try:
-            yield
+            yield lock
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+            _kept.reset(token)

@@ -14,37 +14,13 @@ from typing import Any, Self
 
 import typer
 
-from bigembed.errors import (
-    BigembedError,
-    BigembedWarning,
-    DamagedError,
-    ExistingOutputError,
-    InputError,
-    InputTypeError,
-    InterruptedRun,
-    JobError,
-    LockedError,
-    MissingPathError,
-    PlanError,
-    WorkerAccessError,
-)
+from bigembed.errors import BigembedError, BigembedWarning
+from bigembed.jobs.status import status_of
 from bigembed.stages import Event
 
-STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
-    ((InterruptedRun, KeyboardInterrupt), 5),
-    ((LockedError,), 4),
-    ((PlanError,), 3),
-    ((DamagedError,), 6),
-    ((InputError, InputTypeError, MissingPathError, ExistingOutputError, JobError, WorkerAccessError), 2),
-)
 PLAIN_SECONDS = 10.0
 """Between two plain lines on the tasks of one map."""
 JSON_SECONDS = 1.0
-
-
-def status_of(error: BaseException) -> int:
-    """The exit status of an error."""
-    return next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
 
 
 class Console:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import executor
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.jobs.cluster import Place, Progress, choose, cluster, no_progress
+from bigembed.jobs import status
+from bigembed.jobs.cluster import Place, choose, cluster
 from bigembed.jobs.measure import MemoryPeak
 from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
-from bigembed.jobs.run import stoppable
 from bigembed.jobs.spec import ClusterTable
-from bigembed.stages import Observer, observing, silent
+from bigembed.jobs.stopping import stoppable
+from bigembed.jobs.telling import Wishes, telling
+from bigembed.methods.extension import aside_of, refuse_existing
+from bigembed.stages import Run, keeping, observing
 from bigembed.store.formats import NpyReader, ZarrReader, open_reader
+from bigembed.store.lock import Owner
 
 
 def extend(
@@ -24,8 +29,7 @@ def extend(
     new: Path,
     out: Path,
     table: ClusterTable | None = None,
-    progress: Progress = no_progress,
-    observer: Observer = silent,
+    wishes: Wishes | None = None,
     beside: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
@@ -33,27 +37,34 @@ def extend(
     ``beside``: paths of vectors that belong to the new rows, for a model that was fitted with such (``epsilons``).
 
     ``out`` appears when it is whole. A stopped one leaves what it has in ``OUT.partial``, and the same command goes
-    on from there. Raises :class:`PlanError` before anything is written if memory or disk do not suffice,
-    :class:`LockedError` if another process writes the same, :class:`ExistingOutputError`, :class:`InputError`.
+    on from there; ``OUT.status.json`` says how it stands. Raises :class:`PlanError` before anything is written if
+    memory or disk do not suffice, :class:`LockedError` if another process writes the same, :class:`InterruptedRun` on a
+    signal or at the deadline, :class:`ExistingOutputError`, :class:`InputError`.
     """
     from bigembed.methods.base import load
 
-    table = table or ClusterTable()
-    rows = _reader(new, out)
+    table, wishes = table or ClusterTable(), wishes or Wishes()
     vectors = {name: str(path.absolute()) for name, path in (beside or {}).items()}
     began = time.perf_counter()
-    fitted, kind = load(model), choose(table, rows.shape, _nbytes(rows))
-    plan = None
-    if kind != "remote":
-        plan = _plan(fitted, rows, new, out, table, None, vectors)
-        plan.refuse()
-    with stoppable(out), cluster(table, kind, progress) as place:
-        if plan is None:
-            plan = _plan(fitted, rows, new, out, table, place, vectors)
+    with stoppable(out, wishes.deadline):
+        rows = _reader(new, out)
+        fitted, kind = load(model), choose(table, rows.shape, _nbytes(rows))
+        plan = None
+        if kind != "remote":
+            plan = _plan(fitted, rows, new, out, table, None, vectors)
             plan.refuse()
-        place.prove_access(nearest_folder(out.absolute().parent), str(new.absolute()))
-        with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(observer):
-            fitted.transform_to(str(new.absolute()), str(out.absolute()), **vectors)
+        with (
+            _held(out) as owner,
+            telling(wishes, out, owner, status_path(out)) as told,
+            cluster(table, kind, told.progress) as place,
+        ):
+            if plan is None:
+                plan = _plan(fitted, rows, new, out, table, place, vectors)
+                plan.refuse()
+            told.status.planned([name for name, _ in plan.stages])
+            place.prove_access(nearest_folder(out.absolute().parent), str(new.absolute()))
+            with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(told):
+                fitted.transform_to(str(new.absolute()), str(out.absolute()), **vectors)
     return {
         "model": str(model),
         "input": str(new),
@@ -64,6 +75,22 @@ def extend(
         "predicted": plan.as_dict()["memory"],
         "measured": peak.as_dict(),
     }
+
+
+def status_path(out: Path) -> Path:
+    """Where the status of an extension lies: beside its output, which is nothing but an array."""
+    return Path(f"{out.absolute()}.{status.NAME}")
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[Owner]:
+    """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile."""
+    aside = aside_of(out)
+    with keeping(Run(aside)) as lock:
+        if out.exists():
+            shutil.rmtree(aside)
+            refuse_existing(out)
+        yield lock.owner
 
 
 def plan_extension(

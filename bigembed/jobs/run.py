@@ -1,32 +1,32 @@
 """Run a job: plan, prove access, fit, save, draw; resumed by running it again.
 
-The output holds, beside the stages, ``job.json``: what was asked, what it planned and what was measured.
+The output holds, beside the stages, ``job.json``: what was asked, what it planned and what was measured;
+``status.json``: how it stands (:mod:`bigembed.jobs.status`); and ``hold/``: who works on it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from bigembed import __version__
 from bigembed.blocks.rows import executor
-from bigembed.errors import BigembedWarning, ExistingOutputError, InterruptedRun, LockedError
-from bigembed.jobs.cluster import Progress, choose, cluster, no_progress
+from bigembed.errors import BigembedWarning, ExistingOutputError
+from bigembed.jobs import status
+from bigembed.jobs.cluster import choose, cluster
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import MemoryPeak
 from bigembed.jobs.plan import Plan, estimator, make_plan
 from bigembed.jobs.spec import JobSpec
-from bigembed.stages import Event, Observer, Run, locked, observing, silent
+from bigembed.jobs.status import read_status
+from bigembed.jobs.stopping import stoppable
+from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.stages import Run, keeping, locked, observing
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import digest_of
 
@@ -37,58 +37,32 @@ COLOURED = 100_000
 """Rows up to which a picture is coloured by what is known of a data set."""
 
 
-@dataclass
-class Progressing:
-    """Where a job tells what it does: stages to ``observer``, tasks to ``progress``."""
-
-    observer: Observer = silent
-    progress: Progress = no_progress
-    stages: list[dict[str, Any]] = field(default_factory=list)
-    peak: MemoryPeak | None = None
-
-    def __call__(self, event: Event) -> None:
-        if event.kind in ("done", "reused"):
-            entry = {
-                "name": event.stage,
-                "reused": event.kind == "reused",
-                "seconds": round(event.seconds, 3),
-            }
-            self.stages.append(entry | {"memory": self.peak.lap() if self.peak else {}})
-        self.observer(event)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """A step of the job itself, told like a stage of the method."""
-        self(Event("start", name))
-        began = time.perf_counter()
-        yield
-        self(Event("done", name, time.perf_counter() - began))
-
-
-def run_job(
-    job: JobSpec, *, fresh: bool = False, observer: Observer = silent, progress: Progress = no_progress
-) -> dict[str, Any]:
+def run_job(job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False) -> dict[str, Any]:
     """Run the job to its end, or go on where it stopped. Returns what ``job.json`` then holds.
 
     A job that is done is left as it is (``"unchanged": True``). ``fresh`` first removes the run's stages.
-    Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT or SIGHUP; :class:`LockedError`;
-    :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
+    Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT, SIGHUP or the deadline;
+    :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
-    rows = find_input(job)
-    kind = choose(job.cluster, rows.shape, rows.nbytes)
-    plan = None
-    if kind != "remote" and not job.output_path.exists():  # so that what is refused leaves nothing
-        plan = make_plan(job, None, rows)
-        plan.refuse()
-    run = Run(job.output_path)
-    with _alone(run.root):
-        _claim(job, run.root)
-        if fresh:
-            remove_stages(run)
-        if not fresh and (found := _finished(job, rows, run.root)) is not None:
-            return {**found, "unchanged": True}
-        with stoppable(run.root):
-            return _run(job, rows, run.root, plan, Progressing(observer, progress))
+    wishes = wishes or Wishes()
+    with stoppable(job.output_path, wishes.deadline):
+        rows = find_input(job)
+        plan = None
+        if not job.cluster.address and not job.output_path.exists():  # so that what is refused leaves nothing
+            plan = make_plan(job, None, rows)
+            plan.refuse()
+        run = Run(job.output_path)
+        with keeping(run) as lock, ExitStack() as stack:
+            _claim(job, run.root)
+            if fresh:
+                remove_stages(run)
+            found = None if fresh else _finished(job, rows, run.root)
+            if found is not None and read_status(run.root).get("state") == "done":
+                return {**found, "unchanged": True}
+            told = stack.enter_context(telling(wishes, run.root, lock.owner, run.root / status.NAME))
+            if found is not None:  # the last start ended otherwise: it is done all the same
+                return {**found, "unchanged": True}
+            return _run(job, rows, run.root, plan, told)
 
 
 def remove_stages(run: Run) -> None:
@@ -101,7 +75,7 @@ def remove_stages(run: Run) -> None:
             shutil.rmtree(run.root / name, ignore_errors=True)
 
 
-def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Progressing) -> dict[str, Any]:
+def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Telling) -> dict[str, Any]:
     began = time.perf_counter()
     kind = choose(job.cluster, rows.shape, rows.nbytes)
     if plan is None and kind != "remote":
@@ -111,6 +85,7 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Progres
         if plan is None:
             plan = make_plan(job, place, rows)
             plan.refuse()
+        told.status.planned([name for name, _ in plan.stages])
         place.prove_access(root, None)
         record = {
             "plan": plan.as_dict(),
@@ -168,7 +143,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
     return chosen, said
 
 
-def _save(job: JobSpec, fitted: Any, told: Progressing) -> None:
+def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
     """Write the model aside, then put it in its place."""
     if job.output.model is None:
         return
@@ -181,7 +156,7 @@ def _save(job: JobSpec, fitted: Any, told: Progressing) -> None:
         os.rename(partial, model)
 
 
-def _draw(job: JobSpec, rows: Input, fitted: Any, told: Progressing) -> None:
+def _draw(job: JobSpec, rows: Input, fitted: Any, told: Telling) -> None:
     """A picture of the first two coordinates, coloured by what is known of a data set."""
     if job.output.picture is None:
         return
@@ -250,53 +225,3 @@ def _claim(job: JobSpec, root: Path) -> None:
             f"{', '.join(wrong)}: exists, and this run did not write it. Nothing was changed; choose "
             "another path or move it away"
         )
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """One job in an output at a time; the lock of a dead process is free."""
-    with open(root / "job.lock", "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            raise LockedError(
-                f"{root}: held by {file.read().strip() or 'another process'}. Wait for it, or stop it; the "
-                "run can then be resumed"
-            ) from error
-        file.seek(0)
-        file.truncate()
-        file.write(f"process {os.getpid()} on {os.uname().nodename}")
-        file.flush()
-        yield
-
-
-class _Stopped(BaseException):
-    """A signal asked the job to stop. Not an Exception, so that nothing on the way takes it for a failure."""
-
-
-@contextmanager
-def stoppable(output: Path) -> Iterator[None]:
-    """The first SIGTERM, SIGINT or SIGHUP is :class:`InterruptedRun`; the second acts at once."""
-    before: dict[int, Any] = {}
-
-    def stop(number: int, frame: Any) -> None:
-        _restore(before)
-        raise _Stopped(signal.Signals(number).name)
-
-    if threading.current_thread() is threading.main_thread():
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            before[signum] = signal.signal(signum, stop)
-    try:
-        yield
-    except _Stopped as stopped:
-        raise InterruptedRun(
-            f"{output}: stopped by {stopped}. Finished stages are kept; the same command goes on from there"
-        ) from None
-    finally:
-        _restore(before)
-
-
-def _restore(handlers: dict[int, Any]) -> None:
-    for signum, handler in handlers.items():
-        signal.signal(signum, handler)

@@ -136,7 +136,7 @@ def in_one_array(source: RowSource, extension: Extension) -> Array:
 
 def write_coordinates(source: RowSource, extension: Extension, out: str | os.PathLike[str], fitted: Run) -> None:
     """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
-    target, aside = Path(out).absolute(), Path(f"{os.fspath(out)}.partial").absolute()
+    target, aside = Path(out).absolute(), aside_of(out)
     refuse_existing(target)
     run = Run(aside, [fitted])
     try:
@@ -147,6 +147,11 @@ def write_coordinates(source: RowSource, extension: Extension, out: str | os.Pat
     refuse_existing(target)
     os.replace(run.path(STAGE, "coordinates"), target)
     shutil.rmtree(aside)
+
+
+def aside_of(out: str | os.PathLike[str]) -> Path:
+    """Where coordinates are written before they are whole."""
+    return Path(f"{os.fspath(out)}.partial").absolute()
 
 
 def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stage:

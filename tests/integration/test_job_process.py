@@ -59,7 +59,7 @@ def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, num
     wait_for(process, "mean: started")
     second = run("run", job)
     assert second.returncode == 4
-    assert f"process {process.pid}" in second.stderr
+    assert f"process {process.pid} on {os.uname().nodename}) since 20" in second.stderr
     time.sleep(0.5)
     children = psutil.Process(process.pid).children(recursive=True)
     (os.killpg if group else os.kill)(process.pid, number)

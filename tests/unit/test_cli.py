@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from bigembed import errors
 from bigembed.cli import app
-from bigembed.jobs.console import documented, status_of
+from bigembed.jobs.console import documented
+from bigembed.jobs.status import status_of
 from tests.unit.jobs.conftest import rows, small, write_job
 
 __all__ = ["rows", "small", "write_job"]

@@ -13,6 +13,7 @@ from bigembed.cli import app
 from bigembed.errors import PlanError
 from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.spec import ClusterTable
+from bigembed.jobs.telling import Wishes
 
 
 @pytest.fixture
@@ -33,8 +34,7 @@ def test_an_extension_is_planned_told_and_measured(model, tmp_path):
         model,
         tmp_path / "new.npy",
         tmp_path / "out",
-        progress=lambda *part: told.append(part),
-        observer=lambda event: told.append(event.kind),
+        wishes=Wishes(lambda event: told.append(event.kind), lambda *part: told.append(part)),
     )
     assert (found["n"], found["n_components"]) == (150, 2)
     assert 0 < found["measured"]["total"] <= found["predicted"]["total"]

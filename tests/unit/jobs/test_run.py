@@ -16,17 +16,20 @@ from bigembed.errors import (
     MissingPathError,
     PlanError,
 )
-from bigembed.jobs.run import _alone, read_record, run_job
+from bigembed.jobs.run import read_record, run_job
 from bigembed.jobs.spec import read_job
+from bigembed.jobs.status import read_status
+from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import read_array
+from bigembed.store.lock import hold
 from tests.unit.jobs.small_method import mean_of
 
 
 def test_run_writes_everything_and_its_record(write_job, rows, tmp_path):
     job = read_job(write_job("n_components = 3", 'picture = "pictures/map.png"\nmodel = "model.zarr"'))
     events = []
-    found = run_job(job, observer=events.append)
+    found = run_job(job, Wishes(observer=events.append))
     embedding = read_array(tmp_path / "run.zarr" / "stages" / "center" / "embedding")
     np.testing.assert_allclose(embedding, (rows - rows.mean(axis=0, dtype="f8"))[:, :3], atol=1e-12)
     np.testing.assert_allclose(mean_of(tmp_path / "model.zarr"), rows.mean(axis=0, dtype="f8"), atol=1e-12)
@@ -96,8 +99,10 @@ def test_a_picture_or_model_of_somebody_else_is_untouched(write_job, rows, tmp_p
 def test_a_run_in_use_is_locked(write_job, rows, tmp_path):
     job = read_job(write_job())
     run_job(job)
-    with _alone(tmp_path / "run.zarr"), pytest.raises(LockedError, match="held by process"):
+    before = read_status(tmp_path / "run.zarr")
+    with hold(tmp_path / "run.zarr"), pytest.raises(LockedError, match=r"held by .* \(process \d+ on .*\) since 20"):
         run_job(job)
+    assert read_status(tmp_path / "run.zarr") == before
 
 
 def test_the_plan_is_asked_first(write_job, rows, tmp_path):

@@ -1,0 +1,118 @@
+"""How a job stands: ``status.json``, written atomically from its start to its end, and the exit statuses.
+
+What schedulers and people look at while the job runs, and after it failed: ``state`` (``planned``, ``running``,
+``interrupted``, ``failed``, ``done``), the stage in work and the blocks done of it, since when, by whom, until when,
+and the error with its exit status.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from bigembed.errors import (
+    DamagedError,
+    ExistingOutputError,
+    InputError,
+    InputTypeError,
+    InterruptedRun,
+    JobError,
+    LockedError,
+    MissingPathError,
+    PlanError,
+    WorkerAccessError,
+)
+from bigembed.jobs.stopping import Stopped
+from bigembed.stages import Event
+from bigembed.store import manifest as manifests
+from bigembed.store.lock import Owner, holder, moment
+
+NAME = "status.json"
+SECONDS = 2.0
+"""Between two writings of the progress of a stage."""
+STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
+    ((InterruptedRun, KeyboardInterrupt, Stopped), 5),
+    ((LockedError,), 4),
+    ((PlanError,), 3),
+    ((DamagedError,), 6),
+    ((InputError, InputTypeError, MissingPathError, ExistingOutputError, JobError, WorkerAccessError), 2),
+)
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status of an error."""
+    return next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
+
+
+class Status:
+    """Around a job that holds its output: keeps ``status.json`` true, also of how it ended."""
+
+    def __init__(self, path: Path, owner: Owner, deadline: float | None = None) -> None:
+        self.path = path
+        self.value: dict[str, Any] = {
+            "state": "planned",
+            "stage": None,
+            "label": None,
+            "done": 0,
+            "total": None,
+            "stages": [],
+            "finished_stages": [],
+            "owner": owner.about(),
+            "started": moment(time.time()),
+            "deadline": None if deadline is None else moment(deadline),
+            "error": None,
+        }
+        self._written = 0.0
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._write()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self._write(state="done", stage=None, label=None, done=0, total=None)
+            return
+        status = status_of(error)
+        told = {"status": status, "kind": type(error).__name__, "message": str(error) or type(error).__name__}
+        self._write(state="interrupted" if status == 5 else "failed", error=told)
+
+    def planned(self, stages: list[str]) -> None:
+        """The stages to come are known."""
+        self._write(stages=stages)
+
+    def event(self, event: Event) -> None:
+        """A stage starts or ends."""
+        if event.kind == "start":
+            self._write(state="running", stage=event.stage, label=None, done=0, total=None)
+        elif event.kind in ("done", "reused"):
+            finished = [*self.value["finished_stages"], event.stage]
+            self._write(state="running", stage=event.stage, finished_stages=finished)
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """Blocks of the stage in work; written now and then."""
+        self.value |= {"label": label, "done": done, "total": total}
+        if time.monotonic() - self._written > SECONDS:
+            self._write()
+
+    def _write(self, **changes: Any) -> None:
+        with self._turn:
+            self.value |= {**changes, "updated": moment(time.time())}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            manifests.write_json(self.path, self.value)
+            self._written = time.monotonic()
+
+
+def read_status(root: Path) -> dict[str, Any]:
+    """``status.json`` of a run, or ``{}``. What a process that was killed left as running is ``interrupted``."""
+    path = root / NAME
+    return _true(dict(manifests.read_json(path)), root) if path.exists() else {}
+
+
+def _true(value: dict[str, Any], held: Path) -> dict[str, Any]:
+    if value["state"] in ("planned", "running") and holder(held) is None:
+        message = "its process ended without a word (killed, or the machine went down); the same command goes on"
+        return value | {"state": "interrupted", "error": {"status": 5, "kind": "InterruptedRun", "message": message}}
+    return value

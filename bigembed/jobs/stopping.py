@@ -1,0 +1,130 @@
+"""What stops a job before its end, in good order: a signal, or its deadline."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import InterruptedRun, JobError
+from bigembed.store.lock import moment
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "min": 60, "s": 1}
+
+
+class Stopped(BaseException):
+    """Something asked the job to stop. Not an Exception, so that nothing on the way takes it for a failure."""
+
+
+@contextmanager
+def stoppable(output: Path, deadline: float | None = None) -> Iterator[None]:
+    """The first SIGTERM, SIGINT or SIGHUP, or the deadline, is :class:`InterruptedRun`; the second acts at once.
+
+    ``deadline``: seconds since 1970. Outside of the main thread Python takes no signals; there the deadline counts
+    where :func:`check` is called.
+    """
+    before: dict[int, Any] = {}
+    why: list[str] = []
+
+    def stop(number: int, frame: Any) -> None:
+        _restore(before)
+        cause = why[0] if why else signal.Signals(number).name
+        raise Stopped(_message(output, cause))
+
+    main = threading.current_thread() is threading.main_thread()
+    if main:
+        for signum in SIGNALS:
+            before[signum] = signal.signal(signum, stop)
+    try:
+        if deadline is None:
+            yield
+        else:
+            check(output, deadline)
+            with _timer(deadline, why, main):
+                yield
+    except Stopped as stopped:
+        raise InterruptedRun(str(stopped)) from None
+    finally:
+        _restore(before)
+
+
+def check(output: Path, deadline: float | None) -> None:
+    """Stop here if the deadline is over."""
+    if deadline is not None and time.time() >= deadline:
+        raise Stopped(_message(output, _by(deadline)))
+
+
+@contextmanager
+def _timer(deadline: float, why: list[str], main: bool) -> Iterator[None]:
+    """At the deadline, a signal to this process's main thread, as if somebody had sent it."""
+    turn, over = threading.Lock(), threading.Event()
+
+    def ring() -> None:
+        with turn:
+            if not over.is_set():
+                why.append(_by(deadline))
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    timer = threading.Timer(max(0.0, deadline - time.time()), ring)
+    timer.daemon = True
+    if main:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with turn:
+            over.set()
+
+
+def _by(deadline: float) -> str:
+    return f"its deadline, {moment(deadline)}"
+
+
+def _message(output: Path, cause: str) -> str:
+    return f"{output}: stopped by {cause}. What is finished is kept; the same command goes on from there"
+
+
+def _restore(handlers: dict[int, Any]) -> None:
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)
+
+
+def parse_deadline(text: str, now: float | None = None) -> float:
+    """Seconds since 1970 of a deadline: a duration from now, a time of day (the next one), or a date and time.
+
+    Times without a zone are local.
+
+    >>> parse_deadline("1h30m", now=1000.0), parse_deadline("45 s", now=1000.0)
+    (6400.0, 1045.0)
+    >>> parse_deadline("2026-11-22T06:00:00+00:00") - parse_deadline("2026-11-21T06:00Z")
+    86400.0
+    """
+    now = time.time() if now is None else now
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\b", re.sub(r"([a-z])(?=\d)", r"\1 ", text.strip().lower()))
+    if parts and re.fullmatch(r"(\s*\d+(\.\d+)?\s*(d|h|min|m|s))+\s*", text.lower()):
+        return now + sum(float(count) * _UNITS[unit] for count, unit in parts)
+    try:
+        if re.fullmatch(r"\s*\d{1,2}:\d{2}(:\d{2})?\s*", text):
+            return _next(text.strip().zfill(5), now)
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except ValueError as error:
+        raise JobError(
+            f'deadline {text!r}; a duration such as "6h", "45m" or "1h30m", a time of day such as "06:30", or a date '
+            'and time such as "2026-11-22T06:30"'
+        ) from error
+
+
+def _next(clock: str, now: float) -> float:
+    """The next moment at which a local clock shows this time."""
+    today = datetime.fromtimestamp(now)
+    hour, minute, *second = (int(part) for part in clock.split(":"))
+    at = today.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)
+    return (at if at > today else at + timedelta(days=1)).timestamp()

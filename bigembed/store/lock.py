@@ -1,0 +1,245 @@
+"""A folder held by one process at a time, on any file system that its starters share.
+
+No lock of the file system is asked: they are missing or local on some network mounts. A hold is a file with a number,
+``hold/0000007.json``, that says who holds the folder; the highest number counts. Whoever wants the folder makes the
+next number, whole and with its content, by one hard link, which exactly one process can do; and only if the highest is
+released, or its owner is dead. A number is never used again while a later one is there, so one who was slow to judge an
+owner dead cannot take the folder from the next one.
+
+An owner is dead when its process is gone (same machine), or when its file was not touched for :data:`PATIENCE`
+heartbeats (another machine; both times are the file server's). One that was only asleep finds a higher number when it
+wakes, and publishes nothing more.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import LockedError
+
+HEARTBEAT = 15.0
+"""Seconds between two signs of life."""
+PATIENCE = 12
+"""Heartbeats of silence after which an owner on another machine is dead. Attributes of files are cached for up to a
+minute on some network mounts, and a busy interpreter may be late."""
+FOLDER = "hold"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a folder, since when."""
+
+    user: str
+    pid: int
+    host: str
+    since: float
+    """Seconds since 1970."""
+    heartbeat: float = HEARTBEAT
+    machine: str = ""
+    """What tells two machines, or containers, of one name apart."""
+    born: str = ""
+    """When the process started, so that another one of the same number is not taken for it."""
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    released: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.user} (process {self.pid} on {self.host}) since {moment(self.since)}"
+
+    def about(self) -> dict[str, Any]:
+        """What a status tells of it."""
+        return {"user": self.user, "pid": self.pid, "host": self.host, "since": moment(self.since)}
+
+
+class Lock:
+    """A hold of a folder. :func:`hold` makes it."""
+
+    def __init__(self, folder: Path, number: int, owner: Owner) -> None:
+        self.folder, self.number, self.owner = folder, number, owner
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    @property
+    def path(self) -> Path:
+        """The file that stands for the hold."""
+        return _file(self.folder, self.number)
+
+    def check(self) -> None:
+        """:class:`LockedError` if somebody took this process for dead and took over."""
+        highest = _highest(self.folder)
+        if highest > self.number:
+            raise LockedError(
+                f"{self.folder.parent}: this process gave no sign of life for long, and {_read(self.folder, highest)} "
+                "took over. Nothing more is published here"
+            )
+
+    def release(self) -> None:
+        """Let the next one in."""
+        self._stop.set()
+        self._thread.join()
+        # The number stays, marked: were it free again, a slow one could think that it comes next.
+        with suppress(OSError):
+            partial = _prepare(self.folder, {**asdict(self.owner), "released": True})
+            os.replace(partial, self.path)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self.owner.heartbeat):
+            with suppress(OSError):  # (gone: somebody took over, which is noticed before anything is published)
+                os.utime(self.path)
+
+
+@contextmanager
+def hold(root: Path) -> Iterator[Lock]:
+    """Hold the folder ``root``; :class:`LockedError` says who does."""
+    lock = take(root)
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def take(root: Path) -> Lock:
+    """The same without an end."""
+    folder = root / FOLDER
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError as error:
+        raise LockedError(f"{root}: was removed just now by the process that held it. Run again") from error
+    while True:
+        owner = _myself()
+        partial = _prepare(folder, asdict(owner))
+        try:
+            highest = _highest(folder)
+            if highest:
+                _refuse_living(root, folder, highest, now=partial.stat().st_mtime)
+            os.link(partial, _file(folder, highest + 1))
+        except FileExistsError:
+            continue  # somebody was quicker: who?
+        finally:
+            partial.unlink(missing_ok=True)
+        if _highest(folder) > highest + 1:  # the list of names that was read first was an old one
+            _file(folder, highest + 1).unlink(missing_ok=True)
+            continue
+        for number in _numbers(folder):
+            if number < highest:  # the one before stays, for those who look at it now
+                _file(folder, number).unlink(missing_ok=True)
+        return Lock(folder, highest + 1, owner)
+
+
+def holder(root: Path) -> Owner | None:
+    """Who holds the folder now, or None. A look: it takes nothing and writes nothing."""
+    folder = root / FOLDER
+    highest = _highest(folder)
+    owner = _read(folder, highest) if highest else None
+    if owner is None or owner.released:
+        return None
+    try:
+        age = time.time() - _file(folder, highest).stat().st_mtime
+    except OSError:
+        return None
+    return owner if _lives(owner, age) else None
+
+
+def moment(seconds: float) -> str:
+    """A time for people and for JSON: ISO 8601 in UTC, to the second.
+
+    >>> moment(0)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _refuse_living(root: Path, folder: Path, number: int, now: float) -> None:
+    owner = _read(folder, number)
+    if owner is None or owner.released:
+        return
+    try:
+        age = now - _file(folder, number).stat().st_mtime
+    except FileNotFoundError:
+        return  # released and cleared meanwhile: the link decides
+    if not _lives(owner, age):
+        return
+    silent = f" (no sign of life for {age:.0f} s)" if age > 2 * owner.heartbeat else ""
+    raise LockedError(f"{root}: held by {owner}{silent}. Wait for it, or stop it; the run can then be resumed")
+
+
+def _lives(owner: Owner, age: float) -> bool:
+    """Whether an owner that touched its file ``age`` seconds ago is alive."""
+    if owner.host == os.uname().nodename and owner.machine and owner.machine == _machine():
+        return _born(owner.pid) == owner.born
+    return age <= PATIENCE * owner.heartbeat
+
+
+def _myself() -> Owner:
+    pid = os.getpid()
+    return Owner(_user(), pid, os.uname().nodename, time.time(), HEARTBEAT, _machine(), _born(pid))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"user {os.getuid()}"
+
+
+def _machine() -> str:
+    """This boot of this machine, and the name space of its process numbers."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _born(pid: int) -> str:
+    """When a process started, in the clock of its machine; empty if there is none (a zombie is none)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    rest = text.rpartition(")")[2].split()  # (the name before may hold spaces)
+    return "" if rest[0] in "ZX" else rest[19]
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number:07d}.json"
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+
+
+def _highest(folder: Path) -> int:
+    return max(_numbers(folder), default=0)
+
+
+def _read(folder: Path, number: int) -> Owner | None:
+    try:
+        value = json.loads(_file(folder, number).read_text(encoding="utf-8"))
+        return Owner(**{key: value[key] for key in Owner.__dataclass_fields__ if key in value})
+    except (FileNotFoundError, ValueError, TypeError):
+        return None  # cleared meanwhile, or torn by a crash of the machine: of nobody
+
+
+def _prepare(folder: Path, value: dict[str, Any]) -> Path:
+    """The content of a hold, under a name of its own, on disk."""
+    partial = folder / f".{os.getpid()}-{uuid.uuid4().hex}.partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=1))
+        file.flush()
+        os.fsync(file.fileno())
+    return partial

@@ -1,0 +1,170 @@
+"""A folder is held by one process at a time, and by no dead one."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bigembed.errors import LockedError
+from bigembed.store import lock as locks
+from bigembed.store.lock import PATIENCE, hold, holder, take
+
+TAKE = (
+    "import sys, time; from pathlib import Path; from bigembed.store.lock import take\n"
+    "take(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+)
+
+
+def elsewhere(root):
+    """A process that holds the folder."""
+    process = subprocess.Popen([sys.executable, "-c", TAKE, str(root)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def rewrite(root, **changes):
+    """Make the hold look as if another one had written it."""
+    path = max((root / "hold").glob("*.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return path
+
+
+def test_the_second_is_told_who_holds_it_since_when(tmp_path):
+    process = elsewhere(tmp_path)
+    try:
+        with pytest.raises(
+            LockedError, match=rf"held by \S+ \(process {process.pid} on \S+\) since \d{{4}}-"
+        ) as caught:
+            take(tmp_path)
+        assert os.uname().nodename in str(caught.value)
+        owner = holder(tmp_path)
+        assert owner is not None
+        assert owner.pid == process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_process_holds_nothing(tmp_path, reaped):
+    process = elsewhere(tmp_path)
+    process.kill()
+    if reaped:
+        process.wait()
+    else:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert holder(tmp_path) is None
+    with hold(tmp_path) as lock:
+        assert lock.number == 2
+    process.wait()
+
+
+def test_a_process_number_used_again_is_another_process(tmp_path):
+    lock = take(tmp_path)
+    rewrite(tmp_path, born="1")
+    with hold(tmp_path):
+        pass
+    lock._stop.set()
+
+
+def test_an_owner_on_another_machine_is_judged_by_its_heartbeat(tmp_path):
+    lock = take(tmp_path)
+    lock._stop.set()
+    lock._thread.join()
+    path = rewrite(tmp_path, host="elsewhere", heartbeat=1.0, pid=1)
+    beaten = time.time() - PATIENCE + 4
+    os.utime(path, (beaten, beaten))
+    with pytest.raises(LockedError, match=r"process 1 on elsewhere.*no sign of life for \d+ s"):
+        take(tmp_path)
+    late = time.time() - PATIENCE - 1
+    os.utime(path, (late, late))
+    with hold(tmp_path) as taken:
+        assert taken.number == lock.number + 1
+        with pytest.raises(LockedError, match="took over"):
+            lock.check()
+        taken.check()
+
+
+def test_a_living_owner_gives_signs_of_life(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.05)
+    with hold(tmp_path) as lock:
+        first = lock.path.stat().st_mtime_ns
+        deadline = time.monotonic() + 5
+        while lock.path.stat().st_mtime_ns == first and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert lock.path.stat().st_mtime_ns > first
+    assert not lock._thread.is_alive()
+
+
+def test_released_is_free_and_leaves_few_files(tmp_path):
+    for _ in range(5):
+        with hold(tmp_path):
+            assert holder(tmp_path) is not None
+        assert holder(tmp_path) is None
+    assert len(list((tmp_path / "hold").iterdir())) <= 2
+
+
+def test_one_who_was_slow_does_not_take_it_from_the_next(tmp_path, monkeypatch):
+    """It saw a dead owner's number as the highest; meanwhile two others came, and the names before were cleared."""
+    for _ in range(4):
+        with hold(tmp_path):
+            pass
+    living = take(tmp_path)
+    stale, honest = [2], locks._highest
+    monkeypatch.setattr(locks, "_highest", lambda folder: stale.pop() if stale else honest(folder))
+    with pytest.raises(LockedError, match="held by"):
+        take(tmp_path)
+    living.check()
+    living.release()
+
+
+def test_a_torn_file_holds_nothing(tmp_path):
+    take(tmp_path)._stop.set()
+    (tmp_path / "hold" / "0000001.json").write_text('{"user": "x"')
+    with hold(tmp_path) as lock:
+        assert lock.number == 2
+
+
+def test_a_folder_that_was_removed_is_told(tmp_path):
+    with pytest.raises(LockedError, match="removed just now"):
+        take(tmp_path / "gone")
+
+
+def enter(root, log, times):
+    """Take the folder again and again; note when inside."""
+    for _ in range(times):
+        while True:
+            try:
+                lock = take(root)
+                break
+            except LockedError:
+                time.sleep(0.001)
+        with open(log, "a") as file:
+            file.write(f"in {os.getpid()}\n")
+        time.sleep(0.002)
+        with open(log, "a") as file:
+            file.write(f"out {os.getpid()}\n")
+        lock.release()
+
+
+def test_many_that_start_at_once_come_in_one_after_another(tmp_path):
+    (tmp_path / "run").mkdir()
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=enter, args=(tmp_path / "run", tmp_path / "log", 15)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    lines = (tmp_path / "log").read_text().split("\n")[:-1]
+    assert len(lines) == 2 * 4 * 15
+    assert all(
+        first.split() == ["in", last.split()[1]] and last.startswith("out")
+        for first, last in zip(lines[::2], lines[1::2], strict=True)
+    )
