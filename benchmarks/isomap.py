@@ -4,9 +4,9 @@
     python benchmarks/isomap.py --folder bench-data --part landmarks --n 1000000 --k 30
 
 Parts. ``landmarks``: 200 landmarks, from the rows on disk to coordinates (graph included), beside scikit-learn's Isomap
-at ``--peer`` rows, which keeps n² distances in memory. ``exact``: 30 000 rows, two workers of 600 MiB. ``rounds``:
-rounds of the shortest paths, and the largest number of hops, by n. ``seed``: seed 000 §6, 1600 points, and 800 with
-noise 0.8. ``r`` is the correlation of a coordinate with the true one; ``stretch`` the mean ratio of graph distances to
+at ``--peer`` rows (0: none), which keeps n² distances in memory. ``exact``: 30 000 rows, two workers of 600 MiB.
+``rounds``: rounds of the shortest paths, and the largest number of hops, by n. ``seed``: seed 000 §6, 1600 points, and
+800 with noise 0.8. ``r`` is the correlation of a coordinate with the true one; ``stretch`` the mean ratio of graph distances to
 true ones, which on the unrolled rectangle are straight lines. Two workers of one thread; peak memory is that of all
 processes of a side together. Compilation is left out on our side by a small map before.
 """
@@ -20,8 +20,9 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,6 @@ def workers(memory: int) -> Iterator[None]:
 def ours(path: str, n: int, k: int, solver: str, run: str, memory: int) -> dict[str, Any]:
     """From rows on disk to coordinates on disk."""
     import bigembed as be
-    from bigembed.store.arrays import read_array
 
     with workers(memory):
         small = np.random.default_rng(0).normal(size=(6_000, 3)).astype(np.float32)
@@ -74,25 +74,30 @@ def ours(path: str, n: int, k: int, solver: str, run: str, memory: int) -> dict[
     out: dict[str, Any] = {"n": n, "k": k, "seconds": seconds, **correlations(np.asarray(found.embedding_), true)}
     if solver == "exact":
         chosen = np.arange(0, n, n // 50)
-        distances = np.asarray(found.dist_matrix_[chosen])
+        out["stretch"] = stretch([(np.asarray(found.dist_matrix_[chosen]).T, np.arange(n))], chosen, true)
     else:
-        chosen = found.landmarks_
-        ids, starts = found.graph_.original_ids(), read_array(found._run.path("geodesics", "starts"))
-        parts = [read_array(found._run.path("geodesics", f"distances/{b}")) for b in range(len(starts) - 1)]
-        distances = np.empty((len(chosen), n), np.float32)
-        distances[:, ids] = np.concatenate(parts).T
+        out["stretch"] = stretch(blocks_of(found), found.landmarks_, true)
         out |= {"rounds": geodesic["rounds"], "visits": geodesic["visits"] / geodesic["groups"] / geodesic["blocks"]}
-    out["stretch"] = stretch(distances, chosen, true)
     return out | {"passes": found.certificate_["passes"], "stages": stages}
 
 
-def stretch(distances: np.ndarray, chosen: np.ndarray, true: np.ndarray) -> float:
+def blocks_of(found: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Distances (rows, L) of each block of rows, and the numbers of its rows in the input."""
+    from bigembed.store.arrays import read_array
+
+    ids, starts = found.graph_.original_ids(), read_array(found._run.path("geodesics", "starts")).tolist()
+    for b, (start, stop) in enumerate(pairwise(starts)):
+        yield read_array(found._run.path("geodesics", f"distances/{b}")), ids[start:stop]
+
+
+def stretch(blocks: Iterable[tuple[np.ndarray, np.ndarray]], chosen: np.ndarray, true: np.ndarray) -> float:
     """Mean ratio of graph distances to true ones, where these are longer than 5."""
-    ratios = []
-    for row, source in zip(distances, chosen, strict=True):
-        apart = np.linalg.norm(true - true[source], axis=1)
-        ratios.append((row[apart > 5] / apart[apart > 5]).mean())
-    return float(np.mean(ratios))
+    total = pairs = 0.0
+    for distances, ids in blocks:
+        apart = np.linalg.norm(true[ids][:, None] - true[chosen], axis=2)
+        far = apart > 5
+        total, pairs = total + float((distances[far] / apart[far]).sum()), pairs + float(far.sum())
+    return total / pairs
 
 
 def peer(path: str, n: int, k: int) -> dict[str, Any]:
@@ -106,13 +111,13 @@ def peer(path: str, n: int, k: int) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     true = flat_of_prefix(path, n)
     chosen = np.arange(0, n, n // 50)
-    distances = found.dist_matrix_[chosen]
+    distances = found.dist_matrix_[chosen].T
     return {
         "n": n,
         "k": k,
         "seconds": seconds,
         **correlations(found.embedding_, true),
-        "stretch": stretch(distances, chosen, true),
+        "stretch": stretch([(distances, np.arange(n))], chosen, true),
     }
 
 
@@ -205,7 +210,7 @@ def main() -> None:
         return
     if "landmarks" in given.part:
         path = data_set("swiss_roll", folder, n=given.n)
-        found = {"ours": side(given, "landmarks", path), "peer": side(given, "peer", path)}
+        found = {"ours": side(given, "landmarks", path)} | ({"peer": side(given, "peer", path)} if given.peer else {})
         table("isomap-landmarks", {"n": given.n, "k": given.k, "landmarks": LANDMARKS}, found)
     if "exact" in given.part:
         path = data_set("swiss_roll", folder, n=given.rows_exact)

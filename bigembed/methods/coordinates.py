@@ -165,6 +165,11 @@ def coordinates_block(
         outside, nearest = _piece(exchange, "nearest", b, "rows"), _piece(exchange, "nearest", b, "ids")
         coordinates[outside] = rows_by_id(right, nearest, starts, eigenvalues, scaling)
     ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    leave_coordinates(exchange, b, ids, coordinates, label, out_rows)
+
+
+def leave_coordinates(exchange: Exchange, b: int, ids: Array, coordinates: Array, label: Array, out_rows: int) -> None:
+    """Leave each block of the output, of ``out_rows`` rows, what block b has of its rows (``ids`` in the input)."""
     target = ids // out_rows
     pieces: dict[str, Array] = {}
     for number in np.unique(target):

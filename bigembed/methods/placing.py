@@ -13,7 +13,7 @@ from bigembed.eigen.base import extremes, signs_of
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.landmarks.geodesic import KeptDistances
 from bigembed.landmarks.triangulate import FLOOR, Triangulation, classical, principal_axes, scaled
-from bigembed.methods.coordinates import fill_block, restore_block
+from bigembed.methods.coordinates import fill_block, leave_coordinates, restore_block
 from bigembed.methods.geodesics import targets
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.centered import CenteredOperator, vector_blocks
@@ -213,17 +213,7 @@ def placed_block(
         if len(outside):
             columns = np.flatnonzero(placing.component == 0)
             placed[outside] = maps[0].place(placing.kept.rows(nearest)[:, columns])
-    ids = ordered.ids(b)
-    target = ids // out_rows
-    pieces: dict[str, Array] = {}
-    for number in np.unique(target):
-        mine = target == number
-        pieces |= {
-            f"at{number}": ids[mine] - number * out_rows,
-            f"xy{number}": placed[mine],
-            f"label{number}": label[mine],
-        }
-    exchange.put("coordinates", b, pieces)
+    leave_coordinates(exchange, b, ordered.ids(b), placed, label, out_rows)
 
 
 # --- all rows ------------------------------------------------------------------------------------

@@ -75,6 +75,18 @@ def check_names(names: Sequence[str], into: Sequence[str]) -> None:
         raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
 
 
+def followed(
+    block: int, xs: Sequence[Array], y: Array, extra: Sequence[Array], then: Then | None, arguments: Sequence[Any]
+) -> tuple[tuple[Array, ...], Any]:
+    """The end of a product on one block: y = A x cut as the x were, and what ``then`` makes of it in the same sweep."""
+    widths = np.cumsum([x.shape[1] for x in xs])
+    ys = [np.ascontiguousarray(part) for part in np.split(y, widths[:-1], axis=1)]
+    if then is None:
+        return tuple(ys), None
+    written, result = then(block, *xs, *ys, *extra, *arguments)
+    return (*ys, *written), result
+
+
 def as_linear_operator(operator: SymmetricOperator) -> LinearOperator:
     """A SciPy view, in memory: for tests and small n. Every product of it is a pass."""
     space = operator.space

@@ -17,7 +17,7 @@ from bigembed.blocks.distances import NAMED, wrong_entries
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.vectors import VectorSpace, tree_fold
 from bigembed.errors import InputError
-from bigembed.operators.base import Then, check_names
+from bigembed.operators.base import Then, check_names, followed
 from bigembed.store.arrays import RowSource
 from bigembed.store.tiles import tiles
 
@@ -195,8 +195,5 @@ def product_block(block: int, *arrays: Any) -> tuple[tuple[Array, ...], tuple[in
         y[row - start : row - start + len(values)] += values @ whole[column : column + values.shape[1]]
     y -= shift
     y *= -0.5 / unit
-    ys = [np.ascontiguousarray(part) for part in np.split(y, np.cumsum([x.shape[1] for x in xs])[:-1], axis=1)]
-    if then is None:
-        return tuple(ys), (whole.nbytes, None)
-    written, result = then(block, *xs, *ys, *extra, *arguments)
-    return (*ys, *written), (whole.nbytes, result)
+    arrays, result = followed(block, xs, y, extra, then, arguments)
+    return arrays, (whole.nbytes, result)

@@ -18,7 +18,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import VectorSpace, tree_sum
-from bigembed.operators.base import Then, check_names
+from bigembed.operators.base import Then, check_names, followed
 
 
 class Features(Protocol):
@@ -108,9 +108,4 @@ def spread_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[Array, ...
     for part, u in features.tiles(block):
         y[part] = u @ middle
     y *= scale
-    widths = np.cumsum([x.shape[1] for x in xs])
-    ys = [np.ascontiguousarray(part) for part in np.split(y, widths[:-1], axis=1)]
-    if then is None:
-        return tuple(ys), None
-    written, result = then(block, *xs, *ys, *extra, *arguments)
-    return (*ys, *written), result
+    return followed(block, xs, y, extra, then, arguments)

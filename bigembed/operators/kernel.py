@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.vectors import VectorSpace, tree_sum
 from bigembed.errors import InputError
-from bigembed.operators.base import Then, check_names
+from bigembed.operators.base import Then, check_names, followed
 from bigembed.store.arrays import RowSource
 
 TILE_ROWS = 2_048
@@ -171,8 +171,5 @@ def product_block(block: int, *arrays: Any) -> tuple[tuple[Array, ...], tuple[in
         y += kernel(rows, source.matrix(first, last)) @ whole[first:last]
     y -= means.T @ whole
     y /= unit
-    ys = [np.ascontiguousarray(part) for part in np.split(y, np.cumsum([x.shape[1] for x in xs])[:-1], axis=1)]
-    if then is None:
-        return tuple(ys), (whole.nbytes, None)
-    written, result = then(block, *xs, *ys, *extra, *arguments)
-    return (*ys, *written), (whole.nbytes, result)
+    arrays, result = followed(block, xs, y, extra, then, arguments)
+    return arrays, (whole.nbytes, result)

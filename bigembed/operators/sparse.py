@@ -16,7 +16,7 @@ from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import VectorSpace
 from bigembed.errors import InputError
-from bigembed.operators.base import Then, check_names
+from bigembed.operators.base import Then, check_names, followed
 
 
 class SparseOperator:
@@ -93,16 +93,11 @@ def product_block(block: int, *arrays: Any) -> tuple[tuple[Array, ...], tuple[in
     *vectors, matrix, count, reading, then, arguments = arrays
     scale, xs, extra = vectors[0], vectors[1 : 1 + count], vectors[1 + count : 1 + count + reading]
     far_scale, *far = vectors[1 + count + reading :]
-    widths = [x.shape[1] for x in xs]
     own, halo = np.concatenate(xs, axis=1), np.concatenate(far, axis=1)
     rows = _csr(matrix.block(block), len(scale))
     y = scale * (rows @ np.concatenate([scale * own, far_scale * halo]))
-    ys = [np.ascontiguousarray(part) for part in np.split(y, np.cumsum(widths)[:-1], axis=1)]
-    moved = halo.nbytes + far_scale.nbytes
-    if then is None:
-        return tuple(ys), (moved, None)
-    written, result = then(block, *xs, *ys, *extra, *arguments)
-    return (*ys, *written), (moved, result)
+    arrays, result = followed(block, xs, y, extra, then, arguments)
+    return arrays, (halo.nbytes + far_scale.nbytes, result)
 
 
 def walk_block(block: int, *arrays: Any) -> tuple[Sequence[Array], tuple[int, Any]]:
