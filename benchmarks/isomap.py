@@ -6,9 +6,9 @@
 Parts. ``landmarks``: 200 landmarks, from the rows on disk to coordinates (graph included), beside scikit-learn's Isomap
 at ``--peer`` rows (0: none), which keeps n² distances in memory. ``exact``: 30 000 rows, two workers of 600 MiB.
 ``rounds``: rounds of the shortest paths, and the largest number of hops, by n. ``seed``: seed 000 §6, 1600 points, and
-800 with noise 0.8. ``r`` is the correlation of a coordinate with the true one; ``stretch`` the mean ratio of graph distances to
-true ones, which on the unrolled rectangle are straight lines. Two workers of one thread; peak memory is that of all
-processes of a side together. Compilation is left out on our side by a small map before.
+800 with noise 0.8. ``r`` is the correlation of a coordinate with the true one; ``stretch`` the mean ratio of graph
+distances to true ones, which on the unrolled rectangle are straight lines. Two workers of one thread; peak memory is
+that of all processes of a side together. Compilation is left out on our side by a small map before.
 """
 
 from __future__ import annotations
