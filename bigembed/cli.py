@@ -31,6 +31,11 @@ Deadline = Annotated[
     str | None,
     typer.Option(metavar="WHEN", help='Stop by then, resumable (exit 5): "6h", "45m", "06:30" or a date and time.'),
 ]
+Log = Annotated[str | None, typer.Option(metavar="FILE|-", help="The log (JSON lines) also there; - is stderr.")]
+Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Prometheus text file, replaced as it goes on.")]
+Performance = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Dask's report of what every worker did when.")
+]
 TlsCa = Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")]
 TlsCert = Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")]
 TlsKey = Annotated[Path | None, typer.Option(help="Key of this client (PEM).")]
@@ -107,6 +112,9 @@ def run(
     memory: Memory = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")] = False,
     deadline: Deadline = None,
+    log: Log = None,
+    metrics: Metrics = None,
+    performance_report: Performance = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -120,7 +128,7 @@ def run(
         from bigembed.jobs.run import run_job
 
         asked = _job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        found = run_job(asked, _wishes(console, deadline), fresh=fresh)
+        found = run_job(asked, _wishes(console, deadline, log, metrics, performance_report), fresh=fresh)
         console.result(found, run_lines(found))
 
 
@@ -136,6 +144,9 @@ def extend(
         Path | None, typer.Option(help="One scale a new row, for a model that was fitted with epsilons.")
     ] = None,
     deadline: Deadline = None,
+    log: Log = None,
+    metrics: Metrics = None,
+    performance_report: Performance = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -157,7 +168,9 @@ def extend(
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = extend_rows(model, new, out, table, _wishes(console, deadline), beside)
+        found = extend_rows(
+            model, new, out, table, _wishes(console, deadline, log, metrics, performance_report), beside
+        )
         console.result(found, extend_lines(found))
 
 
@@ -196,12 +209,13 @@ def methods(as_json: Json = False, debug: Debug = False) -> None:
         console.result({"methods": found}, method_lines(found))
 
 
-def _wishes(console: Any, deadline: str | None) -> Any:
+def _wishes(console: Any, deadline: str | None, log: str | None, metrics: Path | None, performance: Path | None) -> Any:
     """What a job is asked for, beside the job itself."""
     from bigembed.jobs.stopping import parse_deadline
     from bigembed.jobs.telling import Wishes
 
-    return Wishes(console.event, console.progress, parse_deadline(deadline) if deadline else None)
+    until = parse_deadline(deadline) if deadline else None
+    return Wishes(console.event, console.progress, until, log, metrics, performance)
 
 
 def _job(path: Path, *changes: Any) -> Any:

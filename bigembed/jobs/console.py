@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, Self
 import typer
 
 from bigembed.errors import BigembedError, BigembedWarning
+from bigembed.jobs.logs import plain
 from bigembed.jobs.status import status_of
 from bigembed.stages import Event
 
@@ -134,23 +134,10 @@ class Console:
             self._bar = None
 
     def _json(self, value: dict[str, Any]) -> None:
-        typer.echo(json.dumps(_plain(value)))
+        typer.echo(json.dumps(plain(value)))
 
     def _warn(self, message: Any, category: Any, *_: Any, **__: Any) -> None:
         typer.echo(f"warning: {message}", err=True)
-
-
-def _plain(value: Any) -> Any:
-    """As strict JSON: NumPy values as Python's, no NaN or infinity (null)."""
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
 # --------------------------------------------------------------------------------------- text

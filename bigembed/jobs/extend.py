@@ -14,6 +14,8 @@ from bigembed.errors import ExistingOutputError, InputError
 from bigembed.jobs import status
 from bigembed.jobs.cluster import Place, choose, cluster
 from bigembed.jobs.measure import MemoryPeak
+from bigembed.jobs.metrics import Metrics
+from bigembed.jobs.performance import check_performance, performance
 from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.stopping import stoppable
@@ -46,7 +48,9 @@ def extend(
     table, wishes = table or ClusterTable(), wishes or Wishes()
     vectors = {name: str(path.absolute()) for name, path in (beside or {}).items()}
     began = time.perf_counter()
-    with stoppable(out, wishes.deadline):
+    metrics = Metrics(wishes.metrics, str(out), "extend")
+    with stoppable(out, wishes.deadline), metrics:
+        check_performance(wishes.performance_report)
         rows = _reader(new, out)
         fitted, kind = load(model), choose(table, rows.shape, _nbytes(rows))
         plan = None
@@ -55,15 +59,21 @@ def extend(
             plan.refuse()
         with (
             _held(out) as owner,
-            telling(wishes, out, owner, status_path(out)) as told,
+            telling(wishes, out, owner, status_path(out), metrics) as told,
             cluster(table, kind, told.progress) as place,
         ):
             if plan is None:
                 plan = _plan(fitted, rows, new, out, table, place, vectors)
                 plan.refuse()
-            told.status.planned([name for name, _ in plan.stages])
+            told.planned(plan)
             place.prove_access(nearest_folder(out.absolute().parent), str(new.absolute()))
-            with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(told):
+            with (
+                MemoryPeak(place.local_pids) as peak,
+                executor(place.executor),
+                observing(told),
+                performance(place, wishes.performance_report),
+            ):
+                told.peak = peak
                 fitted.transform_to(str(new.absolute()), str(out.absolute()), **vectors)
     return {
         "model": str(model),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import time
 import uuid
@@ -129,6 +130,9 @@ class Flight:
         if not passing or self.attempts[number] >= ATTEMPTS:
             error.add_note(f"in {name}, attempt {self.attempts[number]}")
             raise error
+        logging.getLogger(__name__).warning(
+            "%s failed (%s: %s); tried again", name, type(error).__name__, error, extra={"block": number}
+        )
         self._submit(number)
 
     def _watch(self) -> None:

@@ -17,10 +17,12 @@ from typing import Any
 from bigembed import __version__
 from bigembed.blocks.rows import executor
 from bigembed.errors import BigembedWarning, ExistingOutputError
-from bigembed.jobs import status
+from bigembed.jobs import logs, status
 from bigembed.jobs.cluster import choose, cluster
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import MemoryPeak
+from bigembed.jobs.metrics import Metrics
+from bigembed.jobs.performance import check_performance, performance
 from bigembed.jobs.plan import Plan, estimator, make_plan
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.status import read_status
@@ -45,8 +47,11 @@ def run_job(job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False) 
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
     wishes = wishes or Wishes()
-    with stoppable(job.output_path, wishes.deadline):
+    metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
+    with stoppable(job.output_path, wishes.deadline), metrics:
+        check_performance(wishes.performance_report)
         rows = find_input(job)
+        metrics.rows = rows.shape[0]
         plan = None
         if not job.cluster.address and not job.output_path.exists():  # so that what is refused leaves nothing
             plan = make_plan(job, None, rows)
@@ -59,7 +64,9 @@ def run_job(job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False) 
             found = None if fresh else _finished(job, rows, run.root)
             if found is not None and read_status(run.root).get("state") == "done":
                 return {**found, "unchanged": True}
-            told = stack.enter_context(telling(wishes, run.root, lock.owner, run.root / status.NAME))
+            told = stack.enter_context(
+                telling(wishes, run.root, lock.owner, run.root / status.NAME, metrics, run.root / logs.NAME)
+            )
             if found is not None:  # the last start ended otherwise: it is done all the same
                 return {**found, "unchanged": True}
             return _run(job, rows, run.root, plan, told)
@@ -85,7 +92,7 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Telling
         if plan is None:
             plan = make_plan(job, place, rows)
             plan.refuse()
-        told.status.planned([name for name, _ in plan.stages])
+        told.planned(plan)
         place.prove_access(root, None)
         record = {
             "plan": plan.as_dict(),
@@ -95,7 +102,12 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Telling
             "finished": False,
         }
         manifests.write_json(root / RECORD, record)
-        with MemoryPeak(place.local_pids) as peak, executor(place.executor), observing(told):
+        with (
+            MemoryPeak(place.local_pids) as peak,
+            executor(place.executor),
+            observing(told),
+            performance(place, told.wishes.performance_report),
+        ):
             told.peak = peak
             if not rows.written:
                 with told.stage("input"):

@@ -46,6 +46,11 @@ def status_of(error: BaseException) -> int:
     return next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
 
 
+def outcome(error: BaseException | None) -> str:
+    """The state in which a job ends."""
+    return "done" if error is None else "interrupted" if status_of(error) == 5 else "failed"
+
+
 class Status:
     """Around a job that holds its output: keeps ``status.json`` true, also of how it ended."""
 
@@ -63,6 +68,7 @@ class Status:
             "started": moment(time.time()),
             "deadline": None if deadline is None else moment(deadline),
             "error": None,
+            "last_success": _last_success(path),
         }
         self._written = 0.0
         self._turn = threading.Lock()
@@ -72,12 +78,13 @@ class Status:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        state = outcome(error)
         if error is None:
-            self._write(state="done", stage=None, label=None, done=0, total=None)
+            idle = {"stage": None, "label": None, "done": 0, "total": None}
+            self._write(state=state, last_success=moment(time.time()), **idle)
             return
-        status = status_of(error)
-        told = {"status": status, "kind": type(error).__name__, "message": str(error) or type(error).__name__}
-        self._write(state="interrupted" if status == 5 else "failed", error=told)
+        told = {"status": status_of(error), "kind": type(error).__name__, "message": str(error) or type(error).__name__}
+        self._write(state=state, error=told)
 
     def planned(self, stages: list[str]) -> None:
         """The stages to come are known."""
@@ -109,6 +116,11 @@ def read_status(root: Path) -> dict[str, Any]:
     """``status.json`` of a run, or ``{}``. What a process that was killed left as running is ``interrupted``."""
     path = root / NAME
     return _true(dict(manifests.read_json(path)), root) if path.exists() else {}
+
+
+def _last_success(path: Path) -> str | None:
+    """When the job before this one ended well, if any did."""
+    return manifests.read_json(path).get("last_success") if path.exists() else None
 
 
 def _true(value: dict[str, Any], held: Path) -> dict[str, Any]:

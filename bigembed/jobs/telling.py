@@ -1,7 +1,8 @@
-"""Where a job tells what it does: to whoever started it and to ``status.json``."""
+"""Where a job tells what it does: to whoever started it, to ``status.json``, to logs and to metrics."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.jobs.cluster import Progress, no_progress
+from bigembed.jobs.logs import Logs, logs, warnings_logged
 from bigembed.jobs.measure import MemoryPeak
-from bigembed.jobs.status import Status
+from bigembed.jobs.metrics import Metrics
+from bigembed.jobs.plan import Plan
+from bigembed.jobs.status import Status, outcome, status_of
 from bigembed.jobs.stopping import check
 from bigembed.stages import Event, Observer, silent
 from bigembed.store.lock import Owner
@@ -27,6 +31,12 @@ class Wishes:
     """Told of the tasks of a stage."""
     deadline: float | None = None
     """Seconds since 1970."""
+    log: str | None = None
+    """A file for a second copy of the log (JSON lines), or ``"-"`` for stderr."""
+    metrics: Path | None = None
+    """A Prometheus text file."""
+    performance_report: Path | None = None
+    """An HTML page on what every worker did when."""
 
 
 @dataclass
@@ -36,20 +46,37 @@ class Telling:
     wishes: Wishes
     output: Path
     status: Status
+    logs: Logs
+    metrics: Metrics
     stages: list[dict[str, Any]] = field(default_factory=list)
     peak: MemoryPeak | None = None
+
+    def planned(self, plan: Plan) -> None:
+        """What is to come."""
+        found = plan.as_dict()
+        self.status.planned([name for name, _ in plan.stages])
+        self.logs.say("planned", event="planned", memory=found["memory"], passes=found["passes"])
+        self.metrics.rows, self.metrics.passes = plan.shape[0], found["passes"]
+        self.metrics.memory["planned"] = found["memory"]
+        self.metrics.write()
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("done", "reused"):
             entry = {"name": event.stage, "reused": event.kind == "reused", "seconds": round(event.seconds, 3)}
             self.stages.append(entry | {"memory": self.peak.lap() if self.peak else {}})
+            if event.kind == "done":
+                self.metrics.stages[event.stage] = event.seconds
         self.status.event(event)
+        self.logs.event(event)
+        self.metrics.state = "running"
+        self.metrics.write()
         self.wishes.observer(event)
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Tasks of a map."""
         check(self.output, self.wishes.deadline)
         self.status.progress(label, done, total)
+        self.logs.progress(label, done, total)
         self.wishes.progress(label, done, total)
 
     @contextmanager
@@ -60,9 +87,29 @@ class Telling:
         yield
         self(Event("done", name, time.perf_counter() - began))
 
+    def __enter__(self) -> Telling:
+        self.logs.say("started", event="started", **self.status.value["owner"])
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.peak is not None:
+            self.metrics.memory["measured"] = self.peak.as_dict()
+        state = outcome(error)
+        if error is None:
+            self.logs.say("done", event="done", exit_status=0)
+        else:
+            level = logging.WARNING if state == "interrupted" else logging.ERROR
+            self.logs.say(str(error), level, event=state, exit_status=status_of(error), kind=type(error).__name__)
+
 
 @contextmanager
-def telling(wishes: Wishes, output: Path, owner: Owner, status: Path) -> Iterator[Telling]:
-    """Around a job that holds its output; how it ends is told, too."""
+def telling(
+    wishes: Wishes, output: Path, owner: Owner, status: Path, metrics: Metrics, log: Path | None = None
+) -> Iterator[Telling]:
+    """Around a job that holds its output; how it ends is told, too. ``log``: the log that the run keeps."""
     with ExitStack() as stack:
-        yield Telling(wishes, output, stack.enter_context(Status(status, owner, wishes.deadline)))
+        written = stack.enter_context(logs(output, log, wishes.log))
+        stack.enter_context(warnings_logged(written))
+        standing = stack.enter_context(Status(status, owner, wishes.deadline))
+        metrics.adopt(standing.value["last_success"])
+        yield stack.enter_context(Telling(wishes, output, standing, written, metrics))
