@@ -38,6 +38,8 @@ class Metrics:
     """``planned`` and ``measured`` peaks in bytes by process."""
 
     def __enter__(self) -> Self:
+        if self.path is not None:
+            import prometheus_client  # noqa: F401  (now, so that the plan counts its memory)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
