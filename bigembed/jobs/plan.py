@@ -28,6 +28,8 @@ UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
 PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""
+FIRST_USE = 16 << 20
+"""Code, buffers and log files that this process touches only when it works."""
 MARGIN = 0.1
 """Share added to what processes are planned to hold: fragments that the allocator does not give back."""
 
@@ -232,7 +234,7 @@ def place_of(
     kind = place.kind if place else choose(table, shape, nbytes)
     if kind == "process":
         if not compiled:
-            here = imported_here(picture)
+            here = imported_here(picture) + FIRST_USE
             return Where(kind, 1, machine_memory(), here, here, 0)
         feet = footprint()
         one = feet.single + (feet.picture if picture else 0)
