@@ -114,12 +114,12 @@ def read_array(path: str | os.PathLike[str], start: int = 0, stop: int | None = 
 
 def read_rows(path: str | os.PathLike[str], rows: Array) -> Array:
     """The given rows of a stored array, in any order, repeated ones too; only the chunks that hold them are read."""
-    array = _open(str(path))
+    array, chunks = _open_cached(*_stamped(path))
     wanted, place = np.unique(rows, return_inverse=True)
     if not len(wanted):
         return np.empty((0, *array.shape[1:]), array.dtype)
     try:
-        return np.asarray(array.oindex[wanted])[place]
+        return np.asarray(array.oindex[wanted] if chunks is None else chunks.take(wanted))[place]
     except (ValueError, OSError, RuntimeError) as error:
         raise DamagedError(f"{path}: {len(wanted)} rows from {wanted[0]} on cannot be read: {error}") from error
 

@@ -59,6 +59,16 @@ class RowChunks:
                     self._put(out, start, stop, chunk, self._stored(file, at, length, chunk))
         return out
 
+    def take(self, rows: Array) -> Array:
+        """Some rows, ascending, each once; every chunk that holds some of them is decoded once."""
+        chunk = rows // self.rows
+        first = np.flatnonzero(np.diff(chunk, prepend=-1))
+        parts = []
+        for some in np.split(rows, first[1:]):
+            low = int(some[0]) // self.rows * self.rows
+            parts.append(self.read(low, min(low + self.rows, self.shape[0]))[some - low])
+        return np.concatenate(parts)
+
     def _places(self, file: int, number: int, wanted: range) -> list[tuple[int, int]]:
         """Position and length of the wanted chunks in a file; the position of one that is absent is ABSENT."""
         if file < 0:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from bigembed.errors import DamagedError
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays import read_array, read_rows
 from bigembed.store.chunks import row_chunks
 
 READ_HERE: dict[str, list[Any]] = {
@@ -63,6 +63,16 @@ def test_any_range(tmp_path_factory, start, stop):
     if not path.exists():
         stored(path, values, 12, READ_HERE["blosc"])
     np.testing.assert_array_equal(read_array(path, start, stop), values[start:stop])
+
+
+@given(rows=st.lists(st.integers(0, 36), max_size=20))
+@pytest.mark.parametrize("shard", SHARDS.values(), ids=SHARDS)
+def test_any_rows_in_any_order(tmp_path_factory, rows, shard):
+    values = np.arange(111.0).reshape(37, 3)
+    path = tmp_path_factory.getbasetemp() / f"rows{shard}.zarr"
+    if not path.exists():
+        stored(path, values, shard, READ_HERE["blosc"])
+    np.testing.assert_array_equal(read_rows(path, np.array(rows, np.int64)), values[np.array(rows, np.int64)])
 
 
 @pytest.mark.parametrize("shard", SHARDS.values(), ids=SHARDS)
