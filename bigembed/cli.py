@@ -200,6 +200,32 @@ def verify(
 
 
 @app.command()
+def report(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run: finished, stopped or damaged.")],
+    out: Annotated[Path | None, typer.Option(metavar="PAGE.html", help="The page; by default RUN with .html.")] = None,
+    color: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARRAY",
+            help="Colour the map: a Zarr array or .npy with a number or a label for each row, column:J of the input, "
+            "or none. By default what is known of the rows.",
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write one self-contained HTML page of a run: warnings, map, spectrum, certificate, stages, memory."""
+    from bigembed.jobs.console import Console
+
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.report import report_line, write_report
+
+        found = write_report(path, out, title=title, color=color)
+        console.result(found, [report_line(found)])
+
+
+@app.command()
 def methods(as_json: Json = False, debug: Debug = False) -> None:
     """The methods there are, with their parameters."""
     from bigembed.jobs.console import Console, describe_methods, method_lines

@@ -1,0 +1,251 @@
+"""``bigembed report``: one self-contained HTML page of a run of any method. No scripts, no network.
+
+What a run says of itself is read by :mod:`bigembed.jobs.report_contents`, the map is drawn by
+:mod:`bigembed.jobs.report_map`; this module puts both into the page.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import ExistingOutputError, InputError, MissingPathError
+from bigembed.jobs.plan import size
+from bigembed.jobs.report_contents import Contents
+from bigembed.jobs.report_map import draw_map
+from bigembed.jobs.report_words import seconds_of, shown
+from bigembed.jobs.verify import kind_of
+from bigembed.plotting.vector import Mark, Series, chart, number
+
+TEMPLATE = "report.html"
+FLAT, BESIDE = 0.01, 6
+"""The kernel sum is drawn where its slope is above this share of the largest, and so many scales beyond."""
+
+
+def write_report(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+    color: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Write the page of a run (finished, stopped or damaged) to ``out``, by default ``RUN`` with ``.html``.
+
+    Parameters
+    ----------
+    run : path of a run. out : path of the page; an existing page of this program is replaced, another file is not.
+    title : heading. color : what the map is coloured by: the path of an array with a number or a label for each row
+        (Zarr or .npy), ``"column:J"`` (column J of the input, from 0) or ``"none"``; by default what is known of the
+        rows: labels of the job, the truth of its data set, or the components of the graph.
+
+    Returns
+    -------
+    ``page``, ``bytes``, ``seconds``, ``warnings`` (how many kinds), ``points`` (on the map).
+
+    Raises
+    ------
+    MissingPathError, InputError (no run; a color that does not fit), ExistingOutputError.
+
+    Cost: two passes over the coordinates and one or two over the colours, a block at a time; 60 MB of grids.
+    """
+    began = time.perf_counter()
+    root = Path(run).absolute()
+    if not root.exists():
+        raise MissingPathError(f"{root}: no such run")
+    if kind_of(root) != "run":
+        raise InputError(f"{root}: a model; a report is made of a run. Give the path that [output] of a job names")
+    page = Path(out).absolute() if out is not None else root.with_suffix(".html")
+    _refuse(page)
+    contents = Contents.read(root)
+    drawn = draw_map(contents, None if color is None else os.fspath(color))
+    text = render(contents, drawn, title)
+    _write(page, text)
+    return {
+        "page": str(page),
+        "bytes": len(text.encode()),
+        "seconds": round(time.perf_counter() - began, 3),
+        "warnings": len(contents.warnings()),
+        "points": 0 if drawn is None else drawn.count - drawn.missing,
+    }
+
+
+def report_line(found: dict[str, Any]) -> str:
+    """The outcome for people."""
+    kinds = found["warnings"]
+    said = "no warnings" if not kinds else f"{kinds} kind{'s' if kinds > 1 else ''} of warnings"
+    return f"{found['page']}: {found['points']:,} points, {size(found['bytes'])}, {said}; {found['seconds']:.1f} s"
+
+
+def render(contents: Contents, drawn: Any, title: str | None) -> str:
+    """The page as text. Everything that a run says is escaped by the template."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("bigembed.jobs"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"size": size, "seconds": seconds_of, "shown": shown, "count": lambda value: f"{value:,}"}
+    charts = [Markup(one) for one in (*spectra(contents), *curves(contents)) if one]
+    histogram = Markup(drawn.histogram) if drawn is not None and drawn.histogram else None
+    return environment.get_template(TEMPLATE).render(
+        contents=contents,
+        title=title or f"{contents.title} of {contents.source}",
+        warnings=contents.warnings(),
+        stages=contents.stages(),
+        map=drawn,
+        histogram=histogram,
+        charts=charts,
+        tiles=tiles(contents),
+    )
+
+
+def tiles(contents: Contents) -> list[tuple[str, str, str]]:
+    """The few numbers that a person looks for first: name, value, what it stands beside."""
+    found: list[tuple[str, str, str]] = []
+    if contents.shape:
+        n, d = contents.shape
+        found.append(("Rows", f"{n:,}", f"of {d:,} columns"))
+    width = getattr(contents.estimator, "n_components_", None)
+    if width is not None:
+        found.append(("Coordinates", shown(int(width)), contents.title))
+    if contents.seconds is not None:
+        place = contents.record.get("plan", {}).get("place", {})
+        workers = place.get("workers", 1)
+        where = "in one process" if place.get("kind") == "process" else f"on {workers} workers"
+        found.append(("Time", seconds_of(contents.seconds), where))
+    for name, predicted, measured in contents.memory()[:1]:
+        found.append(("Peak memory", size(measured), f"{size(predicted)} planned, {name[0].lower()}{name[1:]}"))
+    recall = contents.certificate.get("recall")
+    if isinstance(recall, dict) and "recall" in recall:
+        found.append(("Recall", f"{recall['recall']:.3f}", f"target {recall.get('target', '–')}"))
+    if "explained" in contents.certificate:
+        found.append(("Variance kept", f"{100 * contents.certificate['explained']:.3g} %", "of the rows'"))
+    if "passes" in contents.certificate:
+        converged = contents.certificate.get("converged")
+        said = "over the data" if converged is None else "converged" if converged else "not converged"
+        found.append(("Passes", shown(contents.certificate["passes"]), said))
+    return found
+
+
+def spectra(contents: Contents) -> list[str]:
+    """Eigenvalues with gaps and residuals; explained variance; the error of a descent: what the method has."""
+    values, residuals = contents.fitted("eigenvalues_"), contents.fitted("residuals_")
+    out = []
+    if values is not None:
+        out += [_eigenvalues(values), _gaps(values, residuals)]
+    variance, share = contents.fitted("explained_variance_"), contents.fitted("explained_variance_ratio_")
+    if share is not None:
+        out.append(_variance(share))
+        if variance is not None:
+            out.append(_gaps(variance, residuals))
+    objectives = contents.fitted("objectives_")
+    if objectives is not None:
+        steps = np.arange(len(objectives))
+        out.append(
+            chart(
+                "objective",
+                "Error of each iteration",
+                f"From {objectives[0]:.4g} to {objectives[-1]:.4g}.",
+                [Series("squared error", steps, objectives)],
+                x_label="iteration",
+                y_label="squared error ‖A − WH‖²",
+                log_y=True,
+            )
+        )
+    return out
+
+
+def _eigenvalues(values: Array) -> str:
+    rows = np.atleast_2d(values)
+    series = [
+        Series(
+            "eigenvalue" if len(rows) == 1 else f"component {order}",
+            np.arange(1, len(row) + 1),
+            row,
+            "stems" if len(rows) == 1 else "both",
+        )
+        for order, row in enumerate(rows[:6])
+    ]
+    return chart(
+        "eigenvalues", "Eigenvalues", f"{values.size} values from {np.nanmax(values):.6g} to {np.nanmin(values):.6g}.",
+        series, x_label="pair", y_label="eigenvalue λ", whole=True,
+    )  # fmt: skip
+
+
+def _gaps(values: Array, residuals: Array | None) -> str:
+    """Gaps to the next value and residuals: a residual far below its gap means that the vector is to be trusted."""
+    first = np.atleast_2d(values)[0]
+    gaps = np.abs(np.diff(first))
+    series = [Series("gap to the next", np.arange(1, len(gaps) + 1), gaps, "both")]
+    if residuals is not None:
+        row = np.atleast_2d(residuals)[0]
+        series.append(Series("residual", np.arange(1, len(row) + 1), row, "both"))
+    widest = "" if not len(gaps) else f"The widest gap, {gaps.max():.4g}, follows pair {int(gaps.argmax()) + 1}."
+    return chart(
+        "gaps", "Gaps between eigenvalues, and residuals", widest, series, x_label="pair", y_label="gap to the next",
+        log_y=True, whole=True,
+    )  # fmt: skip
+
+
+def _variance(share: Array) -> str:
+    pairs = np.arange(1, len(share) + 1)
+    whole = np.cumsum(share)
+    series = [Series("share of variance", pairs, share, "bars"), Series("together", pairs, whole, "both")]
+    return chart(
+        "variance", "Explained variance", f"{len(share)} coordinates keep {100 * whole[-1]:.4g} % together.", series,
+        x_label="coordinate", zero=True, whole=True,
+    )  # fmt: skip
+
+
+def curves(contents: Contents) -> list[str]:
+    """The kernel sum over ε with the ε that was chosen, and its slope."""
+    found = contents.bandwidth()
+    if found is None:
+        return []
+    chosen = float(found["found"]["epsilon"])
+    steep = np.flatnonzero(found["slope"] > FLAT * found["slope"].max())
+    part = slice(max(0, steep[0] - BESIDE), steep[-1] + BESIDE) if len(steep) else slice(None)
+    epsilon, log_sum, slope = (found[name][part] for name in ("epsilon", "log_sum", "slope"))
+    dimension = found["found"].get("dimension")
+    marks = [Mark(chosen, f"ε = {number(chosen)}")]
+    ends = f"ε from {epsilon.min():.3g} to {epsilon.max():.3g}; chosen: {chosen:.4g}."
+    said = f" The steepest place implies dimension {dimension:.3g}." if dimension else ""
+    return [
+        chart(
+            "ksum", "Kernel sum against ε", ends, [Series("log S(ε)", epsilon, log_sum)], marks=marks,
+            x_label="ε", y_label="log S(ε), mean of the kernel", log_x=True,
+        ),
+        chart(
+            "slope", "Slope of the kernel sum", ends + said, [Series("d log S / d log ε", epsilon, slope)],
+            marks=marks, x_label="ε", y_label="d log S / d log ε; its peak is half the dimension", log_x=True,
+            zero=True,
+        ),
+    ]  # fmt: skip
+
+
+def _refuse(page: Path) -> None:
+    """A file that is not a page of this program is not overwritten."""
+    if page.is_dir():
+        raise ExistingOutputError(f"{page}: a folder. Give the path of a file")
+    if page.exists() and b'name="generator" content="bigembed' not in page.read_bytes()[:2000]:
+        raise ExistingOutputError(f"{page}: exists and is no report. Nothing was changed; choose another path")
+
+
+def _write(page: Path, text: str) -> None:
+    """Aside, then renamed: a reader never sees half a page."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    partial = page.with_name(f".{page.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, page)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,367 @@
+"""What a run says of itself, from its records: state, warnings, stages, memory, certificate, how to repeat it.
+
+Everything may be missing: a run that was stopped, one that Python made without a job, one whose files were touched.
+What is missing is said, never guessed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import BigembedError
+from bigembed.jobs.console import documented
+from bigembed.jobs.plan import MARGIN, size
+from bigembed.jobs.report_words import CATEGORIES, Entry, entries_of, plain, shown
+from bigembed.jobs.run import read_record
+from bigembed.stages import Run
+from bigembed.store import manifest as manifests
+from bigembed.store.arrays import read_array
+from bigembed.store.manifest import Manifest
+
+STATUS = "status.json"
+KNOWN = ("n", "d", "dtype", "content")
+"""What the certificate says of the input and the page says anyway."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A kind of warning and its messages."""
+
+    kind: str
+    messages: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return CATEGORIES[self.kind][0]
+
+    @property
+    def level(self) -> str:
+        """``"bad"`` or ``"warn"``."""
+        return CATEGORIES[self.kind][1]
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """A stage in the timeline: when it began after the first, how long it took, what it held."""
+
+    name: str
+    state: str
+    """``"computed"``, ``"reused"`` or ``"not made"``."""
+    start: float = 0.0
+    seconds: float = 0.0
+    earlier: float | None = None
+    """Seconds that a reused stage took when it was made."""
+    planned_seconds: float | None = None
+    planned: int | None = None
+    """Bytes of all processes together."""
+    measured: int | None = None
+
+
+@dataclass
+class Contents:
+    """A run, read; ``extra`` collects warnings of the page itself, by kind."""
+
+    root: Path
+    run: Run
+    record: dict[str, Any]
+    status: dict[str, Any]
+    extra: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, root: Path) -> Contents:
+        """From the files of a run."""
+        status = root / STATUS
+        return cls(root, Run(root), read_record(root), dict(manifests.read_json(status)) if status.exists() else {})
+
+    # ------------------------------------------------------------------------- what was asked
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Tables of the job file; empty for a run that Python made."""
+        return dict(self.record.get("job", {}))
+
+    @property
+    def method(self) -> str:
+        """Name in the registry, or nothing."""
+        return str(self.job.get("method", {}).get("name", ""))
+
+    @cached_property
+    def estimator(self) -> Any:
+        """The estimator with its fitted attributes, None if the run does not have all that it needs."""
+        from bigembed.methods import method
+
+        given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
+        if not self.method:
+            return None
+        try:
+            found = method(self.method)(**given)
+            found._run, found._in_memory = self.run, False
+            found._adopt(self.run)
+        except (BigembedError, KeyError, OSError, TypeError):
+            return None
+        return found
+
+    @property
+    def title(self) -> str:
+        """Class of the method, or the name of the folder."""
+        from bigembed.methods import REGISTRY
+
+        return REGISTRY[self.method].partition(":")[2] if self.method in REGISTRY else self.method or self.root.name
+
+    @property
+    def source(self) -> str:
+        """What the rows are called: their data set, or the last part of their path."""
+        named = self.job.get("input", {}).get("dataset")
+        return str(named or Path(self.record.get("plan", {}).get("input", self.root)).name)
+
+    @cached_property
+    def summary(self) -> str:
+        """First line of what the method's class says of itself."""
+        from bigembed.methods import REGISTRY, method
+
+        if self.method not in REGISTRY:
+            return ""
+        return (inspect.getdoc(method(self.method)) or "").split("\n")[0]
+
+    def parameters(self) -> list[tuple[str, str, bool, str]]:
+        """Name, value, whether it was given, and meaning of every parameter of the method."""
+        from bigembed.methods import REGISTRY, method
+
+        given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
+        if self.method not in REGISTRY:
+            return [(key, repr(value), True, "") for key, value in given.items()]
+        kind = method(self.method)
+        meaning = documented(inspect.getdoc(kind) or "")
+        return [
+            (name, repr(given.get(name, one.default)), name in given, meaning.get(name, ""))
+            for name, one in inspect.signature(kind).parameters.items()
+            if name != "workdir"
+        ]
+
+    def input_lines(self) -> list[Entry]:
+        """The rows: where they lie, their shape, what is known of them."""
+        plan, asked = self.record.get("plan", {}), self.job.get("input", {})
+        lines = [Entry("Rows", plan["input"])] if "input" in plan else []
+        if self.shape:
+            n, d = self.shape
+            lines.append(Entry("Shape", f"{n:,} × {d:,} {plan.get('dtype', '')}".strip()))
+        lines += [Entry(key, shown(value)) for key, value in asked.items() if key != "path" and value is not None]
+        known = self.certificate.get("input", {})
+        return lines + [Entry(plain(key), shown(value)) for key, value in known.items() if key not in KNOWN]
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """n and d, where they are recorded."""
+        found = self.record.get("plan", {}).get("shape")
+        if found is None and self.run.has("survey"):
+            survey = self.run.results("survey")
+            found = (survey["n"], survey["d"]) if "n" in survey and "d" in survey else None
+        return (int(found[0]), int(found[1])) if found else None
+
+    # ------------------------------------------------------------------------- what came of it
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job ended; of a run without a job, whether it has coordinates."""
+        return bool(self.record.get("finished", not self.record and self.run.has("coordinates")))
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """As recorded; of a run that has all stages and no record, none."""
+        return dict(self.record.get("certificate", {}))
+
+    def certificate_lines(self) -> list[Entry]:
+        """The certificate in words."""
+        return entries_of(self.certificate)
+
+    def solved(self) -> list[dict[str, Any]]:
+        """Of each component that was solved: pairs, whether it converged, passes, residual, gap."""
+        found = self.certificate.get("eigenpairs", {})
+        return [
+            {
+                "component": name,
+                "pairs": len(one.get("eigenvalues", [])),
+                "converged": one.get("converged"),
+                "reason": one.get("reason", ""),
+                "passes": one.get("passes"),
+                "residual": max(one.get("residuals", []), default=0.0),
+                "gap": one.get("gap"),
+            }
+            for name, one in found.items()
+        ]
+
+    def fitted(self, name: str) -> Array | None:
+        """A fitted attribute as float64; None where there is none."""
+        value = getattr(self.estimator, name, None)
+        return None if value is None or not np.size(value) else np.asarray(value, np.float64)
+
+    def bandwidth(self) -> dict[str, Any] | None:
+        """The kernel sum over ε, its slope, and the ε that was chosen."""
+        if not self.run.has("bandwidth"):
+            return None
+        try:
+            curve = {
+                name: read_array(self.run.path("bandwidth", f"ksum_{name}")) for name in ("epsilon", "log_sum", "slope")
+            }
+        except BigembedError:
+            return None
+        return {**curve, "found": self.run.results("bandwidth")}
+
+    def versions(self) -> dict[str, str]:
+        """Packages and their versions when the run was made."""
+        made = {"bigembed": self.record["version"]} if "version" in self.record else {}
+        return {**made, **self.certificate.get("versions", {})}
+
+    # --------------------------------------------------------------------------------- stages
+
+    def stages(self) -> list[StageLine]:
+        """In the order in which they ran; of a run that was stopped, those planned; else those that are there."""
+        planned = {one["name"]: one for one in self.record.get("plan", {}).get("stages", [])}
+        lines: list[StageLine] = []
+        start = 0.0
+        ran = self.record.get("stages")
+        names = [one["name"] for one in ran] if ran else list(planned) or self.run.published()
+        told = {one["name"]: one for one in ran or []}
+        for name in names:
+            made = manifests.find(self.root, name)
+            line = self._line(name, told.get(name), made, planned.get(name), start)
+            start += line.seconds
+            lines.append(line)
+        return lines
+
+    def _line(
+        self, name: str, told: Mapping[str, Any] | None, made: Manifest | None, planned: Mapping[str, Any] | None,
+        start: float,
+    ) -> StageLine:  # fmt: skip
+        took = None if made is None else made.measured.get("seconds")
+        reused = bool(told and told.get("reused"))
+        state = "reused" if reused else "computed" if told or made else "not made"
+        seconds = 0.0 if reused else float((told or {}).get("seconds") or took or 0.0)
+        measured = (told or {}).get("memory", {}).get("total") or None
+        return StageLine(
+            name,
+            state,
+            start,
+            seconds if state == "computed" else 0.0,
+            took if reused else None,
+            (told or {}).get("predicted_seconds", (planned or {}).get("seconds")),
+            None if planned is None else self._held(planned),
+            measured,
+        )
+
+    def _held(self, planned: Mapping[str, Any]) -> int | None:
+        """Bytes of all processes in a stage, by the plan's own arithmetic."""
+        place = self.record.get("plan", {}).get("place")
+        if not place:
+            return None
+        task, coordinator = planned.get("memory", 0), planned.get("coordinator", 0)
+        if place["kind"] == "process":
+            return int(place["worker"] + (1 + MARGIN) * (task + coordinator))
+        worker = place["worker"] + (1 + MARGIN) * task
+        return int(place["workers"] * worker + (1 + MARGIN) * (place["coordinator"] + coordinator) + place["others"])
+
+    @property
+    def seconds(self) -> float | None:
+        """Of the last start, from end to end."""
+        found = self.record.get("seconds")
+        return None if found is None else float(found)
+
+    def memory(self) -> list[tuple[str, int, int]]:
+        """Planned and measured peaks in bytes: all processes, a worker, the coordinator."""
+        predicted, measured = self.record.get("predicted", {}), self.record.get("measured", {})
+        names = {"total": "All processes", "worker": "A worker", "coordinator": "The coordinator"}
+        if self.record.get("plan", {}).get("place", {}).get("kind") == "process":
+            names = {"total": "The process"}
+        return [
+            (text, int(predicted[key]), int(measured[key]))
+            for key, text in names.items()
+            if predicted.get(key) and measured.get(key)
+        ]
+
+    # ------------------------------------------------------------------------------- warnings
+
+    def warn(self, kind: str, message: str) -> None:
+        """A warning of the page itself."""
+        self.extra.setdefault(kind, []).append(message)
+
+    def warnings(self) -> list[Warned]:
+        """All that was said, the worst first, each message once."""
+        found: dict[str, list[str]] = {kind: [] for kind in CATEGORIES}
+        for kind, messages in self.certificate.get("warnings", {}).items():
+            found[kind if kind in found else "other"] += messages
+        known = {message for messages in found.values() for message in messages}
+        found["other"] += [message for message in self.record.get("warnings", []) if message not in known]
+        for kind, messages in (*self._own().items(), *self.extra.items()):
+            found[kind] += messages
+        return [Warned(kind, tuple(dict.fromkeys(messages))) for kind, messages in found.items() if messages]
+
+    def _own(self) -> dict[str, list[str]]:
+        out: dict[str, list[str]] = {}
+        error = self.status.get("error") or {}
+        if self.status.get("state") == "failed" and not self.finished:
+            out["failed"] = [str(error.get("message", "it ended with an error"))]
+        elif not self.finished:
+            out["unfinished"] = [self._unfinished(error)]
+        for name, predicted, measured in self.memory():
+            if measured > predicted:
+                out.setdefault("memory", []).append(
+                    f"{name} held {size(measured)}; {size(predicted)} were planned. Give the workers of the next run "
+                    "more room, and tell us: the plan is meant to be an upper bound"
+                )
+        gone = [name for name in self.record.get("method_stages", []) if not self.run.has(name)]
+        if gone:
+            out["damaged"] = [f"Published before, and gone now: {', '.join(gone)}. Run the job again to make them anew"]
+        return out
+
+    def _unfinished(self, error: Mapping[str, Any]) -> str:
+        lines = self.stages()
+        left = [line.name for line in lines if line.state == "not made"]
+        there = f"{len(lines) - len(left)} of {len(lines)} stages are there" if lines else "No stage is there yet"
+        then = f"; still to come: {', '.join(left)}" if left else ""
+        why = f"{error['message']}. " if error.get("message") else ""
+        return f"{why}{there}{then}. Run the job again: it goes on from there"
+
+    # --------------------------------------------------------------------------------- repeat
+
+    def job_file(self) -> str:
+        """A job file that makes this run again, as TOML; empty for a run that Python made."""
+        return "\n".join(_table(name, values) for name, values in self.job.items())
+
+
+def _table(name: str, values: Mapping[str, Any]) -> str:
+    lines = [f"[{name}]"]
+    first = {key: values[key] for key in ("name", "dataset") if key in values}
+    for key, value in {**first, **values}.items():
+        if value is None and name == "method":
+            lines.append(f'{key} = "none"')
+        elif value is not None:
+            lines.append(f"{key} = {toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def toml(value: Any) -> str:
+    r"""A value as TOML writes it.
+
+    >>> toml(True), toml(1e-6), toml(1e300), toml([1, "a"]), toml('a"b\n')
+    ('true', '1e-06', '1e+300', '[1, "a"]', '"a\\"b\\n"')
+    """
+    import json
+
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml(one) for one in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{toml(str(key))} = {toml(one)}" for key, one in value.items()) + "}"
+    return repr(value)

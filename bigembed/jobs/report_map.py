@@ -1,0 +1,295 @@
+"""The map of a run for its page: which coordinates, which colours, the pictures. Blocks of rows, one at a time."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds
+from bigembed.datasets import Dataset, dataset
+from bigembed.errors import BigembedError, InputError
+from bigembed.jobs.report_contents import Contents
+from bigembed.plotting.limits import Limits, limits_of
+from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
+from bigembed.plotting.raster import Grid, View, count_points, png
+from bigembed.plotting.stream import Aligned, Rows, numbered
+from bigembed.plotting.vector import Series, chart, number
+from bigembed.store import manifest as manifests
+from bigembed.store.arrays import RowSource, open_zarr
+from bigembed.store.formats import open_reader
+from bigembed.store.input import column_source
+
+LARGE, SMALL = 840, 380
+"""Pixels of a side: of the first pair, and of the others."""
+DRAWN = 4
+"""Coordinates whose pairs are drawn."""
+BINS = 120
+COLUMN = "column:"
+
+
+@dataclass(frozen=True)
+class Coloring:
+    """Values of the rows, what they are called, and how they are read."""
+
+    name: str = ""
+    values: Rows = None
+    kind: str = "auto"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A pair of coordinates: names, limits, points outside the frame, data URLs of the PNGs."""
+
+    names: tuple[str, str]
+    short: tuple[str, str]
+    x: tuple[str, str]
+    y: tuple[str, str]
+    outside: int
+    light: str
+    dark: str
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Of numbers: low, high and two gradients. Of classes: colour on light, on dark, name, rows."""
+
+    name: str
+    numbers: tuple[str, str, str, str] | None = None
+    classes: tuple[tuple[str, str, str, int], ...] = ()
+    others: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class Map:
+    """All that the page draws of the coordinates."""
+
+    count: int
+    columns: int
+    missing: int
+    pictures: tuple[Picture, ...] = ()
+    histogram: str = ""
+    legend: Legend | None = None
+    discs: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+
+def draw_map(contents: Contents, color: str | None) -> Map | None:
+    """Two passes over the coordinates, and two over the colours; None where there are no coordinates.
+
+    Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a
+    warning of the page.
+    """
+    run = contents.run
+    if not run.has("coordinates"):
+        contents.warn("unfinished", "There are no coordinates yet, so there is no map") if contents.finished else None
+        return None
+    found = manifests.find(contents.root, "coordinates")
+    try:
+        array = open_zarr(run.path("coordinates", "embedding"))
+        if found is not None and not manifests.complete(contents.root, found):
+            raise InputError("files of the coordinates are missing or have another size than was published")
+        shape = (int(array.shape[0]), int(array.shape[1]) if array.ndim > 1 else 1)
+        source = RowSource(tuple(array.shape), array.dtype, path=run.path("coordinates", "embedding"))
+        return _drawn(source, shape, coloring_of(contents, color, shape[0]), contents)
+    except InputError as error:
+        if color is not None and "color" in str(error):
+            raise
+        contents.warn("damaged", f"The coordinates cannot be drawn: {error}")
+    except (BigembedError, OSError) as error:
+        contents.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
+    return None
+
+
+def _drawn(source: RowSource, shape: tuple[int, int], coloring: Coloring, contents: Contents) -> Map:
+    n, m = shape
+    columns = list(range(min(m, DRAWN)))
+    rows = blocks(source)
+    limits = limits_of(rows, columns)
+    _tell_missing(limits, contents)
+    paint = paint_of(coloring.values, coloring.kind)
+    legend = _legend(coloring, paint)
+    if m == 1:
+        return Map(n, m, limits.missing, histogram=_histogram(rows, limits, coloring, paint), legend=legend)
+    views = [View(x, y, LARGE if (x, y) == (0, 1) else SMALL) for x, y in combinations(columns, 2)]
+    views.sort(key=lambda view: (view.size != LARGE, view.x, view.y))
+    grids = count_points(rows, columns, limits, views, coloring.values, paint)
+    names = _names(contents, m)
+    pictures = tuple(_picture(grid, paint, limits, names) for grid in grids)
+    return Map(n, m, limits.missing, pictures, legend=legend, discs=bool(grids[0].radius))
+
+
+def _tell_missing(limits: Limits, contents: Contents) -> None:
+    if limits.missing:
+        contents.warn(
+            "missing",
+            f"{limits.missing:,} of {limits.count:,} rows have NaN or infinite coordinates; they "
+            "are not on the map. bigembed verify says whether the stored values are those that were published",
+        )
+
+
+def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
+    """A walk over canonical blocks."""
+    spans = bounds(source.shape[0], block_rows(source.width, 8))
+    return lambda: (np.asarray(source.read(start, stop)) for start, stop in spans)
+
+
+def _names(contents: Contents, m: int) -> list[str]:
+    """Names of the coordinates, with their eigenvalue or share of variance where there is one."""
+    names = [f"coordinate {number + 1}" for number in range(m)]
+    share, values = contents.fitted("explained_variance_ratio_"), contents.fitted("eigenvalues_")
+    if share is not None and share.ndim == 1 and len(share) >= m:
+        return [f"{name} · {100 * part:.3g} %" for name, part in zip(names, share, strict=False)]
+    if values is not None and values.ndim == 1 and len(values) >= m:
+        return [f"{name} · λ = {number(float(value))}" for name, value in zip(names, values, strict=False)]
+    return names
+
+
+def _picture(grid: Grid, paint: Paint, limits: Limits, names: list[str]) -> Picture:
+    low, high = limits.padded()
+    view = grid.view
+    light, dark = (_url(png(grid, paint, scheme)) for scheme in SCHEMES)
+    ends = [(number(float(low[axis])), number(float(high[axis]))) for axis in (view.x, view.y)]
+    short = f"coordinate {view.x + 1}", f"coordinate {view.y + 1}"
+    return Picture((names[view.x], names[view.y]), short, ends[0], ends[1], grid.outside, light, dark)
+
+
+def _url(picture: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
+
+
+def _legend(coloring: Coloring, paint: Paint) -> Legend | None:
+    if paint.kind == "numbers":
+        ends = number(paint.low), number(paint.high)
+        return Legend(coloring.name, (*ends, gradient(LIGHT), gradient(DARK)), missing=paint.missing)
+    if paint.kind == "classes":
+        colors = [(lifted(c, LIGHT), lifted(c, DARK), name, rows) for c, name, rows in paint.legend()]
+        return Legend(coloring.name, classes=tuple(colors), others=paint.others)
+    return None
+
+
+def _histogram(rows: Rows, limits: Limits, coloring: Coloring, paint: Paint) -> str:
+    """How the rows lie along the only coordinate; of at most six classes, a line each."""
+    low, high = (float(end[0]) for end in limits.padded())
+    edges = np.linspace(low, high, BINS + 1)
+    several = paint.kind == "classes" and 1 < len(paint.classes) <= 6 and not paint.others
+    counts = np.zeros((len(paint.classes) if several else 1, BINS))
+    stream = Aligned(coloring.values) if several else None
+    for _, block in numbered(rows):
+        part = block[:, 0].astype(np.float64)
+        finite = np.isfinite(part)
+        if stream is None:
+            counts[0] += np.histogram(part[finite], edges)[0]
+            continue
+        given = stream.take(len(part)).astype(paint.classes.dtype)
+        for order, one in enumerate(paint.classes):
+            counts[order] += np.histogram(part[finite & (given == one)], edges)[0]
+    middle = (edges[1:] + edges[:-1]) / 2
+    names = [str(one) for one in paint.classes.tolist()] if several else ["rows"]
+    series = [
+        Series(name, middle, count, "line" if several else "bars") for name, count in zip(names, counts, strict=True)
+    ]
+    return chart(
+        "histogram", "Rows along the only coordinate", f"Counts in {BINS} bins from {low:.4g} to {high:.4g}.", series,
+        x_label="coordinate 1", y_label="rows", zero=True,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- colours
+
+
+def coloring_of(contents: Contents, color: str | None, n: int) -> Coloring:
+    """What to colour by: what was asked for, else labels of the job, what its data set knows, components, nothing.
+
+    ``color``: path of an array with a number or a label for each row (Zarr or .npy), ``column:J`` (column J of the
+    input, from 0), or ``"none"``.
+    """
+    if color == "none":
+        return Coloring()
+    if color is not None:
+        return _column(contents, color, n) if color.startswith(COLUMN) else _array(color, n)
+    for known in (_labels, _truth, _components):
+        found = known(contents, n)
+        if found is not None:
+            return found
+    return Coloring()
+
+
+def _array(path: str, n: int) -> Coloring:
+    source = column_source(path, n, Path(), "labels") if _fits(path, n) else None
+    assert source is not None
+    return Coloring(Path(path).name, blocks(source))
+
+
+def _fits(path: str, n: int) -> bool:
+    """Whether there is one entry a row; an InputError says what there is."""
+    reader = np.load(path, mmap_mode="r", allow_pickle=False) if path.endswith(".npy") and Path(path).exists() else None
+    shape = tuple((reader if reader is not None else open_zarr(path)).shape)
+    if shape != (n,):
+        raise InputError(f"color: {path} has shape {shape}; one entry for each of the {n} rows is needed, so ({n},)")
+    return True
+
+
+def _column(contents: Contents, color: str, n: int) -> Coloring:
+    text = color.removeprefix(COLUMN)
+    place = contents.record.get("plan", {}).get("input")
+    if not text.isdigit() or place is None:
+        raise InputError(f"color: {color!r}; column:J takes column J of the input of a job, counted from 0")
+    rows = open_reader(Path(place))
+    at = int(text)
+    if at >= rows.shape[1] or rows.shape[0] != n:
+        raise InputError(f"color: {color!r}; the input {place} has shape {rows.shape}, and the run has {n} rows")
+    spans = bounds(n, block_rows(rows.shape[1], 8))
+
+    def walk() -> Iterator[Array]:
+        return (np.asarray(part)[:, at] for start, stop in spans for part in rows.stream(start, stop))
+
+    return Coloring(f"column {at} of the input", walk)
+
+
+def _labels(contents: Contents, n: int) -> Coloring | None:
+    """Labels that the job was given."""
+    path = contents.job.get("input", {}).get("labels")
+    try:
+        return Coloring("labels", _array(path, n).values, "classes") if path else None
+    except (BigembedError, OSError, ValueError):
+        return None
+
+
+def _truth(contents: Contents, n: int) -> Coloring | None:
+    """What is known of the rows of a data set: its labels, or the first of its numbers."""
+    asked = dict(contents.job.get("input", {}))
+    name = asked.pop("dataset", None)
+    if name is None:
+        return None
+    for key in ("path", "weights", "labels", "epsilons"):
+        asked.pop(key, None)
+    try:
+        made: Dataset = dataset(name, **asked)
+        truth = list(made.truth(0, 1))
+    except (BigembedError, OSError, TypeError, ImportError):
+        return None
+    if made.shape[0] != n or not truth:
+        return None
+    what = "label" if "label" in truth else truth[0]
+    spans = bounds(n, block_rows(made.shape[1], 8))
+
+    def walk() -> Iterator[Array]:
+        return (made.truth(start, stop)[what] for start, stop in spans)
+
+    return Coloring(f"{what} of the data set {name}", walk, "classes" if what == "label" else "numbers")
+
+
+def _components(contents: Contents, n: int) -> Coloring | None:
+    """The component of each row, where there are several."""
+    found: Any = contents.run.results("components") if contents.run.has("components") else {}
+    path = contents.run.path("coordinates", "labels")
+    if found.get("components", 1) < 2 or not Path(path).exists():
+        return None
+    return Coloring("component of the graph", blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")

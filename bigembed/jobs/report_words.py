@@ -1,0 +1,146 @@
+"""What the numbers of a certificate are called, what they mean, and how they are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bigembed.jobs.plan import size
+from bigembed.plotting.vector import number
+
+ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "residuals", "seed", "bandwidth")
+"""Entries of a certificate that the page shows in another place."""
+SHOWN = 6
+"""Entries of a list that are written out."""
+
+MEANING: Mapping[str, tuple[str, str]] = {
+    "converged": ("Converged", "Whether every wanted pair reached its tolerance before the limit of passes."),
+    "passes": ("Passes", "How often the rows (in a solve: the sparse matrix) were read from end to end."),
+    "iterations": ("Iterations", "Steps of the solver or of the descent."),
+    "bytes_moved": ("Bytes moved in the solve", "Parts of vectors that went from one block to another."),
+    "recall": ("Recall of the graph", "Share of true nearest neighbors found, measured against all rows on a sample."),
+    "components": ("Components of the graph", "Connected parts. Coordinates of different parts are not comparable."),
+    "component_sizes": ("Rows of each component", "Largest first."),
+    "filled_rows": (
+        "Rows placed by a neighbor",
+        "Rows outside the solved component; each took its nearest row's place.",
+    ),
+    "t": ("Diffusion time t", "Coordinates are eigenvectors times λ to the power t."),
+    "solver": ("Solver", "The algorithm that was taken for this shape."),
+    "residual": (
+        "Largest residual",
+        "‖Av − λv‖ of the worst pair: small against the gap, the vector is to be trusted.",
+    ),
+    "gap": ("Gap after the last pair", "Distance to the next eigenvalue: where it is tiny, the last vectors can turn."),
+    "orthogonality": ("Loss of orthogonality", "‖VᵀV − I‖ of the vectors; rounding is near 1e−15."),
+    "rank": ("Rank", "Independent directions that were found."),
+    "epsilon": ("Scale ε", "Of the kernel, in squared units of the rows."),
+    "kernel_nonnegative": ("Kernel is nonnegative", "Whether ε was proved to be large enough for that."),
+    "explained": ("Variance explained", "Share of the variance of the rows that the coordinates keep."),
+    "relative_error": ("Relative error", "‖A − WH‖ / ‖A‖ of the factors, or of the kernel that they stand for."),
+    "empty_components": ("Empty components", "Factors that are zero throughout: fewer would do as well."),
+    "careful_steps": ("Careful steps", "Steps that were shortened because the error would have grown."),
+    "classes": ("Classes", "Different labels."),
+    "class_sizes": ("Rows of each class", "In the order of the labels."),
+    "missing_labels": ("Rows without a label", "They were left out of the fit and have coordinates."),
+    "shrinkage": ("Shrinkage", "Weight of the round covariance in the one within the classes."),
+    "landmarks": ("Landmarks", "Rows that stand for the rest."),
+    "n_landmarks": ("Landmarks", "Rows that stand for the rest."),
+    "stress": ("Stress", "Distances on the map against those that it was made from; 0 is a perfect map."),
+    "negative": ("Negative share", "Of the spectrum: distances that no flat space can hold."),
+}
+
+CATEGORIES: Mapping[str, tuple[str, str]] = {
+    "failed": ("The run failed", "bad"),
+    "unfinished": ("The run is not finished", "bad"),
+    "damaged": ("Stored data are damaged", "bad"),
+    "convergence": ("The solver stopped early", "warn"),
+    "recall": ("True neighbors are missing from the graph", "warn"),
+    "components": ("The data fall into separate parts", "warn"),
+    "degenerate": ("The result is degenerate in part", "warn"),
+    "missing": ("Rows without coordinates", "warn"),
+    "memory": ("More memory was used than planned", "warn"),
+    "other": ("Said during the run", "warn"),
+}
+"""Kinds of warnings, the worst first: what to call each, and how it looks."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a table: what, how much, and what that means."""
+
+    name: str
+    value: str
+    meaning: str = ""
+
+
+def entries_of(found: Mapping[str, Any]) -> list[Entry]:
+    """The certificate in words, without what the page shows elsewhere. Unknown entries keep their names."""
+    entries: list[Entry] = []
+    order = list(MEANING)
+    keys = sorted(found, key=lambda key: order.index(key) if key in order else len(order))
+    one_component = found.get("components") == 1
+    for key in keys:
+        value = found[key]
+        if key in ELSEWHERE or (one_component and key in ("component_sizes", "filled_rows")):
+            continue
+        name, meaning = MEANING.get(key, (plain(key), ""))
+        if key == "recall" and isinstance(value, Mapping):
+            entries += _recall(name, meaning, value)
+        elif isinstance(value, Mapping):
+            entries += [Entry(f"{name}: {plain(inner)}", shown(one)) for inner, one in value.items() if one != ""]
+        else:
+            entries.append(Entry(name, shown(value, "bytes" in key), meaning))
+    return entries
+
+
+def _recall(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    if "recall" not in value:
+        return []
+    error = value.get("standard_error")
+    text = f"{value['recall']:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+    asked = [f"target {value['target']}"] if "target" in value else []
+    asked += [f"{value['rows']:,} rows compared"] if "rows" in value else []
+    return [Entry(name, text + (f" ({', '.join(asked)})" if asked else ""), meaning)]
+
+
+def shown(value: Any, nbytes: bool = False) -> str:
+    """A value for people.
+
+    >>> shown(True), shown(1234567), shown(0.00001234), shown([1, 2]), shown(None), shown(2048, nbytes=True)
+    ('yes', '1,234,567', '1.23·10⁻⁵', '1, 2', 'none', '2.0 KiB')
+    """
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return size(value) if nbytes else f"{value:,}"
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{plain(key)} {shown(one)}" for key, one in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        more = f" and {len(value) - SHOWN:,} more" if len(value) > SHOWN else ""
+        return ", ".join(shown(one) for one in value[:SHOWN]) + more
+    return str(value)
+
+
+def plain(key: Any) -> str:
+    """A key as a word: ``standard_error`` as "standard error"."""
+    return str(key).replace("_", " ").strip()
+
+
+def seconds_of(value: float | None) -> str:
+    """Seconds for people.
+
+    >>> seconds_of(0.0004), seconds_of(3.21), seconds_of(75.0), seconds_of(7300.0), seconds_of(None)
+    ('0 s', '3.2 s', '1 min 15 s', '2 h 1 min', '–')
+    """
+    if value is None:
+        return "–"
+    if value < 60:
+        return f"{value:.2g} s" if 0.001 <= value < 1 else f"{value:.1f} s" if value >= 1 else "0 s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60} min"

@@ -1,0 +1,169 @@
+"""Maps as small PNGs for a page, light and dark: all pairs of coordinates counted in one walk over the rows.
+
+Few points are discs with smooth edges; many are counted, and a pixel shows by its strength how many it holds. The
+memory is that of a block and the grids, whatever the number of rows. (Counting is what Datashader does too, and a
+test holds the counts against its. As a dependency it would bring 130 MB of packages, 220 MB of resident memory and two
+seconds of imports and compilation, for counts that NumPy makes as fast: 8 and 12 ms for 10⁶ points.)
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.plotting.limits import Limits
+from bigembed.plotting.paint import Paint, Scheme, along, rgb
+from bigembed.plotting.stream import Aligned, Rows, numbered
+
+FEW = 250_000
+"""Rows up to which points are discs."""
+INKED = 0.08
+"""Share of the picture that discs of few points would cover, one beside the other."""
+OPACITY = 0.8
+COLORS = 128
+"""Of a PNG: as many as the strengths and colours of a pixel need, and few bytes."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A pair of columns (positions among those that the limits were taken of), and the pixels of a side."""
+
+    x: int
+    y: int
+    size: int
+
+
+@dataclass
+class Grid:
+    """What the pixels of a view hold: the count of points (of discs, their cover), and sums for their colour."""
+
+    view: View
+    count: Array
+    layers: Array
+    radius: float
+    """Of the discs, in pixels; 0 where points are counted."""
+    outside: int = 0
+
+
+def count_points(
+    rows: Rows, columns: Sequence[int], limits: Limits, views: Sequence[View], values: Rows = None,
+    paint: Paint | None = None,
+) -> list[Grid]:  # fmt: skip
+    """Walk over the rows once; a grid for each view. ``values``: a number or a label for each row.
+
+    Rows that are not finite in all ``columns`` are left out. Raises InputError if values and rows are not equally many.
+    """
+    paint = paint or Paint()
+    low, high = limits.padded()
+    drawn = limits.count - limits.missing
+    grids = [
+        Grid(view, np.zeros(view.size**2), np.zeros((paint.layers, view.size**2)), disc_radius(drawn, view.size))
+        for view in views
+    ]
+    stream = None if values is None else Aligned(values)
+    for _, block in numbered(rows):
+        part = block[:, list(columns)].astype(np.float64)
+        there = np.isfinite(part).all(axis=1)
+        weights = [] if stream is None else paint.weights(stream.take(len(part))[there])
+        place = (part[there] - low) / (high - low)
+        for grid in grids:
+            _add(grid, place[:, [grid.view.x, grid.view.y]], weights)
+    if stream is not None:
+        stream.finish()
+    for grid in grids:
+        grid.count = grid.count.reshape(grid.view.size, -1)
+        grid.layers = grid.layers.reshape(-1, *grid.count.shape)
+    return grids
+
+
+def disc_radius(count: int, size: int) -> float:
+    """Radius of the points in pixels; 0 where there are so many that they are counted.
+
+    >>> disc_radius(100, 800), disc_radius(10**7, 800)
+    (6.0, 0.0)
+    """
+    if count > FEW:
+        return 0.0
+    most = 7.0 * size / 800
+    return round(min(max(math.sqrt(INKED * size**2 / (math.pi * max(count, 1))), 0.85), max(most, 1.6) - 1.0), 3)
+
+
+def _add(grid: Grid, place: Array, weights: list[Array]) -> None:
+    """Count points at shares of the width and height."""
+    size = grid.view.size
+    inside = np.all((place >= 0.0) & (place <= 1.0), axis=1)
+    grid.outside += int(len(place) - inside.sum())
+    at = np.minimum(place[inside] * size, np.nextafter(size, 0))
+    shares = [weight[inside] for weight in weights]
+    if grid.radius:
+        cells, cover, which = _discs(at, grid.radius, size)
+        grid.count += np.bincount(cells, cover, size * size)
+        for layer, share in zip(grid.layers, shares, strict=True):
+            layer += np.bincount(cells, cover * share[which], size * size)
+        return
+    cells = at[:, 1].astype(np.int64) * size + at[:, 0].astype(np.int64)
+    grid.count += np.bincount(cells, minlength=size * size)
+    for layer, share in zip(grid.layers, shares, strict=True):
+        layer += np.bincount(cells, share, size * size)
+
+
+def _discs(at: Array, radius: float, size: int) -> tuple[Array, Array, Array]:
+    """Pixels that discs touch, how much of each they cover, and which disc it is."""
+    reach = math.ceil(radius)
+    steps = np.arange(-reach, reach + 1)
+    dx, dy = (offset.ravel() for offset in np.meshgrid(steps, steps))
+    x, y = np.floor(at[:, :1]) + dx, np.floor(at[:, 1:]) + dy
+    cover = np.clip(radius + 0.5 - np.hypot(x + 0.5 - at[:, :1], y + 0.5 - at[:, 1:]), 0.0, 1.0)
+    kept = (cover > 0) & (x >= 0) & (x < size) & (y >= 0) & (y < size)
+    cells = (y * size + x)[kept].astype(np.int64)
+    return cells, cover[kept], np.nonzero(kept)[0]
+
+
+def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
+    """The picture on the plate of a scheme, upwards as the coordinates grow."""
+    from PIL import Image
+
+    count = grid.count
+    if grid.radius:
+        strength = np.full(count.shape, 0.55)
+        alpha = 1.0 - (1.0 - OPACITY) ** count
+    else:
+        strength = rank_of(count) if paint.kind == "density" else log_of(count)
+        alpha = np.where(count > 0, 0.35 + 0.65 * strength, 0.0)
+    colors = along(scheme.density, strength) if paint.kind == "density" else paint.colors(count, grid.layers, scheme)
+    if paint.kind == "density" and not grid.radius:
+        alpha = (count > 0).astype(float)  # (the colour says it all)
+    picture = rgb(scheme.plate) * (1.0 - alpha[..., None]) + colors * alpha[..., None]
+    pixels = np.round(255 * picture[::-1]).astype(np.uint8)
+    image = Image.fromarray(np.ascontiguousarray(pixels)).quantize(
+        COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+    )
+    out = io.BytesIO()
+    image.save(out, "PNG", optimize=True)
+    return out.getvalue()
+
+
+def rank_of(count: Array) -> Array:
+    """Strength by rank among the pixels that hold points: dense and thin parts are both told apart."""
+    held = count > 0
+    if not held.any():
+        return np.zeros(count.shape)
+    levels, where, pixels = np.unique(count[held], return_inverse=True, return_counts=True)
+    below = np.cumsum(pixels) - pixels
+    rank = below / max(1, pixels.sum() - pixels[0]) if len(levels) > 1 else np.full(1, 0.5)
+    strength = np.zeros(count.shape)
+    strength[held] = np.minimum(rank, 1.0)[where]
+    return strength
+
+
+def log_of(count: Array) -> Array:
+    """Strength by the logarithm of the count, up to the densest half percent."""
+    held = count[count > 0]
+    densest = max(float(np.quantile(held, 0.995)), 1.0) if len(held) else 1.0
+    strength: Array = np.clip(np.log1p(count) / np.log1p(densest), 0.0, 1.0)
+    return strength
