@@ -30,6 +30,8 @@ PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""
 FIRST_USE = 16 << 20
 """Code, buffers and log files that this process touches only when it works."""
+REPORT_BYTES = 160 << 20
+"""Blocks of coordinates, and the grids and pixels that a report holds at a time."""
 MARGIN = 0.1
 """Share added to what processes are planned to hold: fragments that the allocator does not give back."""
 
@@ -191,6 +193,8 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
         costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
     if picture:
         costs.append(("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0]))))
+    if job.output.report is not None:
+        costs.append(("report", Cost(coordinator=rows.loading + REPORT_BYTES)))
     return Plan(
         str(rows.path),
         str(job.output_path),

@@ -128,7 +128,7 @@ def tiles(contents: Contents) -> list[tuple[str, str, str]]:
     if isinstance(recall, dict) and "recall" in recall:
         found.append(("Recall", f"{recall['recall']:.3f}", f"target {recall.get('target', '–')}"))
     if "explained" in contents.certificate:
-        found.append(("Variance kept", f"{100 * contents.certificate['explained']:.3g} %", "of the rows'"))
+        found.append(("Variance kept", f"{100 * contents.certificate['explained']:.3g} %", "by the coordinates"))
     if "passes" in contents.certificate:
         converged = contents.certificate.get("converged")
         said = "over the data" if converged is None else "converged" if converged else "not converged"

@@ -7,6 +7,7 @@ What is missing is said, never guessed.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,12 +22,12 @@ from bigembed.jobs.console import documented
 from bigembed.jobs.plan import MARGIN, size
 from bigembed.jobs.report_words import CATEGORIES, Entry, entries_of, plain, shown
 from bigembed.jobs.run import read_record
+from bigembed.jobs.status import read_status
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.arrays import read_array
 from bigembed.store.manifest import Manifest
 
-STATUS = "status.json"
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""
 
@@ -79,8 +80,7 @@ class Contents:
     @classmethod
     def read(cls, root: Path) -> Contents:
         """From the files of a run."""
-        status = root / STATUS
-        return cls(root, Run(root), read_record(root), dict(manifests.read_json(status)) if status.exists() else {})
+        return cls(root, Run(root), read_record(root), read_status(root))
 
     # ------------------------------------------------------------------------- what was asked
 
@@ -130,7 +130,8 @@ class Contents:
 
         if self.method not in REGISTRY:
             return ""
-        return (inspect.getdoc(method(self.method)) or "").split("\n")[0]
+        first = (inspect.getdoc(method(self.method)) or "").split("\n")[0]
+        return re.sub(r"\s*\([^()]*\bseed \d[^()]*\)", "", first)  # (which source a formula is from)
 
     def parameters(self) -> list[tuple[str, str, bool, str]]:
         """Name, value, whether it was given, and meaning of every parameter of the method."""

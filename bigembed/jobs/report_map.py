@@ -19,7 +19,7 @@ from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
 from bigembed.plotting.raster import Grid, View, count_points, png
 from bigembed.plotting.stream import Aligned, Rows, numbered
-from bigembed.plotting.vector import Series, chart, number
+from bigembed.plotting.vector import Series, chart, ends, number
 from bigembed.store import manifest as manifests
 from bigembed.store.arrays import RowSource, open_zarr
 from bigembed.store.formats import open_reader
@@ -155,9 +155,9 @@ def _picture(grid: Grid, paint: Paint, limits: Limits, names: list[str]) -> Pict
     low, high = limits.padded()
     view = grid.view
     light, dark = (_url(png(grid, paint, scheme)) for scheme in SCHEMES)
-    ends = [(number(float(low[axis])), number(float(high[axis]))) for axis in (view.x, view.y)]
+    x, y = (ends(float(low[axis]), float(high[axis])) for axis in (view.x, view.y))
     short = f"coordinate {view.x + 1}", f"coordinate {view.y + 1}"
-    return Picture((names[view.x], names[view.y]), short, ends[0], ends[1], grid.outside, light, dark)
+    return Picture((names[view.x], names[view.y]), short, x, y, grid.outside, light, dark)
 
 
 def _url(picture: bytes) -> str:
@@ -166,8 +166,8 @@ def _url(picture: bytes) -> str:
 
 def _legend(coloring: Coloring, paint: Paint) -> Legend | None:
     if paint.kind == "numbers":
-        ends = number(paint.low), number(paint.high)
-        return Legend(coloring.name, (*ends, gradient(LIGHT), gradient(DARK)), missing=paint.missing)
+        reach = ends(paint.low, paint.high)
+        return Legend(coloring.name, (*reach, gradient(LIGHT), gradient(DARK)), missing=paint.missing)
     if paint.kind == "classes":
         colors = [(lifted(c, LIGHT), lifted(c, DARK), name, rows) for c, name, rows in paint.legend()]
         return Legend(coloring.name, classes=tuple(colors), others=paint.others)

@@ -130,6 +130,7 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Telling
         "warnings": said,
     }
     manifests.write_json(root / RECORD, record)
+    _report(job, root, told)
     found: dict[str, Any] = manifests.read_json(root / RECORD)
     return {**found, "unchanged": False}
 
@@ -183,6 +184,16 @@ def _draw(job: JobSpec, rows: Input, fitted: Any, told: Telling) -> None:
         os.replace(partial, picture)
 
 
+def _report(job: JobSpec, root: Path, told: Telling) -> None:
+    """The page of the run, which reads the record: so it comes after it."""
+    if job.output.report is None:
+        return
+    from bigembed.jobs.report import write_report
+
+    with told.stage("report"):
+        write_report(root, job.output.report)
+
+
 def _colours(rows: Input) -> dict[str, Any]:
     if rows.dataset is None or rows.shape[0] > COLOURED:
         return {}
@@ -225,11 +236,11 @@ def _asked(job: JobSpec) -> dict[str, Any]:
 
 
 def _outputs(job: JobSpec) -> list[str]:
-    return [path for path in (job.output.model, job.output.picture) if path]
+    return [path for path in (job.output.model, job.output.picture, job.output.report) if path]
 
 
 def _claim(job: JobSpec, root: Path) -> None:
-    """Refuse to overwrite a model or a picture that this run did not announce before."""
+    """Refuse to overwrite a model, a picture or a report that this run did not announce before."""
     own = read_record(root).get("outputs", [])
     wrong = [path for path in _outputs(job) if path not in own and Path(path).exists()]
     if wrong:

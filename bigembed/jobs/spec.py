@@ -75,11 +75,12 @@ class MethodTable(Table):
 
 
 class OutputTable(Table):
-    """Where the run lies; a picture of the map (PNG) and the fitted model, if wanted."""
+    """Where the run lies; a picture of the map (PNG), the fitted model and a report (HTML), if wanted."""
 
     path: str
     picture: str | None = None
     model: str | None = None
+    report: str | None = None
 
 
 class ClusterTable(Table):
@@ -274,7 +275,8 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
             "[cluster] tls_ca, tls_cert, tls_key: only with address; an embedded cluster stays on this host"
         )
     if output is not None:
-        places = [place for place in (output.path, output.picture, output.model, source and source.path) if place]
+        written = (output.path, output.picture, output.model, output.report)
+        places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {place!r} is named twice" for place in twice)
 
@@ -328,7 +330,9 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
         update={key: at(getattr(job.input, key)) for key in ("path", *BESIDE)}
         | {"parameters": {**job.input.parameters, **folders}}
     )
-    output = job.output.model_copy(update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model")})
+    output = job.output.model_copy(
+        update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model", "report")}
+    )
     cluster = job.cluster.model_copy(
         update={key: at(getattr(job.cluster, key)) for key in ("tls_ca", "tls_cert", "tls_key")}
     )

@@ -25,6 +25,8 @@ FEW = 250_000
 INKED = 0.08
 """Share of the picture that discs of few points would cover, one beside the other."""
 OPACITY = 0.8
+TOGETHER = 16_384
+"""Discs that are drawn at a time."""
 COLORS = 128
 """Of a PNG: as many as the strengths and colours of a pixel need, and few bytes."""
 
@@ -101,10 +103,11 @@ def _add(grid: Grid, place: Array, weights: list[Array]) -> None:
     at = np.minimum(place[inside] * size, np.nextafter(size, 0))
     shares = [weight[inside] for weight in weights]
     if grid.radius:
-        cells, cover, which = _discs(at, grid.radius, size)
-        grid.count += np.bincount(cells, cover, size * size)
-        for layer, share in zip(grid.layers, shares, strict=True):
-            layer += np.bincount(cells, cover * share[which], size * size)
+        for start in range(0, len(at), TOGETHER):
+            cells, cover, which = _discs(at[start : start + TOGETHER], grid.radius, size)
+            grid.count += np.bincount(cells, cover, size * size)
+            for layer, share in zip(grid.layers, shares, strict=True):
+                layer += np.bincount(cells, cover * share[start + which], size * size)
         return
     cells = at[:, 1].astype(np.int64) * size + at[:, 0].astype(np.int64)
     grid.count += np.bincount(cells, minlength=size * size)
@@ -155,9 +158,8 @@ def rank_of(count: Array) -> Array:
         return np.zeros(count.shape)
     levels, where, pixels = np.unique(count[held], return_inverse=True, return_counts=True)
     below = np.cumsum(pixels) - pixels
-    rank = below / max(1, pixels.sum() - pixels[0]) if len(levels) > 1 else np.full(1, 0.5)
     strength = np.zeros(count.shape)
-    strength[held] = np.minimum(rank, 1.0)[where]
+    strength[held] = (below / below[-1] if len(levels) > 1 else np.full(1, 0.5))[where]
     return strength
 
 

@@ -236,6 +236,17 @@ def round_step(least: float) -> float:
     )
 
 
+def ends(low: float, high: float) -> tuple[str, str]:
+    """Both ends of a range, to the digits that its width makes meaningful.
+
+    >>> ends(0.00004, 144.48), ends(-1e-5, 2e-5)
+    (('0', '144.5'), ('−10⁻⁵', '2·10⁻⁵'))
+    """
+    width = high - low
+    digits = 3 - math.floor(math.log10(width)) if width > 0 and math.isfinite(width) else 6
+    return number(round(low, digits) + 0.0), number(round(high, digits) + 0.0)
+
+
 def number(value: float) -> str:
     """A number in few signs, with a real minus.
 
