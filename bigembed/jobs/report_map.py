@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
-from bigembed.errors import BigembedError, InputError
+from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.jobs.report_contents import Contents
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
@@ -23,7 +23,6 @@ from bigembed.plotting.vector import Series, chart, ends, number
 from bigembed.store import manifest as manifests
 from bigembed.store.arrays import RowSource, open_zarr
 from bigembed.store.formats import open_reader
-from bigembed.store.input import column_source
 
 LARGE, SMALL = 840, 380
 """Pixels of a side: of the first pair, and of the others."""
@@ -77,7 +76,6 @@ class Map:
     histogram: str = ""
     legend: Legend | None = None
     discs: bool = False
-    notes: tuple[str, ...] = field(default=())
 
 
 def draw_map(contents: Contents, color: str | None) -> Map | None:
@@ -86,39 +84,36 @@ def draw_map(contents: Contents, color: str | None) -> Map | None:
     Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a
     warning of the page.
     """
-    run = contents.run
-    if not run.has("coordinates"):
-        contents.warn("unfinished", "There are no coordinates yet, so there is no map") if contents.finished else None
+    if not contents.run.has("coordinates"):
         return None
-    found = manifests.find(contents.root, "coordinates")
     try:
-        array = open_zarr(run.path("coordinates", "embedding"))
-        if found is not None and not manifests.complete(contents.root, found):
-            raise InputError("files of the coordinates are missing or have another size than was published")
-        shape = (int(array.shape[0]), int(array.shape[1]) if array.ndim > 1 else 1)
-        source = RowSource(tuple(array.shape), array.dtype, path=run.path("coordinates", "embedding"))
-        return _drawn(source, shape, coloring_of(contents, color, shape[0]), contents)
-    except InputError as error:
-        if color is not None and "color" in str(error):
-            raise
-        contents.warn("damaged", f"The coordinates cannot be drawn: {error}")
+        source = _coordinates(contents)
+        m = source.width
+        limits = limits_of(blocks(source), list(range(min(m, DRAWN))))
     except (BigembedError, OSError) as error:
         contents.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
-    return None
-
-
-def _drawn(source: RowSource, shape: tuple[int, int], coloring: Coloring, contents: Contents) -> Map:
-    n, m = shape
-    columns = list(range(min(m, DRAWN)))
-    rows = blocks(source)
-    limits = limits_of(rows, columns)
+        return None
     _tell_missing(limits, contents)
-    paint = paint_of(coloring.values, coloring.kind)
+    coloring = coloring_of(contents, color, source.shape[0])
+    return _drawn(source, limits, coloring, paint_of(coloring.values, coloring.kind), contents)
+
+
+def _coordinates(contents: Contents) -> RowSource:
+    """The coordinates as rows; DamagedError where files of theirs are missing."""
+    path, found = contents.run.path("coordinates", "embedding"), contents.run.manifest("coordinates")
+    array = open_zarr(path)
+    if not manifests.complete(contents.root, found):
+        raise DamagedError("files are missing or have another size than was published")
+    return RowSource(tuple(array.shape), np.dtype(array.dtype), path=path)
+
+
+def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, contents: Contents) -> Map:
+    n, m, rows = source.shape[0], source.width, blocks(source)
+    columns = list(range(min(m, DRAWN)))
     legend = _legend(coloring, paint)
     if m == 1:
         return Map(n, m, limits.missing, histogram=_histogram(rows, limits, coloring, paint), legend=legend)
     views = [View(x, y, LARGE if (x, y) == (0, 1) else SMALL) for x, y in combinations(columns, 2)]
-    views.sort(key=lambda view: (view.size != LARGE, view.x, view.y))
     grids = count_points(rows, columns, limits, views, coloring.values, paint)
     names = _names(contents, m)
     pictures = tuple(_picture(grid, paint, limits, names) for grid in grids)
@@ -222,18 +217,19 @@ def coloring_of(contents: Contents, color: str | None, n: int) -> Coloring:
 
 
 def _array(path: str, n: int) -> Coloring:
-    source = column_source(path, n, Path(), "labels") if _fits(path, n) else None
-    assert source is not None
-    return Coloring(Path(path).name, blocks(source))
+    """An array with an entry for each row."""
+    found: Any = np.load(path, mmap_mode="r", allow_pickle=False) if _is_npy(path) else open_zarr(path)
+    if tuple(found.shape) != (n,):
+        raise InputError(f"color: {path} has shape {found.shape}; it needs an entry for each of the {n} rows: ({n},)")
+    if found.dtype.kind == "c":
+        raise InputError(f"color: {path} holds complex numbers; give real numbers, text or booleans")
+    return Coloring(Path(path).name, blocks(RowSource((n,), found.dtype, path=path)))
 
 
-def _fits(path: str, n: int) -> bool:
-    """Whether there is one entry a row; an InputError says what there is."""
-    reader = np.load(path, mmap_mode="r", allow_pickle=False) if path.endswith(".npy") and Path(path).exists() else None
-    shape = tuple((reader if reader is not None else open_zarr(path)).shape)
-    if shape != (n,):
-        raise InputError(f"color: {path} has shape {shape}; one entry for each of the {n} rows is needed, so ({n},)")
-    return True
+def _is_npy(path: str) -> bool:
+    if path.endswith(".npy") and not Path(path).exists():
+        raise MissingPathError(f"color: {path}: no such file")
+    return path.endswith(".npy")
 
 
 def _column(contents: Contents, color: str, n: int) -> Coloring:

@@ -46,11 +46,11 @@ def limits_of(rows: Rows, columns: Sequence[int]) -> Limits:
         if not len(part):
             continue
         low, high = np.minimum(low, part.min(axis=0)), np.maximum(high, part.max(axis=0))
-        sample.append(part[(-kept) % step :: step])
+        sample.append(part[(-kept) % step :: step].copy())  # a view would keep the block
         kept += len(part)
         while sum(map(len, sample)) > SAMPLE:
             step *= 2
-            sample = [np.concatenate(sample)[::2]]
+            sample = [np.concatenate(sample)[::2].copy()]
     if not kept:
         return Limits(count, missing, np.zeros(len(columns)), np.ones(len(columns)))
     inner = np.quantile(np.concatenate(sample), [0.001, 0.999], axis=0)

@@ -138,8 +138,6 @@ def as_labels(block: Array) -> Array:
     block = np.asarray(block).ravel()
     if block.dtype.kind in "OTSmM":
         return block.astype(str)
-    if block.dtype.kind == "c":
-        raise InputError("color: complex numbers; give real numbers, text or booleans")
     return block
 
 

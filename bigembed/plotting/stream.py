@@ -42,11 +42,11 @@ def survey(coordinates: Rows, axes: tuple[int, int]) -> Extent:
         columns = block.shape[1]
         pair = pair_of(block, first, axes)
         low, high = np.minimum(low, pair.min(axis=0)), np.maximum(high, pair.max(axis=0))
-        sample.append(pair[(-first) % step :: step])
+        sample.append(pair[(-first) % step :: step].copy())  # a view would keep the block
         count += len(pair)
         while sum(map(len, sample)) > SAMPLE:
             step *= 2
-            sample = [np.concatenate(sample)[::2]]
+            sample = [np.concatenate(sample)[::2].copy()]
     if count == 0:
         raise InputError("scatter: there are no rows to draw")
     if not (np.isfinite(low).all() and np.isfinite(high).all()):

@@ -1,0 +1,375 @@
+"""The report: what goes in for each kind of method and run, what is said of what is missing, what is escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from html.parser import HTMLParser
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
+from bigembed.jobs.plan import plan_job
+from bigembed.jobs.report import write_report
+from bigembed.jobs.report_contents import Contents
+from bigembed.jobs.report_words import entries_of
+from bigembed.jobs.run import RECORD, run_job
+from bigembed.jobs.spec import needed_beside, parse_job, read_job
+from bigembed.methods import REGISTRY
+from bigembed.store import manifest as manifests
+from bigembed.store.arrays import create_rows, write_rows
+
+METHODS = sorted(REGISTRY)
+SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: text, tags with attributes, ids."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.style = [], [], False
+        self.feed(text)
+        self.text = re.sub(r"\s+", " ", " ".join(self.words))
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.style = tag == "style"
+
+    def handle_data(self, data):
+        if not self.style:
+            self.words.append(data)
+        self.style = False
+
+    def ids(self):
+        return {attrs["id"] for _, attrs in self.tags if "id" in attrs}
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def page_of(run, **given):
+    out = run.parent / "page.html"
+    return Page((write_report(run, out, **given) and out).read_text()), out
+
+
+def job_of(folder, name, n=240, method="", output="", width=2):
+    rng = np.random.default_rng(0)
+    np.save(folder / "rows.npy", rng.uniform(0.1, 1, (n, 6)) + 2 * (np.arange(n) % 3 == 0)[:, None])
+    np.save(folder / "labels.npy", np.arange(n) % 3)
+    beside = 'labels = "labels.npy"\n' if "labels" in needed_beside(name) else ""
+    text = f'[input]\npath = "rows.npy"\n{beside}[method]\nname = "{name}"\nn_components = {width}\n{method}\n'
+    (folder / "job.toml").write_text(text + f'[output]\npath = "run.zarr"\n{output}\n')
+    return read_job(folder / "job.toml")
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A finished run of PCA on 3000 × 6 rows."""
+    folder = tmp_path_factory.mktemp("once")
+    run_job(job_of(folder, "pca", 3000))
+    edit(folder / "run.zarr", measured={"total": 10 << 20, "worker": 0, "coordinator": 10 << 20})
+    return folder
+
+
+@pytest.fixture
+def finished(once, tmp_path):
+    """A copy of it."""
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "run.zarr"
+
+
+def edit(run, **changes):
+    record = json.loads((run / RECORD).read_text())
+    (run / RECORD).write_text(json.dumps(record | changes))
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_its_page(name, tmp_path):
+    method = 'components = "largest"' if name in ("diffusion_map", "isomap") else ""
+    run_job(job_of(tmp_path, name, method=method))
+    page, out = page_of(tmp_path / "run.zarr")
+    assert {"map", "certificate", "stages", "memory", "input", "repeat"} <= page.ids()
+    assert len(page.all("img")) == 1
+    assert page.all("img")[0]["src"].startswith("data:image/png;base64,")
+    assert REGISTRY[name].partition(":")[2] in page.text
+    record = json.loads((tmp_path / "run.zarr" / RECORD).read_text())
+    for stage in record["stages"]:
+        assert stage["name"] in page.text
+    for entry in entries_of(record["certificate"]):
+        assert entry.name in page.text
+        assert entry.value in page.text
+    for message in chain(*record["certificate"].get("warnings", {}).values()):
+        assert re.sub(r"\s+", " ", message).strip() in page.text
+    assert "n_components" in page.text
+    assert record["certificate"]["versions"]["numpy"] in page.text
+    if name in SPECTRAL:
+        assert {"eigenvalues", "gaps"} <= page.ids()
+    if name in ("pca", "linear_discriminant"):
+        assert "variance" in page.ids()
+    if name in ("nmf", "linearized_diffusion_nmf"):
+        assert "objective" in page.ids()
+    if name == "diffusion_map":
+        assert {"ksum", "slope"} <= page.ids()
+        assert "Recall of the graph" in page.text
+    assert name != "linear_discriminant" or "labels" in page.text
+    check_closed(out.read_text())
+
+
+def check_closed(text):
+    """No scripts, and no address but data and the places that a run names in text."""
+    page = Page(text)
+    assert not page.all("script")
+    for tag, attrs in page.tags:
+        assert not any(name.startswith("on") for name in attrs), (tag, attrs)
+        for name in ("src", "href", "srcset"):
+            assert attrs.get(name, "data:").startswith(("data:", "#")), (tag, attrs)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "default-src 'none'" in text
+
+
+def test_warnings_come_first(finished):
+    edit(finished, warnings=["mind the gap"])
+    _, out = page_of(finished)
+    text = out.read_text()
+    assert text.index("mind the gap") < text.index('class="tiles"') < text.index('id="map"')
+    assert "without a warning" not in text
+    edit(finished, warnings=[])
+    assert "without a warning" in page_of(finished)[0].text
+
+
+def test_worst_warnings_first_and_each_once(finished):
+    said = {"recall": ["far neighbors"], "convergence": ["stopped at 300"], "new kind": ["strange"]}
+    record = json.loads((finished / RECORD).read_text())
+    edit(
+        finished,
+        certificate={"warnings": said},
+        warnings=["stopped at 300", "strange", "lastly"],
+        measured=record["measured"] | {"total": 2 * record["predicted"]["total"]},
+    )
+    text = page_of(finished)[0].text
+    order = ["stopped at 300", "far neighbors", "were planned", "strange", "lastly"]
+    places = [text.index(word) for word in order]
+    assert places == sorted(places)
+    assert text.count("stopped at 300") == 1
+
+
+@pytest.mark.parametrize("state", ["failed", "interrupted", "none"])
+def test_a_run_that_did_not_end(finished, state):
+    edit(finished, finished=False, stages=None, certificate={}, measured={}, predicted={}, warnings=[])
+    manifests.discard(finished, "coordinates")
+    status = {"state": state, "error": {"message": "the disk is full", "status": 1, "kind": "OSError"}}
+    (finished / "status.json").write_text(json.dumps(status if state != "none" else {"state": "interrupted"}))
+    page, _ = page_of(finished)
+    assert "map" not in page.ids()
+    assert "not made" in page.text
+    assert {"stages", "input", "repeat"} <= page.ids()
+    assert ("The run failed" in page.text) == (state == "failed")
+    assert ("disk is full" in page.text) == (state != "none")
+    if state != "failed":
+        assert "still to come: coordinates" in page.text
+
+
+def test_a_run_that_python_made_has_no_job(tmp_path):
+    from bigembed import DiffusionMap
+
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    DiffusionMap(n_components=3, workdir=tmp_path / "run.zarr").fit(rows)
+    page, _ = page_of(tmp_path / "run.zarr")
+    assert len(page.all("img")) == 3
+    assert "made from Python" in page.text
+    assert "ksum" in page.ids()
+
+
+def test_an_empty_run(tmp_path):
+    manifests.prepare(tmp_path / "run.zarr", "run")
+    page, _ = page_of(tmp_path / "run.zarr")
+    assert "not finished" in page.text
+    assert "map" not in page.ids()
+
+
+def set_coordinates(run, values):
+    """Publish other coordinates."""
+    path = run / "stages" / "coordinates" / "embedding"
+    shutil.rmtree(path)
+    create_rows(path, values.shape, np.float64, len(values))
+    write_rows(path, 0, values)
+    old = manifests.find(run, "coordinates")
+    manifests.publish(run, "coordinates", old.key, old.parameters, old.inputs, old.results, old.measured)
+
+
+@pytest.mark.parametrize("lost", [1, 3000])
+def test_rows_without_coordinates_are_counted(finished, lost):
+    values = np.random.default_rng(0).normal(size=(3000, 2))
+    values[:lost, 1] = np.nan
+    set_coordinates(finished, values)
+    page, _ = page_of(finished)
+    assert "Rows without coordinates" in page.text
+    assert f"{lost:,} of 3,000 rows have NaN" in page.text
+    assert len(page.all("img")) == 1
+
+
+def test_damaged_coordinates_are_a_warning(finished):
+    for file in (finished / "stages" / "coordinates" / "embedding" / "c").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    page, _ = page_of(finished)
+    assert "Stored data are damaged" in page.text
+    assert "map" not in page.ids()
+    manifests.discard(finished, "moments")
+    assert "gone now: moments" in page_of(finished)[0].text
+
+
+def test_one_coordinate_is_a_histogram(tmp_path):
+    run_job(job_of(tmp_path, "pca", 3000, width=1))
+    np.save(tmp_path / "class.npy", np.array(["a", "b"])[np.arange(3000) % 2])
+    page, _ = page_of(tmp_path / "run.zarr")
+    assert "histogram" in page.ids()
+    assert not page.all("img")
+    assert len([a for a in page.all("rect") if "bar" in a["class"]]) >= 100
+    page, _ = page_of(tmp_path / "run.zarr", color=tmp_path / "class.npy")
+    lines = [a["points"] for a in page.all("polyline") if len(a["points"].split()) == 120]
+    assert len(lines) == 2
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+def test_eigenvalues_of_each_component(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(150, 3)), 100 + rng.normal(size=(90, 3))])
+    np.save(tmp_path / "rows.npy", rows)
+    text = '[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\ncomponents = "per-component"\n'
+    (tmp_path / "job.toml").write_text(text + 'n_components = 3\n[output]\npath = "run.zarr"\n')
+    run_job(read_job(tmp_path / "job.toml"))
+    page, _ = page_of(tmp_path / "run.zarr")
+    assert "component 0" in page.text
+    assert "component 1" in page.text
+    assert "The data fall into separate parts" in page.text
+    assert "component of the graph" in page.text
+    assert "150" in page.text
+    assert len(page.all("img")) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "kind"),
+    [
+        (np.linspace(-2, 5, 3000), "5", "ramp"),
+        (np.arange(3000) % 4, "750", "swatch"),
+        (np.arange(3000) % 2 == 0, "True", "swatch"),
+        (np.array(["red", "blue"])[np.arange(3000) % 2], "blue", "swatch"),
+        (np.arange(3000).astype(str), "2,981 other classes", "swatch"),
+        (np.arange(3000), "2,999", "ramp"),
+        (np.where(np.arange(3000) < 7, np.nan, 1.0), "7 rows without a number", "ramp"),
+    ],
+)
+def test_colors(finished, tmp_path, values, said, kind):
+    np.save(tmp_path / "color.npy", values)
+    page, _ = page_of(finished, color=tmp_path / "color.npy")
+    assert "color.npy" in page.text
+    assert said in page.text or said.replace(",", "") in page.text
+    assert any(kind in attrs.get("class", "") for _, attrs in page.tags)
+
+
+def test_colors_by_a_column_or_not_at_all(finished):
+    assert "column 5 of the input" in page_of(finished, color="column:5")[0].text
+    assert "ramp" not in {a.get("class") for a in page_of(finished, color="none")[0].all("div")}
+
+
+@pytest.mark.parametrize("color", ["column:6", "column:x", "short.npy", "flat.npy", "absent.npy", "names.npy"])
+def test_colors_that_do_not_fit(finished, tmp_path, color):
+    np.save(tmp_path / "short.npy", np.ones(2999))
+    np.save(tmp_path / "flat.npy", np.ones((3000, 2)))
+    np.save(tmp_path / "names.npy", np.arange(3000) * 1j)
+    with pytest.raises((InputError, MissingPathError), match=color.split(".")[0]):
+        write_report(finished, tmp_path / "page.html", color=color if ":" in color else tmp_path / color)
+    assert not (tmp_path / "page.html").exists()
+
+
+EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
+
+
+def test_names_of_a_run_are_escaped(finished, tmp_path):
+    np.save(tmp_path / "evil.npy", np.array([EVIL, "{{ 7 * 7 }}"])[np.arange(3000) % 2])
+    record = json.loads((finished / RECORD).read_text())
+    record["plan"]["input"] = f"/data/{EVIL}"
+    record["job"]["method"]["svd_solver"] = EVIL
+    record["certificate"] = {EVIL: EVIL, "versions": {EVIL: EVIL}, "eigenpairs": {EVIL: {"reason": EVIL}}}
+    edit(finished, **record | {"warnings": [EVIL]})
+    evil = finished.rename(tmp_path / "<script>alert(3)<b>.zarr")
+    page, out = page_of(evil, color=tmp_path / "evil.npy", title=EVIL)
+    check_closed(out.read_text())
+    assert page.text.count("alert(1)") >= 7
+    assert "{{ 7 * 7 }}" in page.text
+    assert len(page.all("img")) == 1
+
+
+def test_the_same_run_makes_the_same_page(finished, tmp_path):
+    first, second = (page_of(finished)[1].read_bytes() for _ in range(2))
+    assert first == second
+    assert not list(tmp_path.glob(".*.partial"))
+
+
+def test_other_files_are_not_overwritten(finished, tmp_path):
+    (tmp_path / "notes.html").write_text("<h1>Notes</h1>")
+    with pytest.raises(ExistingOutputError, match="no report"):
+        write_report(finished, tmp_path / "notes.html")
+    with pytest.raises(ExistingOutputError, match="folder"):
+        write_report(finished, tmp_path)
+    with pytest.raises(MissingPathError):
+        write_report(tmp_path / "absent.zarr")
+    assert write_report(finished)["page"] == str(tmp_path / "run.html")
+
+
+def test_a_model_is_no_run(tmp_path):
+    run_job(job_of(tmp_path, "pca", output='model = "model.zarr"'))
+    with pytest.raises(InputError, match="model"):
+        write_report(tmp_path / "model.zarr")
+
+
+def test_a_job_writes_its_report(tmp_path):
+    without = job_of(tmp_path, "pca")
+    assert "report" not in [name for name, _ in plan_job(without).stages]
+    job = job_of(tmp_path, "pca", output='report = "page.html"')
+    assert "report" in [name for name, _ in plan_job(job).stages]
+    assert run_job(job)["finished"]
+    page = (tmp_path / "page.html").read_text()
+    assert "not finished" not in page
+    assert run_job(job)["unchanged"]
+    (tmp_path / "page.html").unlink()
+    assert not run_job(job)["unchanged"]
+    assert "reused" in (tmp_path / "page.html").read_text()
+
+
+def test_the_job_file_on_the_page_is_the_job(write_job, rows, tmp_path):
+    job = read_job(write_job('n_neighbors = "none"\npause = 1e-7\nwarns = "\\"q\\" \\\\ \\n é"', 'picture = "a b.png"'))
+    with pytest.warns(BigembedWarning):
+        run_job(job)
+    text = Contents.read(tmp_path / "run.zarr").job_file()
+    assert parse_job(tomllib.loads(text), job.file) == job
+
+
+def test_planned_seconds_are_shown_where_the_record_has_them(finished):
+    record = json.loads((finished / RECORD).read_text())
+    assert "Planned to take" not in page_of(finished)[0].text
+    for stage in record["stages"]:
+        stage["predicted_seconds"] = 75.0
+    edit(finished, stages=record["stages"])
+    page, _ = page_of(finished)
+    assert "Planned to take" in page.text
+    assert "1 min 15 s" in page.text
+
+
+def test_stages_say_what_was_reused(finished):
+    record = json.loads((finished / RECORD).read_text())
+    record["stages"][0] |= {"reused": True, "seconds": 0.0}
+    edit(finished, stages=record["stages"])
+    lines = Contents.read(finished).stages()
+    assert lines[0].state == "reused"
+    assert lines[0].earlier is not None
+    assert lines[1].start == 0.0
+    assert all(line.planned for line in lines)
