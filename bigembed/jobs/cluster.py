@@ -131,7 +131,7 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
         dashboard_address="127.0.0.1:0",
         scheduler_kwargs={"dashboard": False},
         local_directory=scratch,
-        silence_logs=40,
+        silence_logs=50,  # what workers say when they are closed; errors of tasks come with their results
     )
     stack.callback(local.close, timeout=10)
     client = Client(local, set_as_default=True)
