@@ -17,12 +17,14 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.plan import size
 from bigembed.jobs.report_contents import Contents
-from bigembed.jobs.report_map import draw_map
+from bigembed.jobs.report_map import CLOSE, draw_map
 from bigembed.jobs.report_words import seconds_of, shown
 from bigembed.jobs.verify import kind_of
 from bigembed.plotting.vector import Mark, Series, chart, number
 
 TEMPLATE = "report.html"
+SHOWN = 6
+"""Components whose eigenvalues are drawn."""
 FLAT, BESIDE = 0.01, 6
 """The kernel sum is drawn where its slope is above this share of the largest, and so many scales beyond."""
 
@@ -165,19 +167,18 @@ def spectra(contents: Contents) -> list[str]:
 
 
 def _eigenvalues(values: Array) -> str:
+    """The eigenvalues, a line for each component; where all are close to 1, how far they are from it."""
     rows = np.atleast_2d(values)
-    series = [
-        Series(
-            "eigenvalue" if len(rows) == 1 else f"component {order}",
-            np.arange(1, len(row) + 1),
-            row,
-            "stems" if len(rows) == 1 else "both",
-        )
-        for order, row in enumerate(rows[:6])
-    ]
+    close = bool(np.nanmin(values) > 1.0 - CLOSE and np.nanmax(values) < 1.0)
+    names = ["eigenvalue"] if len(rows) == 1 else [f"component {order}" for order in range(len(rows))]
+    kind = "stems" if len(rows) == 1 and not close else "both"
+    pairs = np.arange(1, rows.shape[1] + 1)
+    drawn = 1.0 - rows if close else rows
+    said = f"{values.size} values from {np.nanmax(values):.9g} to {np.nanmin(values):.9g}."
     return chart(
-        "eigenvalues", "Eigenvalues", f"{values.size} values from {np.nanmax(values):.6g} to {np.nanmin(values):.6g}.",
-        series, x_label="pair", y_label="eigenvalue λ", whole=True,
+        "eigenvalues", "Eigenvalues", said,
+        [Series(name, pairs, row, kind) for name, row in zip(names[:SHOWN], drawn, strict=False)],
+        x_label="pair", y_label="1 − λ" if close else "eigenvalue λ", log_y=close, whole=True,
     )  # fmt: skip
 
 

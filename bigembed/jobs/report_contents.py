@@ -245,7 +245,7 @@ class Contents:
     ) -> StageLine:  # fmt: skip
         took = None if made is None else made.measured.get("seconds")
         reused = bool(told and told.get("reused"))
-        state = "reused" if reused else "computed" if told or made else "not made"
+        state = "reused" if reused else "computed" if told or made or self._stepped(name) else "not made"
         seconds = 0.0 if reused else float((told or {}).get("seconds") or took or 0.0)
         measured = (told or {}).get("memory", {}).get("total") or None
         return StageLine(
@@ -258,6 +258,10 @@ class Contents:
             None if planned is None else self._held(planned),
             measured,
         )
+
+    def _stepped(self, name: str) -> bool:
+        """Whether a step of a job that did not end, which publishes nothing, was done: rows lie there before stages."""
+        return name in self.status.get("finished_stages", []) or (name == "input" and bool(self.run.published()))
 
     def _held(self, planned: Mapping[str, Any]) -> int | None:
         """Bytes of all processes in a stage, by the plan's own arithmetic."""

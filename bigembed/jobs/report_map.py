@@ -30,6 +30,8 @@ DRAWN = 4
 """Coordinates whose pairs are drawn."""
 BINS = 120
 COLUMN = "column:"
+CLOSE = 1e-3
+"""To 1: eigenvalues are told by the distance."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,18 @@ def _names(contents: Contents, m: int) -> list[str]:
     if share is not None and share.ndim == 1 and len(share) >= m:
         return [f"{name} · {100 * part:.3g} %" for name, part in zip(names, share, strict=False)]
     if values is not None and values.ndim == 1 and len(values) >= m:
-        return [f"{name} · λ = {number(float(value))}" for name, value in zip(names, values, strict=False)]
+        return [f"{name} · λ = {near_one(float(value))}" for name, value in zip(names, values, strict=False)]
     return names
+
+
+def near_one(value: float) -> str:
+    """An eigenvalue, of which what is left to 1 tells more than its digits.
+
+    >>> near_one(0.5), near_one(0.9999995)
+    ('0.5', '1 − 5·10⁻⁷')
+    """
+    left = 1.0 - value
+    return f"1 − {number(float(f'{left:.3g}'))}" if 0 < left < CLOSE else number(value)
 
 
 def _picture(grid: Grid, paint: Paint, limits: Limits, names: list[str]) -> Picture:

@@ -61,6 +61,14 @@ class Scale:
         first, last = math.ceil(self.low / width - 1e-9), math.floor(self.high / width + 1e-9)
         return [count * width for count in range(first, last + 1)]
 
+    def name(self, tick: float) -> str:
+        """A tick, with the digits that tell it from its neighbors."""
+        if self.log or abs(tick) >= 1e5 or (tick and abs(tick) < 1e-3):
+            return number(tick)
+        width = round_step((self.high - self.low) / TICKS)
+        digits = next(count for count in range(17) if abs(width - round(width, count)) < 1e-6 * width)
+        return number(tick) if digits < 4 else f"{tick:.{digits}f}".replace("-", "−")
+
 
 def chart(
     name: str,
@@ -138,10 +146,10 @@ def _grid(across: Scale, up: Scale, whole: bool) -> list[str]:
     for value in up.ticks():
         y = f"{up(value):.1f}"
         lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        lines.append(f'<text class="tick end" x="{LEFT - 7}" y="{up(value) + 4:.1f}">{number(value)}</text>')
+        lines.append(f'<text class="tick end" x="{LEFT - 7}" y="{up(value) + 4:.1f}">{up.name(value)}</text>')
     for value in _whole_ticks(across) if whole else across.ticks():
         x = f"{across(value):.1f}"
-        lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 16}">{number(value)}</text>')
+        lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 16}">{across.name(value)}</text>')
     base = HEIGHT - BOTTOM
     lines.append(f'<line class="base" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     return lines

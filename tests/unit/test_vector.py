@@ -87,3 +87,10 @@ def test_ticks_are_round_and_few() -> None:
     assert Scale(0.0, 1.0, 0, 1).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert Scale(1e-3, 1e3, 0, 1, log=True).ticks() == pytest.approx([1e-3, 1e-1, 1e1, 1e3])
     assert all(len(Scale(0.0, high, 0, 1).ticks()) <= 7 for high in np.geomspace(1e-8, 1e8, 200))
+
+
+def test_ticks_are_told_apart() -> None:
+    for low, high in ((0.99995, 0.99999), (0.0, 1.0), (-3e-5, 2e-5), (1e6, 3e6), (17.0, 17.001)):
+        scale = Scale(low, high, 0, 1)
+        names = [scale.name(tick) for tick in scale.ticks()]
+        assert len(set(names)) == len(names) >= 3

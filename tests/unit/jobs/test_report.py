@@ -8,13 +8,14 @@ import shutil
 import tomllib
 from html.parser import HTMLParser
 from itertools import chain
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.plan import plan_job
-from bigembed.jobs.report import write_report
+from bigembed.jobs.report import _eigenvalues, write_report
 from bigembed.jobs.report_contents import Contents
 from bigembed.jobs.report_words import entries_of
 from bigembed.jobs.run import RECORD, run_job
@@ -173,7 +174,7 @@ def test_a_run_that_did_not_end(finished, state):
     assert ("The run failed" in page.text) == (state == "failed")
     assert ("disk is full" in page.text) == (state != "none")
     if state != "failed":
-        assert "still to come: coordinates" in page.text
+        assert "still to come: coordinates. Run the job again" in page.text
 
 
 def test_a_run_that_python_made_has_no_job(tmp_path):
@@ -306,6 +307,12 @@ def test_names_of_a_run_are_escaped(finished, tmp_path):
     assert page.text.count("alert(1)") >= 7
     assert "{{ 7 * 7 }}" in page.text
     assert len(page.all("img")) == 1
+
+
+@pytest.mark.parametrize(("values", "said"), [([0.99999, 0.9999], "1 − λ"), ([1.0, 0.9999], "eigenvalue λ")])
+def test_eigenvalues_close_to_one_are_told_by_their_distance(values, said):
+    text = " ".join(ElementTree.fromstring(_eigenvalues(np.array(values))).itertext())
+    assert said in text
 
 
 def test_the_same_run_makes_the_same_page(finished, tmp_path):
