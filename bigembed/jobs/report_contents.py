@@ -19,14 +19,14 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError
 from bigembed.jobs.console import documented
-from bigembed.jobs.plan import MARGIN, size
+from bigembed.jobs.plan import size
+from bigembed.jobs.report_job import job_file
+from bigembed.jobs.report_stages import StageLine, stage_lines
 from bigembed.jobs.report_words import CATEGORIES, Entry, entries_of, plain, shown
 from bigembed.jobs.run import read_record
 from bigembed.jobs.status import read_status
 from bigembed.stages import Run
-from bigembed.store import manifest as manifests
 from bigembed.store.arrays import read_array
-from bigembed.store.manifest import Manifest
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""
@@ -48,23 +48,6 @@ class Warned:
     def level(self) -> str:
         """``"bad"`` or ``"warn"``."""
         return CATEGORIES[self.kind][1]
-
-
-@dataclass(frozen=True)
-class StageLine:
-    """A stage in the timeline: when it began after the first, how long it took, what it held."""
-
-    name: str
-    state: str
-    """``"computed"``, ``"reused"`` or ``"not made"``."""
-    start: float = 0.0
-    seconds: float = 0.0
-    earlier: float | None = None
-    """Seconds that a reused stage took when it was made."""
-    planned_seconds: float | None = None
-    planned: int | None = None
-    """Bytes of all processes together."""
-    measured: int | None = None
 
 
 @dataclass
@@ -106,7 +89,7 @@ class Contents:
             found = method(self.method)(**given)
             found._run, found._in_memory = self.run, False
             found._adopt(self.run)
-        except (BigembedError, KeyError, OSError, TypeError):
+        except (BigembedError, AttributeError, KeyError, OSError, TypeError, ValueError):  # (another version made it)
             return None
         return found
 
@@ -225,54 +208,8 @@ class Contents:
     # --------------------------------------------------------------------------------- stages
 
     def stages(self) -> list[StageLine]:
-        """In the order in which they ran; of a run that was stopped, those planned; else those that are there."""
-        planned = {one["name"]: one for one in self.record.get("plan", {}).get("stages", [])}
-        lines: list[StageLine] = []
-        start = 0.0
-        ran = self.record.get("stages")
-        names = [one["name"] for one in ran] if ran else list(planned) or self.run.published()
-        told = {one["name"]: one for one in ran or []}
-        for name in names:
-            made = manifests.find(self.root, name)
-            line = self._line(name, told.get(name), made, planned.get(name), start)
-            start += line.seconds
-            lines.append(line)
-        return lines
-
-    def _line(
-        self, name: str, told: Mapping[str, Any] | None, made: Manifest | None, planned: Mapping[str, Any] | None,
-        start: float,
-    ) -> StageLine:  # fmt: skip
-        took = None if made is None else made.measured.get("seconds")
-        reused = bool(told and told.get("reused"))
-        state = "reused" if reused else "computed" if told or made or self._stepped(name) else "not made"
-        seconds = 0.0 if reused else float((told or {}).get("seconds") or took or 0.0)
-        measured = (told or {}).get("memory", {}).get("total") or None
-        return StageLine(
-            name,
-            state,
-            start,
-            seconds if state == "computed" else 0.0,
-            took if reused else None,
-            (told or {}).get("predicted_seconds", (planned or {}).get("seconds")),
-            None if planned is None else self._held(planned),
-            measured,
-        )
-
-    def _stepped(self, name: str) -> bool:
-        """Whether a step of a job that did not end, which publishes nothing, was done: rows lie there before stages."""
-        return name in self.status.get("finished_stages", []) or (name == "input" and bool(self.run.published()))
-
-    def _held(self, planned: Mapping[str, Any]) -> int | None:
-        """Bytes of all processes in a stage, by the plan's own arithmetic."""
-        place = self.record.get("plan", {}).get("place")
-        if not place:
-            return None
-        task, coordinator = planned.get("memory", 0), planned.get("coordinator", 0)
-        if place["kind"] == "process":
-            return int(place["worker"] + (1 + MARGIN) * (task + coordinator))
-        worker = place["worker"] + (1 + MARGIN) * task
-        return int(place["workers"] * worker + (1 + MARGIN) * (place["coordinator"] + coordinator) + place["others"])
+        """The timeline."""
+        return stage_lines(self.root, self.record, self.status)
 
     @property
     def seconds(self) -> float | None:
@@ -312,7 +249,10 @@ class Contents:
     def _own(self) -> dict[str, list[str]]:
         out: dict[str, list[str]] = {}
         error = self.status.get("error") or {}
-        if self.status.get("state") == "failed" and not self.finished:
+        state = self.status.get("state")
+        if state in ("planned", "running") and not self.finished:
+            out["running"] = [f"It works on {self.status.get('stage') or 'its plan'} as this page is written"]
+        elif state == "failed" and not self.finished:
             out["failed"] = [str(error.get("message", "it ended with an error"))]
         elif not self.finished:
             out["unfinished"] = [self._unfinished(error)]
@@ -339,34 +279,4 @@ class Contents:
 
     def job_file(self) -> str:
         """A job file that makes this run again, as TOML; empty for a run that Python made."""
-        return "\n".join(_table(name, values) for name, values in self.job.items())
-
-
-def _table(name: str, values: Mapping[str, Any]) -> str:
-    lines = [f"[{name}]"]
-    first = {key: values[key] for key in ("name", "dataset") if key in values}
-    for key, value in {**first, **values}.items():
-        if value is None and name == "method":
-            lines.append(f'{key} = "none"')
-        elif value is not None:
-            lines.append(f"{key} = {toml(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def toml(value: Any) -> str:
-    r"""A value as TOML writes it.
-
-    >>> toml(True), toml(1e-6), toml(1e300), toml([1, "a"]), toml('a"b\n')
-    ('true', '1e-06', '1e+300', '[1, "a"]', '"a\\"b\\n"')
-    """
-    import json
-
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(toml(one) for one in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{toml(str(key))} = {toml(one)}" for key, one in value.items()) + "}"
-    return repr(value)
+        return job_file(self.job)

@@ -58,12 +58,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Legend:
-    """Of numbers: low, high and two gradients. Of classes: colour on light, on dark, name, rows."""
+    """Of numbers: low, high and two gradients. Of classes: colour on light, on dark, name, rows; or how many."""
 
     name: str
     numbers: tuple[str, str, str, str] | None = None
     classes: tuple[tuple[str, str, str, int], ...] = ()
-    others: int = 0
+    repeated: int = 0
+    """Classes, where several have each colour."""
     missing: int = 0
 
 
@@ -176,8 +177,9 @@ def _legend(coloring: Coloring, paint: Paint) -> Legend | None:
         reach = ends(paint.low, paint.high)
         return Legend(coloring.name, (*reach, gradient(LIGHT), gradient(DARK)), missing=paint.missing)
     if paint.kind == "classes":
+        repeated = len(paint.classes) if paint.repeats else 0
         colors = [(lifted(c, LIGHT), lifted(c, DARK), name, rows) for c, name, rows in paint.legend()]
-        return Legend(coloring.name, classes=tuple(colors), others=paint.others)
+        return Legend(coloring.name, classes=tuple(colors), repeated=repeated, missing=paint.missing)
     return None
 
 
@@ -185,7 +187,7 @@ def _histogram(rows: Rows, limits: Limits, coloring: Coloring, paint: Paint) -> 
     """How the rows lie along the only coordinate; of at most six classes, a line each."""
     low, high = (float(end[0]) for end in limits.padded())
     edges = np.linspace(low, high, BINS + 1)
-    several = paint.kind == "classes" and 1 < len(paint.classes) <= 6 and not paint.others
+    several = paint.kind == "classes" and 1 < len(paint.classes) <= 6
     counts = np.zeros((len(paint.classes) if several else 1, BINS))
     stream = Aligned(coloring.values) if several else None
     for _, block in numbered(rows):

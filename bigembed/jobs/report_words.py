@@ -9,7 +9,7 @@ from typing import Any
 from bigembed.jobs.plan import size
 from bigembed.plotting.vector import number
 
-ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "residuals", "seed", "bandwidth")
+ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "eigenvalues", "residuals", "gaps")
 """Entries of a certificate that the page shows in another place."""
 SHOWN = 6
 """Entries of a list that are written out."""
@@ -47,6 +47,11 @@ MEANING: Mapping[str, tuple[str, str]] = {
     "shrinkage": ("Shrinkage", "Weight of the round covariance in the one within the classes."),
     "landmarks": ("Landmarks", "Rows that stand for the rest."),
     "n_landmarks": ("Landmarks", "Rows that stand for the rest."),
+    "far_rows": ("Rows far from every landmark", "They have the coordinates of their nearest landmark."),
+    "negative_eigenvalues": ("Negative eigenvalues", "Parts of the distances that no flat space can hold."),
+    "reason": ("The solver ended", "Why it stopped."),
+    "advice": ("Advice", ""),
+    "seed": ("Seed", "Of all random choices; the same seed makes the same bytes."),
     "stress": ("Stress", "Distances on the map against those that it was made from; 0 is a perfect map."),
     "negative": ("Negative share", "Of the spectrum: distances that no flat space can hold."),
 }
@@ -54,6 +59,7 @@ MEANING: Mapping[str, tuple[str, str]] = {
 CATEGORIES: Mapping[str, tuple[str, str]] = {
     "failed": ("The run failed", "bad"),
     "unfinished": ("The run is not finished", "bad"),
+    "running": ("The run is going on", "warn"),
     "damaged": ("Stored data are damaged", "bad"),
     "convergence": ("The solver stopped early", "warn"),
     "recall": ("True neighbors are missing from the graph", "warn"),
@@ -83,11 +89,13 @@ def entries_of(found: Mapping[str, Any]) -> list[Entry]:
     one_component = found.get("components") == 1
     for key in keys:
         value = found[key]
-        if key in ELSEWHERE or (one_component and key in ("component_sizes", "filled_rows")):
+        if key in ELSEWHERE or value == "" or (one_component and key in ("component_sizes", "filled_rows")):
             continue
         name, meaning = MEANING.get(key, (plain(key), ""))
         if key == "recall" and isinstance(value, Mapping):
             entries += _recall(name, meaning, value)
+        elif key == "bandwidth" and isinstance(value, Mapping):
+            entries += _bandwidth(value)
         elif isinstance(value, Mapping):
             entries += [Entry(f"{name}: {plain(inner)}", shown(one)) for inner, one in value.items() if one != ""]
         else:
@@ -103,6 +111,20 @@ def _recall(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     asked = [f"target {value['target']}"] if "target" in value else []
     asked += [f"{value['rows']:,} rows compared"] if "rows" in value else []
     return [Entry(name, text + (f" ({', '.join(asked)})" if asked else ""), meaning)]
+
+
+def _bandwidth(value: Mapping[str, Any]) -> list[Entry]:
+    entries = []
+    if "epsilon" in value:
+        rule = f" (rule: {value['rule']})" if "rule" in value else ""
+        entries.append(Entry("Scale ε", shown(value["epsilon"]) + rule, MEANING["epsilon"][1]))
+    if "ksum_epsilon" in value:
+        meaning = "Where the kernel sum is steepest; a graph of neighbors mostly needs a smaller one."
+        entries.append(Entry("ε by the kernel sum", shown(value["ksum_epsilon"]), meaning))
+    if "dimension" in value:
+        meaning = "Twice the steepest slope of the kernel sum: in how many directions the data extend."
+        entries.append(Entry("Intrinsic dimension", shown(value["dimension"]), meaning))
+    return entries
 
 
 def shown(value: Any, nbytes: bool = False) -> str:

@@ -52,13 +52,16 @@ class Paint:
     low: float = 0.0
     high: float = 1.0
     classes: Array = field(default_factory=lambda: np.empty(0))
-    """Ascending; those with a colour of their own."""
+    """Ascending."""
     counts: tuple[int, ...] = ()
     """Rows of each class."""
-    others: int = 0
-    """Classes that share the colour of the rest."""
     missing: int = 0
     """Rows without a value."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether there are more classes than colours, so that each colour is that of several."""
+        return len(self.classes) > len(CLASSES)
 
     @property
     def layers(self) -> int:
@@ -70,13 +73,16 @@ class Paint:
         if self.kind == "numbers":
             there = np.isfinite(values)
             return [np.where(there, values, 0.0).astype(np.float64), there.astype(np.float64)]
-        palette = np.array([rgb(name) for name in (*CLASSES[: len(self.classes)], PALE)])
-        return list(palette[class_numbers(as_labels(values), self.classes)].T)
+        palette = np.array([rgb(name) for name in (*CLASSES, PALE)])
+        order = class_numbers(as_labels(values), self.classes)
+        return list(palette[np.where(order < len(self.classes), order % len(CLASSES), len(CLASSES))].T)
 
     def legend(self) -> list[tuple[str, str, int]]:
-        """Colour, name and rows of each class."""
+        """Colour, name and rows of each class; nothing where colours repeat."""
+        if self.repeats:
+            return []
         return [
-            (color, str(name), count)
+            (color, f"{name:g}" if isinstance(name, float) else str(name), count)
             for color, name, count in zip(CLASSES, self.classes.tolist(), self.counts, strict=False)
         ]
 
@@ -96,8 +102,7 @@ def paint_of(values: Rows, kind: str = "auto") -> Paint:
     """What the values are: one pass over them.
 
     ``kind``: ``"classes"``, ``"numbers"``, or ``"auto"``: text and booleans are classes, floats are numbers, and
-    integers are classes if there are at most :data:`MOST_CLASSES` of them. Above that, classes after the most
-    frequent share a colour.
+    integers are classes if there are at most :data:`MOST_CLASSES` of them. With more classes colours repeat.
     """
     if values is None:
         return Paint()
@@ -107,15 +112,17 @@ def paint_of(values: Rows, kind: str = "auto") -> Paint:
         found: Limits = limits_of(values, [0])
         return Paint("numbers", float(found.low[0]), float(found.high[0]), missing=found.missing)
     total: Counter[Any] = Counter()
+    missing = 0
     for block in blocks_of(values):
-        names, counts = np.unique(as_labels(block), return_counts=True)
+        labels = as_labels(block)
+        there = np.isfinite(labels) if labels.dtype.kind == "f" else np.ones(len(labels), bool)
+        missing += int(len(labels) - there.sum())
+        names, counts = np.unique(labels[there], return_counts=True)
         total.update(dict(zip(names.tolist(), counts.tolist(), strict=True)))
         if len(total) > COUNTED:
             raise InputError(f"color: more than {COUNTED} different labels; give classes, or a number for each row")
-    most = sorted(total, key=lambda name: -total[name])[: MOST_CLASSES if len(total) <= MOST_CLASSES else 19]
-    named = np.array(sorted(most))
-    counted = tuple(total[name] for name in named.tolist())
-    return Paint("classes", classes=named, counts=counted, others=len(total) - len(named))
+    named = sorted(total)
+    return Paint("classes", classes=np.array(named), counts=tuple(total[name] for name in named), missing=missing)
 
 
 def _kind(values: Rows) -> str:

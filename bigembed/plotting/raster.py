@@ -27,6 +27,10 @@ INKED = 0.08
 OPACITY = 0.8
 TOGETHER = 16_384
 """Discs that are drawn at a time."""
+BAND = 64
+"""Rows of pixels that are coloured at a time."""
+DISC = 0.55
+"""Where on the scale of densities the colour of a disc lies."""
 COLORS = 128
 """Of a PNG: as many as the strengths and colours of a pixel need, and few bytes."""
 
@@ -131,24 +135,32 @@ def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
     """The picture on the plate of a scheme, upwards as the coordinates grow."""
     from PIL import Image
 
-    count = grid.count
-    if grid.radius:
-        strength = np.full(count.shape, 0.55)
-        alpha = 1.0 - (1.0 - OPACITY) ** count
-    else:
-        strength = rank_of(count) if paint.kind == "density" else log_of(count)
-        alpha = np.where(count > 0, 0.35 + 0.65 * strength, 0.0)
-    colors = along(scheme.density, strength) if paint.kind == "density" else paint.colors(count, grid.layers, scheme)
-    if paint.kind == "density" and not grid.radius:
-        alpha = (count > 0).astype(float)  # (the colour says it all)
-    picture = rgb(scheme.plate) * (1.0 - alpha[..., None]) + colors * alpha[..., None]
-    pixels = np.round(255 * picture[::-1]).astype(np.uint8)
-    image = Image.fromarray(np.ascontiguousarray(pixels)).quantize(
-        COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
-    )
+    few, size = bool(grid.radius), grid.view.size
+    strength = log_of(grid.count) if few or paint.kind != "density" else rank_of(grid.count)
+    pixels = np.empty((size, size, 3), np.uint8)
+    for start in range(0, size, BAND):
+        band = slice(start, start + BAND)
+        pixels[band] = _blend(grid.count[band], grid.layers[:, band], strength[band], few, paint, scheme)
+    image = Image.fromarray(np.ascontiguousarray(pixels[::-1]))
+    image = image.quantize(COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     out = io.BytesIO()
     image.save(out, "PNG", optimize=True)
     return out.getvalue()
+
+
+def _blend(count: Array, layers: Array, strength: Array, few: bool, paint: Paint, scheme: Scheme) -> Array:
+    """Some rows of pixels: discs let others shine through, counted points are the stronger the more there are."""
+    if paint.kind != "density":
+        colors = paint.colors(count, layers, scheme)
+    else:
+        colors = along(scheme.density, np.full(count.shape, DISC) if few else strength)
+    alpha: Array
+    if few:
+        alpha = 1.0 - (1.0 - OPACITY) ** count
+    else:
+        alpha = (count > 0) * (1.0 if paint.kind == "density" else 0.35 + 0.65 * strength)
+    blended = rgb(scheme.plate) * (1.0 - alpha[..., None]) + colors * alpha[..., None]
+    return np.round(255 * blended).astype(np.uint8)
 
 
 def rank_of(count: Array) -> Array:

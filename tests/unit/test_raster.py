@@ -13,6 +13,7 @@ from PIL import Image
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
+from bigembed.plotting.canvas import PALE
 from bigembed.plotting.limits import limits_of
 from bigembed.plotting.paint import DARK, LIGHT, RAMP, SCHEMES, Paint, along, lifted, paint_of, rgb
 from bigembed.plotting.raster import FEW, View, count_points, disc_radius, png, rank_of
@@ -213,10 +214,23 @@ def test_what_values_are(values: Array, kind: str) -> None:
     assert paint_of(values, "classes").kind == "classes"
 
 
+def test_labels_that_are_missing_are_no_class() -> None:
+    labels = [np.array([1.0, np.nan, 2.0]), np.array([np.nan, 2.0])]
+    paint = paint_of(lambda: iter(labels), "classes")
+    assert paint.missing == 2
+    assert [(name, rows) for _, name, rows in paint.legend()] == [("1", 1), ("2", 2)]
+    np.testing.assert_allclose(np.array(paint.weights(labels[0]))[:, 1], rgb(PALE))
+
+
 def test_too_many_classes() -> None:
     with pytest.raises(InputError, match="4096"):
         paint_of(np.arange(5000).astype(str))
-    assert paint_of(np.arange(4000).astype(str)).others == 4000 - 19
+    paint = paint_of(np.arange(4000).astype(str))
+    assert paint.repeats
+    assert paint.legend() == []
+    repeated = np.array(paint.weights(paint.classes[[0, 20, 1]]))
+    np.testing.assert_array_equal(repeated[:, 0], repeated[:, 1])
+    assert (repeated[:, 0] != repeated[:, 2]).any()
 
 
 def test_the_ramp_is_viridis() -> None:

@@ -161,6 +161,18 @@ def test_worst_warnings_first_and_each_once(finished):
     assert text.count("stopped at 300") == 1
 
 
+def test_a_run_that_is_going_on(finished):
+    from bigembed.store.lock import hold
+
+    edit(finished, finished=False)
+    (finished / "status.json").write_text(json.dumps({"state": "running", "stage": "solve", "error": None}))
+    with hold(finished):
+        text = page_of(finished)[0].text
+    assert "It works on solve" in text
+    assert "Run the job again" not in text
+    assert "Run the job again" in page_of(finished)[0].text
+
+
 @pytest.mark.parametrize("state", ["failed", "interrupted", "none"])
 def test_a_run_that_did_not_end(finished, state):
     edit(finished, finished=False, stages=None, certificate={}, measured={}, predicted={}, warnings=[])
@@ -263,9 +275,9 @@ def test_eigenvalues_of_each_component(tmp_path):
         (np.arange(3000) % 4, "750", "swatch"),
         (np.arange(3000) % 2 == 0, "True", "swatch"),
         (np.array(["red", "blue"])[np.arange(3000) % 2], "blue", "swatch"),
-        (np.arange(3000).astype(str), "2,981 other classes", "swatch"),
+        (np.arange(3000).astype(str), "3,000 classes", "legend"),
         (np.arange(3000), "2,999", "ramp"),
-        (np.where(np.arange(3000) < 7, np.nan, 1.0), "7 rows without a number", "ramp"),
+        (np.where(np.arange(3000) < 7, np.nan, 1.0), "7 rows without a value", "ramp"),
     ],
 )
 def test_colors(finished, tmp_path, values, said, kind):
