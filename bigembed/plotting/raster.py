@@ -12,6 +12,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -29,6 +30,8 @@ TOGETHER = 16_384
 """Discs that are drawn at a time."""
 BAND = 64
 """Rows of pixels that are coloured at a time."""
+SPARSE = ((0.015, 2), (0.05, 1))
+"""Shares of pixels that hold points, and how far pixels are widened below each."""
 DISC = 0.55
 """Where on the scale of densities the colour of a disc lies."""
 COLORS = 128
@@ -136,11 +139,12 @@ def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
     from PIL import Image
 
     few, size = bool(grid.radius), grid.view.size
-    strength = log_of(grid.count) if few or paint.kind != "density" else rank_of(grid.count)
+    count, layers = (grid.count, grid.layers) if few else spread(grid.count, grid.layers)
+    strength = log_of(count) if few or paint.kind != "density" else rank_of(count)
     pixels = np.empty((size, size, 3), np.uint8)
     for start in range(0, size, BAND):
         band = slice(start, start + BAND)
-        pixels[band] = _blend(grid.count[band], grid.layers[:, band], strength[band], few, paint, scheme)
+        pixels[band] = _blend(count[band], layers[:, band], strength[band], few, paint, scheme)
     image = Image.fromarray(np.ascontiguousarray(pixels[::-1]))
     image = image.quantize(COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     out = io.BytesIO()
@@ -161,6 +165,32 @@ def _blend(count: Array, layers: Array, strength: Array, few: bool, paint: Paint
         alpha = (count > 0) * (1.0 if paint.kind == "density" else 0.35 + 0.65 * strength)
     blended = rgb(scheme.plate) * (1.0 - alpha[..., None]) + colors * alpha[..., None]
     return np.round(255 * blended).astype(np.uint8)
+
+
+def spread(count: Array, layers: Array) -> tuple[Array, Array]:
+    """Pixels of a picture that is almost empty (points along a curve), widened so that they are seen.
+
+    Counts and sums go to the neighboring pixels with the weights of a smooth disc: colours stay means.
+    """
+    share = np.count_nonzero(count) / count.size
+    radius = next((radius for most, radius in SPARSE if share < most), 0)
+    if not radius:
+        return count, layers
+    wide, sums = np.zeros_like(count), np.zeros_like(layers)
+    for dy, dx in product(range(-radius, radius + 1), repeat=2):
+        weight = min(max(radius + 0.5 - math.hypot(dx, dy), 0.0), 1.0)
+        if weight:
+            to, of = _shifted(dy, dx, count.shape)
+            wide[to] += weight * count[of]
+            sums[(slice(None), *to)] += weight * layers[(slice(None), *of)]
+    return wide, sums
+
+
+def _shifted(dy: int, dx: int, shape: tuple[int, ...]) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+    """Where a picture goes that is moved by (dy, dx), and the part of it that stays inside."""
+    to = tuple(slice(max(d, 0), length + min(d, 0)) for d, length in zip((dy, dx), shape, strict=True))
+    of = tuple(slice(max(-d, 0), length + min(-d, 0)) for d, length in zip((dy, dx), shape, strict=True))
+    return (to[0], to[1]), (of[0], of[1])
 
 
 def rank_of(count: Array) -> Array:

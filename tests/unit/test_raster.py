@@ -16,7 +16,7 @@ from bigembed.errors import InputError
 from bigembed.plotting.canvas import PALE
 from bigembed.plotting.limits import limits_of
 from bigembed.plotting.paint import DARK, LIGHT, RAMP, SCHEMES, Paint, along, lifted, paint_of, rgb
-from bigembed.plotting.raster import FEW, View, count_points, disc_radius, png, rank_of
+from bigembed.plotting.raster import FEW, View, count_points, disc_radius, png, rank_of, spread
 
 MANY = FEW + 50_000
 
@@ -142,6 +142,23 @@ def test_up_is_up() -> None:
     plate = 255 * rgb(LIGHT.plate)
     inked = np.abs(image - plate).max(axis=2) > 20
     assert inked[60:].sum() > 10 * inked[:40].sum() > 0
+
+
+def test_a_curve_of_many_points_is_seen() -> None:
+    """One pixel wide it would be faint; a full picture is left as it is."""
+    count, layers = np.zeros((200, 200)), np.zeros((2, 200, 200))
+    count[100, 20:180] = 50.0
+    layers[0, 100, 20:100], layers[1] = 50.0 * 7, count
+    wide, sums = spread(count, layers)
+    assert np.count_nonzero(wide[:, 60]) == 5
+    assert wide[98, 60] < wide[99, 60] == pytest.approx(wide[101, 60])
+    np.testing.assert_allclose((sums[0] / np.maximum(sums[1], 1e-9))[96:104, 60][wide[96:104, 60] > 0], 7.0)
+    assert wide[0].sum() == 0
+    corner = np.zeros((200, 200))
+    corner[0, 199] = 1.0
+    assert np.count_nonzero(spread(corner, layers)[0]) == 8  # and nothing comes in at the other edge
+    full = np.ones((200, 200))
+    assert spread(full, layers)[0] is full
 
 
 def test_ranks_reach_from_thin_to_dense() -> None:
