@@ -123,7 +123,9 @@ def tiles(contents: Contents) -> list[tuple[str, str, str]]:
         place = contents.record.get("plan", {}).get("place", {})
         workers = place.get("workers", 1)
         where = "in one process" if place.get("kind") == "process" else f"on {workers} workers"
-        found.append(("Time", seconds_of(contents.seconds), where))
+        planned = contents.record.get("predicted_seconds")
+        beside = where if planned is None else f"{seconds_of(planned)} planned, {where}"
+        found.append(("Time", seconds_of(contents.seconds), beside))
     for name, predicted, measured in contents.memory()[:1]:
         found.append(("Peak memory", size(measured), f"{size(predicted)} planned, {name[0].lower()}{name[1:]}"))
     recall = contents.certificate.get("recall")

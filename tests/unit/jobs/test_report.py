@@ -12,7 +12,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.plan import plan_job
 from bigembed.jobs.report import _eigenvalues, write_report
@@ -377,9 +379,10 @@ def test_planned_seconds_are_shown_where_the_record_has_them(finished):
     assert "Planned to take" not in page_of(finished)[0].text
     for stage in record["stages"]:
         stage["predicted_seconds"] = 75.0
-    edit(finished, stages=record["stages"])
+    edit(finished, stages=record["stages"], predicted_seconds=7300.0)
     page, _ = page_of(finished)
     assert "Planned to take" in page.text
+    assert "2 h 1 min planned, in one process" in page.text
     assert "1 min 15 s" in page.text
 
 
@@ -392,3 +395,21 @@ def test_stages_say_what_was_reused(finished):
     assert lines[0].earlier is not None
     assert lines[1].start == 0.0
     assert all(line.planned for line in lines)
+
+
+def test_the_command(finished, tmp_path):
+    def bigembed(*arguments):
+        return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+    done = bigembed(finished)
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"{tmp_path / 'run.html'}: 3,000 points, ")
+    done = bigembed(
+        finished, "--out", tmp_path / "b.html", "--title", "Seen <from> here", "--color", "column:1", "--json"
+    )
+    assert json.loads(done.stdout)["page"] == str(tmp_path / "b.html")
+    page = Page((tmp_path / "b.html").read_text())
+    assert "Seen <from> here" in page.text
+    assert "column 1 of the input" in page.text
+    for wrong in ((tmp_path / "absent",), (finished, "--color", "column:99"), (finished, "--out", tmp_path)):
+        assert bigembed(*wrong).exit_code == 2
