@@ -51,6 +51,10 @@ class DamagedError(BigembedError, OSError):
     """Stored bytes are not those that were published (exit status 6)."""
 
 
+class ChangedInputError(InputError):
+    """Rows of a growing input that were fitted or placed before have other bytes now, or are gone."""
+
+
 class DisconnectedGraphError(InputError):
     """The neighbor graph has several components and the policy is ``"error"``."""
 

@@ -99,6 +99,11 @@ class Input:
         return kind(self.shape, self.dtype, path=str(self.path), beside=columns)
 
     @property
+    def given(self) -> Any:
+        """What ``fit`` takes."""
+        return str(self.path)
+
+    @property
     def written(self) -> bool:
         """Whether the rows, and what lies beside them, are there."""
         return self.reader is None and not any(self._unwritten(path) for path in self.beside.values())

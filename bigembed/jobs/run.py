@@ -39,10 +39,13 @@ COLOURED = 100_000
 """Rows up to which a picture is coloured by what is known of a data set."""
 
 
-def run_job(job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False) -> dict[str, Any]:
+def run_job(
+    job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False, rows: Input | None = None
+) -> dict[str, Any]:
     """Run the job to its end, or go on where it stopped. Returns what ``job.json`` then holds.
 
-    A job that is done is left as it is (``"unchanged": True``). ``fresh`` first removes the run's stages.
+    A job that is done is left as it is (``"unchanged": True``). ``fresh`` first removes the run's stages. ``rows``: other
+    ones than all that the job names (the first rows of a growing store).
     Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT, SIGHUP or the deadline;
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
@@ -50,7 +53,7 @@ def run_job(job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False) 
     metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
     with stoppable(job.output_path, wishes.deadline), metrics:
         check_performance(wishes.performance_report)
-        rows = find_input(job)
+        rows = rows or find_input(job)
         metrics.rows = rows.shape[0]
         plan = None
         if not job.cluster.address and not job.output_path.exists():  # so that what is refused leaves nothing
@@ -151,7 +154,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
             shown(message, category, *rest, **more)
 
         warnings.showwarning = keep
-        chosen.fit(str(rows.path), **beside)
+        chosen.fit(rows.given, **beside)
         write_output(chosen)
     return chosen, said
 

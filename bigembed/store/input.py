@@ -20,6 +20,8 @@ def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False)
     Paths and zarr arrays are read where they lie. Dask arrays, and NumPy arrays when tasks run in
     other processes, are first written into ``scratch``. ``sparse``: whether sparse rows can be used.
     """
+    if isinstance(X, RowSource):
+        return X, False
     if isinstance(X, (str, os.PathLike)):
         return _path_source(Path(X), sparse), False
     if is_zarr(X):

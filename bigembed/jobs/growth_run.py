@@ -1,0 +1,278 @@
+"""Jobs on a growing input: fit all rows anew (:func:`refresh`), and place the rows appended since (:func:`extend`).
+
+Both hold the growing embedding while they work, so that each row gets its coordinates once. Killed at any moment,
+they leave what was published as it was; the same call goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import block_rows, bounds, executor, map_blocks
+from bigembed.errors import ChangedInputError, InputError, MissingPathError
+from bigembed.jobs import status
+from bigembed.jobs.cluster import Place, choose, cluster
+from bigembed.jobs.growth import FirstRows, Growth, Range, Version, asked_of, model_digest, prepared
+from bigembed.jobs.growth_ledger import Ledger, Present, check, covering, new_ledger, present, suspects
+from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.stopping import stoppable
+from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.stages import Run, Stage, observing, run_stages
+from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.formats import write_dask
+from bigembed.store.growing import StoreRows, append_source, rows_digest
+from bigembed.store.lock import hold
+from bigembed.store.manifest import digest_of
+
+RANGE_ROWS = 1 << 20
+"""New rows that are placed and published together at the most: what a kill can cost."""
+
+
+def refresh(
+    job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1
+) -> dict[str, Any]:
+    """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
+
+    The rows to fit are fixed (and recorded) at the start; what is appended meanwhile is left to :func:`extend`. Does
+    nothing where rows and parameters are those of the current version. An unfinished one is gone on with, on its own
+    rows. ``fresh`` forgets it, fits in any case, and takes rows that have changed as they are. ``verify`` reads all
+    rows that were there instead of looking at sizes and times of their files. ``keep``: versions kept before the current.
+
+    Raises :class:`ChangedInputError` where rows that were there have changed or are gone, else what
+    :func:`bigembed.jobs.run.run_job` raises.
+    """
+    wishes, began = wishes or Wishes(), time.perf_counter()
+    with _working(job, wishes) as (growth, told):
+        there, current, asked = present(job.input_path), growth.current, asked_of(job)
+        known = new_ledger(there)
+        if current is not None and not fresh:
+            known = _unchanged(job, current.ledger, there, verify, told)
+            if (current.asked, current.fitted) == (asked, there.shape[0]):
+                current.keep(known)
+                growth.clear()
+                return _about(growth, current, unchanged=True)
+        version = None if fresh else _unfinished(job, growth, asked, there, verify, told)
+        if version is None:
+            growth.clear()
+            with _rows_read(job, there, told, there.shape[0] - known.n):
+                version = growth.begin(asked, covering(known, there))
+        _fit(job, version, there, wishes, told)
+        _publish(job, growth, version, keep, told)
+        return _about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
+
+
+def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) -> dict[str, Any]:
+    """Coordinates, by the current model, of the rows appended since the last call: each row exactly once.
+
+    They are placed in ranges. A range becomes visible whole, in one step with its account (digest of its rows and of
+    the model); a repeated call starts after the last one. Raises :class:`ChangedInputError` as :func:`refresh` does,
+    :class:`MissingPathError` before the first refresh, :class:`InputError` for rows that cannot be placed,
+    :class:`PlanError`.
+    """
+    wishes, began = wishes or Wishes(), time.perf_counter()
+    with _working(job, wishes) as (growth, told):
+        version = growth.current
+        if version is None:
+            raise MissingPathError(f"{growth.root}: no model is there yet. Run workflows/refresh.py {job.file} first")
+        there = present(job.input_path)
+        known = _unchanged(job, version.ledger, there, verify, told)
+        version.keep(known)
+        before, n = version.covered, there.shape[0]
+        if before < n:
+            _place(job, version, there, known, told)
+        shutil.rmtree(version.root / "placing", ignore_errors=True)
+        return _about(growth, version, unchanged=before == n) | {
+            "placed": n - before,
+            "other_parameters": version.asked != asked_of(job),
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
+
+@contextmanager
+def _working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling]]:
+    """Around a job on a growing embedding: held by this process, stoppable, its status told."""
+    with stoppable(job.output_path, wishes.deadline):
+        growth = prepared(job)
+        with hold(growth.root) as lock, telling(wishes, growth.root, lock.owner, growth.root / status.NAME) as told:
+            yield growth, told
+
+
+def _about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
+    return {
+        "output": str(growth.root),
+        "version": version.root.name,
+        "model": str(version.model),
+        "coordinates": str(version.array),
+        "fitted": version.fitted,
+        "rows": version.covered,
+        "unchanged": unchanged,
+    }
+
+
+# ------------------------------------------------------------------------------ rows that were there
+
+
+def _unchanged(job: JobSpec, ledger: Ledger, there: Present, verify: bool, told: Telling) -> Ledger:
+    """The ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
+    doubted = sum(entry.stop - entry.start for entry in suspects(ledger, there, verify))
+    try:
+        with _rows_read(job, there, told, doubted):
+            return check(ledger, there, verify)
+    except ChangedInputError as error:
+        raise ChangedInputError(
+            f"{error}. Nothing was changed. Put the rows back; or, if they are meant to be so, fit them as they are: "
+            f"workflows/refresh.py {job.file} --fresh"
+        ) from error
+
+
+def _unfinished(
+    job: JobSpec, growth: Growth, asked: str, there: Present, verify: bool, told: Telling
+) -> Version | None:
+    """The version to go on with: of the same parameters, its rows as they were."""
+    for version in growth.unfinished():
+        if version.asked == asked:
+            try:
+                version.keep(_unchanged(job, version.ledger, there, verify, told))
+            except ChangedInputError:
+                continue
+            return version
+    return None
+
+
+@contextmanager
+def _rows_read(job: JobSpec, there: Present, told: Telling, rows: int) -> Iterator[None]:
+    """Where so many rows are read for their digests: in this process if they are few, else where the job runs."""
+    with _place_for(job, there, told, rows):
+        yield
+
+
+@contextmanager
+def _place_for(job: JobSpec, there: Present, told: Telling, rows: int) -> Iterator[Place]:
+    """Where tasks on so many of the rows run."""
+    nbytes = rows * there.shape[1] * there.dtype.itemsize
+    small = choose(job.cluster.model_copy(update={"address": None}), (rows, there.shape[1]), nbytes) == "process"
+    kind = "process" if small and not rows else choose(job.cluster, (rows, there.shape[1]), nbytes)
+    with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
+        place.prove_access(job.output_path, str(job.input_path))
+        yield place
+
+
+# ------------------------------------------------------------------------------------------- refresh
+
+
+def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: Telling) -> None:
+    """Run the job on the rows of the version; they must still be the same afterwards."""
+    output = {"path": str(version.run), "model": str(version.model)}
+    output |= {"picture": str(version.root / "map.png")} if job.output.picture else {}
+    mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
+    shape = (version.fitted, there.shape[1])
+    rows = FirstRows(job.input_path, shape, there.dtype, content=version.content)
+    run_job(mine, Wishes(told, told.progress, wishes.deadline), rows=rows)
+    try:
+        version.keep(_unchanged(job, version.ledger, present(job.input_path), False, told))
+    except ChangedInputError:
+        shutil.rmtree(version.root)
+        raise
+
+
+def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling) -> None:
+    """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
+    from bigembed.methods.base import load
+
+    with told.stage("publish"):
+        fitted = load(version.model)
+        write_dask(fitted.embedding_, version.array)
+        whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model))
+        nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
+        append_source(version.array, nothing, version.attributes([whole]))
+        growth.publish(version, keep)
+    if job.output.picture:
+        partial = f"{job.output.picture}.partial"
+        shutil.copyfile(version.root / "map.png", partial)
+        os.replace(partial, job.output.picture)
+
+
+# -------------------------------------------------------------------------------------------- extend
+
+
+def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: Telling) -> None:
+    """All rows that have no coordinates yet, range after range."""
+    from bigembed.methods.base import load
+
+    fitted, n = load(version.model), there.shape[0]
+    with _place_for(job, there, told, n - version.covered) as place:
+        version.keep(covering(known, there))
+        stops = [*_waiting(version, n), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]
+        for stop in stops:
+            start = version.covered
+            if start < stop:
+                with told.stage(f"rows {start}:{stop}"):
+                    _place_range(job, version, fitted, there, start, stop, place)
+
+
+def _waiting(version: Version, n: int) -> list[int]:
+    """Where a range ends that a killed call left unfinished: it is taken up as it was cut."""
+    names = [path.name.split("-") for path in (version.root / "placing").glob("*-*")]
+    return [int(stop) for start, stop in names if int(start) == version.covered and int(stop) <= n][:1]
+
+
+def _place_range(
+    job: JobSpec, version: Version, fitted: Any, there: Present, start: int, stop: int, place: Place
+) -> None:
+    """Rows ``start:stop``: placed aside, then appended to the coordinates in one step with their account."""
+    from bigembed.methods.extension import STAGE, check_width, coordinates_of
+
+    content = span_digest(there.path, start, stop)
+    shape = (stop - start, there.shape[1])
+    source = StoreRows(shape, there.dtype, path=there.path, first=start, content=content)
+    extension = fitted._extension(fitted._run)
+    check_width(source, extension, fitted)
+    aside = version.root / "placing" / f"{start}-{stop}"
+    stage = coordinates_of(source, extension, fitted._run)
+    plan_of(job, stage, there, shape, aside, place, fitted).refuse()
+    run = Run(aside, [fitted._run])
+    try:
+        run_stages([stage], run)
+    except InputError as error:
+        shutil.rmtree(aside)
+        raise InputError(f"{there.path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
+    account = Range(start, stop, "placed", content, model_digest(version.model))
+    array = run.path(STAGE, "coordinates")
+    placed = RowSource((stop - start, extension.width), read_array(array, 0, 0).dtype, path=array)
+    append_source(version.array, placed, version.attributes([*version.ranges, account]))
+    shutil.rmtree(aside)
+
+
+def span_digest(path: str, start: int, stop: int) -> str:
+    """Digest of rows ``start:stop``, however they are stored."""
+    width = read_array(path, 0, 0) if not path.endswith(".npy") else np.load(path, mmap_mode="r")[:0]
+    spans = bounds(stop - start, block_rows(width.shape[1], width.dtype.itemsize))
+    return digest_of(map_blocks(rows_digest, [(path, start + a, start + b) for a, b in spans], label="digest rows"))
+
+
+def plan_of(
+    job: JobSpec, stage: Stage, there: Present, shape: tuple[int, int], out: Path, place: Place, fitted: Any
+) -> Plan:
+    """What a range takes."""
+    run, nbytes = fitted._run, shape[0] * shape[1] * there.dtype.itemsize
+    compiled = run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
+    return Plan(
+        there.path,
+        str(out),
+        shape,
+        str(there.dtype),
+        place_of(job.cluster, shape, nbytes, place, False, compiled),
+        ((stage.name, stage.cost),),
+        (),
+        shutil.disk_usage(nearest_folder(out.parent)).free,
+    )

@@ -1,0 +1,182 @@
+"""Arrays that grow by rows: how they are appended to, and how it is noticed what became of them.
+
+A reader of a growing array sees a whole number of appends, whenever it looks and whenever the writer is killed: the
+rows are written beyond the end first, then the shape (with the attributes) is replaced in one step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.errors import InputError, LockedError
+from bigembed.store.arrays import RowSource, open_zarr, read_array, write_rows
+from bigembed.store.manifest import read_json, write_json
+
+
+@dataclass(frozen=True)
+class StoreRows(RowSource):
+    """Rows ``first:first + n`` of a store, whatever is appended to it meanwhile."""
+
+    first: int = 0
+    content: str = ""
+    """Digest of these rows: their fingerprint, so that rows appended later change nothing."""
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop``, counted from ``first``."""
+        return super().read(self.first + start, self.first + min(stop, self.shape[0]))
+
+    def fingerprint(self) -> str:
+        """Of the content: names, sizes and times of the files say nothing here, as the store grows."""
+        beside = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.beside.items()))
+        return sha256(f"{self.shape} {self.dtype} {self.content}{beside}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Rows that are stored together: a shard, or a chunk where there are none."""
+
+    start: int
+    stop: int
+    name: str
+    """Of the file, inside the store."""
+    stamp: str
+    """Sizes and times of its files."""
+
+
+def stored_units(path: str | os.PathLike[str]) -> tuple[tuple[int, ...], np.dtype[Any], list[Unit]]:
+    """Shape and dtype of the rows at a path (a whole Zarr array or .npy), and the units they are stored in."""
+    root = Path(path)
+    if root.suffix == ".npy":
+        mapped = np.load(root, mmap_mode="r", allow_pickle=False)
+        rows = block_rows(int(np.prod(mapped.shape[1:])), mapped.dtype.itemsize)
+        stamp = _stamp(root)
+        return mapped.shape, mapped.dtype, [Unit(*span, root.name, stamp) for span in bounds(len(mapped), rows)]
+    array = open_zarr(root)
+    grid = array.shards or array.chunks
+    columns = [range(-(-n // c)) for n, c in zip(array.shape[1:], grid[1:], strict=True)]
+    tails = list(np.ndindex(*map(len, columns)))
+    found = []
+    for number, span in enumerate(bounds(array.shape[0], grid[0])):
+        names = [array.metadata.encode_chunk_key((number, *tail)) for tail in tails]
+        found.append(Unit(*span, names[0], ";".join(_stamp(root / name) for name in names)))
+    return tuple(array.shape), np.dtype(array.dtype), found
+
+
+def rows_digest(path: str, start: int, stop: int) -> str:
+    """SHA-256 of rows ``start:stop`` as they are read, however they are compressed."""
+    digest = sha256()
+    source = RowSource(*_like(path), path=path)
+    for low, high in bounds(stop - start, block_rows(source.width, source.dtype.itemsize)):
+        digest.update(np.ascontiguousarray(source.read(start + low, start + high)).tobytes())
+    return digest.hexdigest()
+
+
+def append_rows(path: str | os.PathLike[str], rows: Any) -> int:
+    """Append rows (m, d) to a local Zarr array of version 3, so that no reader ever sees half of them.
+
+    ``rows`` are cast to the dtype of the array where nothing is lost. Returns the number of rows then there.
+    A killed call leaves the array as it was. One process appends at a time: another one gets :class:`LockedError`.
+    Raises :class:`InputError` where the shapes or the dtypes do not fit.
+
+    >>> import tempfile, bigembed as be
+    >>> from bigembed.store.arrays import write_array
+    >>> path = tempfile.mkdtemp() + "/points.zarr"
+    >>> write_array(path, np.zeros((3, 2)))
+    >>> append_rows(path, np.ones((2, 2)))
+    5
+    >>> be.open_array(path)[:, 0].compute().tolist()
+    [0.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    values = np.asarray(rows)
+    array = open_zarr(path)
+    if values.ndim != array.ndim or values.shape[1:] != array.shape[1:]:
+        raise InputError(f"{path}: holds rows of shape {array.shape[1:]}; rows of shape {values.shape[1:]} were given")
+    if not np.can_cast(values.dtype, array.dtype, "safe"):
+        raise InputError(f"{path}: holds {array.dtype}; rows of {values.dtype} would lose digits. Cast them first")
+    values = values.astype(array.dtype)
+    return append_source(path, RowSource(values.shape, values.dtype, array=values))
+
+
+def append_source(path: str | os.PathLike[str], source: RowSource, attributes: Mapping[str, Any] | None = None) -> int:
+    """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the rows."""
+    root = Path(path).absolute()
+    if not (root / "zarr.json").exists():
+        raise InputError(f"{root}: not a Zarr array of version 3; only such can be appended to. Ingest it first")
+    aside = root.with_name(f"{root.name}.growing")
+    with _alone(root):
+        metadata = read_json(root / "zarr.json")
+        n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
+        metadata["shape"][0] = total
+        metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
+        shutil.rmtree(aside, ignore_errors=True)
+        write_json(aside / "zarr.json", metadata)
+        tasks = [
+            (max(start, n - n % _unit(root)), stop)
+            for start, stop in bounds(total, _step(root, source))
+            if stop > n and source.shape[0]
+        ]
+        map_blocks(write_unit, tasks, label="append", path=str(root), n=n, source=source, aside=str(aside))
+        for file in sorted(aside.rglob("*")):
+            if file.is_file() and file.name != "zarr.json":
+                place = root / file.relative_to(aside)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(file, place)
+        write_json(root / "zarr.json", metadata)
+        shutil.rmtree(aside)
+    return int(total)
+
+
+def write_unit(start: int, stop: int, *, path: str, n: int, source: RowSource, aside: str) -> None:
+    """Rows ``start:stop`` of the array as it will be, into the array aside: whole units, the rows that are there too."""
+    fresh: Array = source.read(max(start, n) - n, stop - n)
+    rows = fresh if start >= n else np.concatenate([read_array(path, start, n), fresh])
+    write_rows(aside, start, rows)
+
+
+def _unit(path: Path) -> int:
+    array = open_zarr(path)
+    return int((array.shards or array.chunks)[0])
+
+
+def _step(path: Path, source: RowSource) -> int:
+    """Rows that a task writes: whole units, about a canonical block."""
+    unit = _unit(path)
+    return unit * max(1, block_rows(source.width, source.dtype.itemsize) // unit)
+
+
+def _like(path: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    if path.endswith(".npy"):
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        return mapped.shape, mapped.dtype
+    found = read_array(path, 0, 0)
+    return found.shape, found.dtype
+
+
+def _stamp(file: Path) -> str:
+    stat = file.stat()
+    return f"{stat.st_size}:{stat.st_mtime_ns}"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process appends at a time; the lock of a dead process is free."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise LockedError(f"{folder}: another process appends to it. Wait for it, or stop it") from error
+        yield
+    finally:
+        os.close(handle)
