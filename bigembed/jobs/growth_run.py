@@ -64,7 +64,7 @@ def refresh(
         version = None if fresh else _unfinished(job, growth, asked, there, verify, told)
         if version is None:
             growth.clear()
-            with _rows_read(job, there, told, there.shape[0] - known.n):
+            with place_for(job, there, told, there.shape[0] - known.n):
                 version = growth.begin(asked, covering(known, there))
         _fit(job, version, there, wishes, told)
         _publish(job, growth, version, keep, told)
@@ -80,10 +80,10 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
     :class:`PlanError`.
     """
     wishes, began = wishes or Wishes(), time.perf_counter()
+    refuse_unfitted(job)
     with _working(job, wishes) as (growth, told):
         version = growth.current
-        if version is None:
-            raise MissingPathError(f"{growth.root}: no model is there yet. Run workflows/refresh.py {job.file} first")
+        assert version is not None  # (once there is one, there always is)
         there = present(job.input_path)
         known = _unchanged(job, version.ledger, there, verify, told)
         version.keep(known)
@@ -98,10 +98,17 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
         }
 
 
+def refuse_unfitted(job: JobSpec) -> None:
+    """MissingPathError before the first refresh."""
+    if Growth(job.output_path).current is None:
+        raise MissingPathError(f"{job.output_path}: no model is there yet. Run workflows/refresh.py {job.file} first")
+
+
 @contextmanager
 def _working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling]]:
     """Around a job on a growing embedding: held by this process, stoppable, its status told."""
     with stoppable(job.output_path, wishes.deadline):
+        present(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
         with hold(growth.root) as lock, telling(wishes, growth.root, lock.owner, growth.root / status.NAME) as told:
             yield growth, told
@@ -126,7 +133,7 @@ def _unchanged(job: JobSpec, ledger: Ledger, there: Present, verify: bool, told:
     """The ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
     doubted = sum(entry.stop - entry.start for entry in suspects(ledger, there, verify))
     try:
-        with _rows_read(job, there, told, doubted):
+        with place_for(job, there, told, doubted):
             return check(ledger, there, verify)
     except ChangedInputError as error:
         raise ChangedInputError(
@@ -150,18 +157,10 @@ def _unfinished(
 
 
 @contextmanager
-def _rows_read(job: JobSpec, there: Present, told: Telling, rows: int) -> Iterator[None]:
-    """Where so many rows are read for their digests: in this process if they are few, else where the job runs."""
-    with _place_for(job, there, told, rows):
-        yield
-
-
-@contextmanager
-def _place_for(job: JobSpec, there: Present, told: Telling, rows: int) -> Iterator[Place]:
-    """Where tasks on so many of the rows run."""
+def place_for(job: JobSpec, there: Present, told: Telling, rows: int) -> Iterator[Place]:
+    """Where tasks on so many of the rows run: in this process if they are few and the job names no cluster."""
     nbytes = rows * there.shape[1] * there.dtype.itemsize
-    small = choose(job.cluster.model_copy(update={"address": None}), (rows, there.shape[1]), nbytes) == "process"
-    kind = "process" if small and not rows else choose(job.cluster, (rows, there.shape[1]), nbytes)
+    kind = choose(job.cluster, (rows, there.shape[1]), nbytes) if rows else "process"
     with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
         place.prove_access(job.output_path, str(job.input_path))
         yield place
@@ -210,7 +209,7 @@ def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: 
     from bigembed.methods.base import load
 
     fitted, n = load(version.model), there.shape[0]
-    with _place_for(job, there, told, n - version.covered) as place:
+    with place_for(job, there, told, n - version.covered) as place:
         version.keep(covering(known, there))
         stops = [*_waiting(version, n), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]
         for stop in stops:

@@ -78,6 +78,11 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
 def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) -> Any:
     """Run the stages that are not on demand, set the fitted attributes, give the warnings of the certificate."""
     run_stages([stage for stage in stages if not stage.on_demand], run)
+    return adopt(estimator, stages, run, in_memory)
+
+
+def adopt(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) -> Any:
+    """Set the fitted attributes from published stages, give the warnings of the certificate."""
     estimator.__dict__.pop("_embedding", None)
     estimator._run, estimator._in_memory = run, in_memory
     estimator._on_demand = [stage for stage in stages if stage.on_demand]

@@ -154,6 +154,18 @@ def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) ->
     return coordinates
 
 
+def self_weight(rows: Array, model: Model) -> Array:
+    """1 / (1 + Σ_j k(x, x_j)) of prepared rows (m, d), over the fitted rows j that the graph joins to x, equal ones
+    left out: how much of the walk would stay at x (k(x, x) = 1). In (0, 1]; 1 where no fitted row is within reach."""
+    mass = np.zeros(len(rows))
+    starts = np.array(list(Ordered.open(model.index.order).starts))
+    for members, joined in join_batches(rows, model.index):
+        kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model)
+        of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
+        mass[members] = np.bincount(of_edge, np.where(joined.squared > 0, kernel, 0.0), minlength=len(members))
+    return np.asarray(1.0 / (1.0 + mass))
+
+
 def _component(joined: Joined, kernel: Array, label: Array) -> Array:
     """Component of each new row: that of the row joined to it with the largest weight (ties by id)."""
     home = np.full(len(joined.indptr) - 1, -1, np.int64)

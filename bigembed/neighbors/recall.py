@@ -108,17 +108,33 @@ def exact_neighbors(X: Any, ids: Array, n_neighbors: int, metric: str = "euclide
         raise InputError(f"n_neighbors={n_neighbors}; with {shape.n} rows it must be from 1 to {shape.n - 1}")
     if len(ids) and not (ids.min() >= 0 and ids.max() < shape.n):
         raise InputError(f"row numbers from {ids.min()} to {ids.max()}; the rows are numbered 0 to {shape.n - 1}")
+    return nearest_rows(source, shape, rows_at(source, shape, ids), ids, n_neighbors, exchange)
+
+
+def rows_at(source: RowSource, shape: Shape, ids: Array) -> Array:
+    """The rows of these numbers (q, d), as they are searched."""
     spans = bounds(shape.n, shape.block)
     order = np.argsort(ids, kind="stable")
     cuts = np.searchsorted(ids[order], [start for start, _ in spans[1:]])
     tasks = [(*span, ids[part]) for span, part in zip(spans, np.split(order, cuts), strict=True)]
     parts = map_blocks(rows_block, [task for task in tasks if len(task[2])], source=source, shape=shape)
-    queries = np.empty((len(ids), shape.d), shape.dtype)
-    queries[order] = np.concatenate(parts)
+    rows = np.empty((len(ids), shape.d), shape.dtype)
+    rows[order] = np.concatenate([rows[:0], *parts])
+    return rows
+
+
+def nearest_rows(
+    source: RowSource, shape: Shape, queries: Array, query_ids: Array, k: int, exchange: Exchange
+) -> tuple[Array, Array]:
+    """The k nearest of all rows to queries (q, d): numbers int64 (q, k) and squared distances (q, k).
+
+    A row whose number is that of the query is left out. One pass over the rows.
+    """
+    spans = bounds(shape.n, shape.block)
     numbered = [(number, *span) for number, span in enumerate(spans)]
-    asked: dict[str, Any] = {"queries": queries, "query_ids": ids, "k": n_neighbors}
+    asked: dict[str, Any] = {"queries": queries, "query_ids": query_ids, "k": k}
     map_blocks(nearest_block, numbered, source=source, shape=shape, exchange=exchange, **asked)
-    return merged(stored_lists("nearest", len(spans), exchange), n_neighbors)
+    return merged(stored_lists("nearest", len(spans), exchange), k)
 
 
 def rows_block(start: int, stop: int, wanted: Array, *, source: RowSource, shape: Shape) -> Array:

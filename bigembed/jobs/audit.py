@@ -1,0 +1,219 @@
+"""Whether a model still fits the rows that came since: drift, in figures that a schedule can act on.
+
+Some of the new rows are compared with as many of those fitted ("held": each against all the others).
+
+- ``growth``: new rows over rows fitted.
+- ``distance``: from each row to the nearest fitted one. Rows of the same kind have the same distances; the median
+  ratio, and the share of new rows farther out than 99 of 100 fitted ones, say how far they are from it.
+- ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.methods.misfit`), compared in the same way.
+- ``recall``: the share of the true nearest fitted rows that the search finds for new rows, where there is a graph.
+
+A refresh is due when one of them is beyond its limit (:class:`Limits`) by more than chance explains (two standard errors).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.errors import InputError
+from bigembed.jobs import status
+from bigembed.jobs.growth import Growth, Version, open_growth
+from bigembed.jobs.growth_ledger import NAMED, Present, present
+from bigembed.jobs.growth_run import place_for, refuse_unfitted
+from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.stopping import stoppable
+from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
+from bigembed.neighbors.survey import Shape
+from bigembed.store.arrays import work_dtype
+from bigembed.store.exchange import Exchange
+from bigembed.store.growing import StoreRows
+from bigembed.store.lock import hold
+from bigembed.store.manifest import write_json
+
+REPORT = "audit.json"
+QUANTILES = (0.1, 0.5, 0.9, 0.99)
+DUE = 7
+"""Exit status of an audit that finds a refresh due."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a refresh is due."""
+
+    growth: float = 1.0
+    """New rows over rows fitted: at this share in any case."""
+    ratio: float = 1.5
+    """Median of the new rows over the median of the fitted ones, of distances and of misfits."""
+    beyond: float = 0.05
+    """Share of new rows beyond the 0.99-quantile of the fitted ones (which 0.01 of them are), of distances and of
+    misfits."""
+    recall: float = 0.9
+    """Least recall of the search for new rows."""
+    least: int = 100
+    """Fewer new rows than these are judged by ``growth`` alone."""
+
+
+def audit(
+    job: JobSpec, wishes: Wishes | None = None, *, limits: Limits | None = None, sample: int = 2_000, seed: int = 0
+) -> dict[str, Any]:
+    """Compare the rows that came since the last refresh with those it fitted; write ``audit.json``, return it.
+
+    ``"due"`` lists the reasons for a refresh; empty, the model still fits. ``sample``: rows looked at of each kind,
+    drawn by ``seed``. Three passes over the fitted rows at the most; memory as of one block of rows and the samples.
+    Reads the growing embedding without holding it, so it may run beside a refresh. Raises :class:`MissingPathError`
+    before the first refresh, :class:`LockedError` beside another audit, :class:`InputError`.
+    """
+    wishes, limits, began = wishes or Wishes(), limits or Limits(), time.perf_counter()
+    refuse_unfitted(job)
+    if sample < 2:
+        raise InputError(f"sample={sample}; at least 2 rows of each kind are compared")
+    growth = open_growth(job.output_path)
+    with stoppable(growth.root, wishes.deadline):
+        work = growth.root / "audit"
+        work.mkdir(exist_ok=True)
+        with hold(work) as lock, telling(wishes, work, lock.owner, work / status.NAME) as told:
+            there, version = present(job.input_path), growth.current
+            assert version is not None
+            found = _audited(job, growth, version, there, limits, sample, seed, told)
+            found["seconds"] = round(time.perf_counter() - began, 3)
+            write_json(growth.root / REPORT, found)
+    return found
+
+
+def _audited(
+    job: JobSpec,
+    growth: Growth,
+    version: Version,
+    there: Present,
+    limits: Limits,
+    sample: int,
+    seed: int,
+    told: Telling,
+) -> dict[str, Any]:
+    new = there.shape[0] - version.fitted
+    figures: dict[str, Any] = {"growth": {"share": new / version.fitted}}
+    judged = min(sample, max(0, new)) if new >= limits.least else 0
+    if judged:
+        with told.stage("audit"), place_for(job, there, told, version.fitted):
+            figures |= _figures(version, there, judged, min(sample, version.fitted), seed, growth)
+    return {
+        "output": str(growth.root),
+        "version": version.root.name,
+        "rows": {"fitted": version.fitted, "new": new, "judged": judged},
+        "figures": figures,
+        "limits": asdict(limits),
+        "due": reasons(figures, limits),
+    }
+
+
+def _figures(version: Version, there: Present, new: int, held: int, seed: int, growth: Growth) -> dict[str, Any]:
+    """Distances, misfits and recall of samples of ``new`` and ``held`` rows."""
+    from bigembed.methods.base import load
+    from bigembed.methods.misfit import misfit_of, search_index
+
+    model, n, d = load(version.model), version.fitted, there.shape[1]
+    exchange = Exchange(str(growth.root / "audit" / "exchange"))
+    dtype, metric = str(work_dtype(there.dtype)), "cosine" if _is_cosine(model) else "euclidean"
+    every, fitted = (Shape(rows, d, dtype, metric) for rows in (there.shape[0], n))
+    source = StoreRows((n, d), there.dtype, path=there.path)
+    generator = np.random.default_rng([seed, n])
+    ids = np.concatenate(
+        [
+            n + np.sort(generator.choice(there.shape[0] - n, new, replace=False)),
+            np.sort(generator.choice(n, held, replace=False)),
+        ]
+    )
+    rows = rows_at(StoreRows(there.shape, there.dtype, path=there.path), every, ids)
+    if wrong := ids[~np.isfinite(rows).all(axis=1)].tolist():
+        raise InputError(f"{there.path}: rows {wrong[:NAMED]} hold NaN or infinity, and maybe others. Drop or impute them")
+    index = search_index(model)
+    k = min(index.n_neighbors if index else 1, n - 1)
+    nearest, squared = nearest_rows(source, fitted, rows, ids, k, exchange)
+    distances = np.sqrt(squared[:, 0].astype(np.float64))
+    figures = {"distance": compared(distances[:new], distances[new:])}
+    exchange.put("rows", 0, {"new": rows[:new], "held": rows[new:]})
+    if (misfit := misfit_of(model)) is not None:
+        parts = map_blocks(misfit_block, [("new",), ("held",)], measure=misfit.function, exchange=exchange)
+        figures["misfit"] = {"what": misfit.name, "meaning": misfit.meaning, **compared(*parts)}
+    if index is not None:
+        [lists] = map_blocks(found_block, [()], index=index, exchange=exchange)
+        shares = recall_at(lists, internal_ids(Ordered.open(index.order), nearest[:new]))
+        figures["recall"] = {"n_neighbors": k, **_recall(shares, k)}
+    exchange.clear()
+    shutil.rmtree(exchange.root, ignore_errors=True)
+    return figures
+
+
+def _is_cosine(model: Any) -> bool:
+    metric = getattr(model, "metric", None)
+    return isinstance(metric, str) and metric == "cosine"
+
+
+def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:
+    """Misfits of one of the samples."""
+    [rows] = exchange.get_many("rows", 0, [kind])
+    return np.asarray(measure(rows))
+
+
+def found_block(*, index: Any, exchange: Exchange) -> Array:
+    """What the search finds for the new rows."""
+    from bigembed.methods.misfit import found_lists
+
+    [rows] = exchange.get_many("rows", 0, ["new"])
+    return found_lists(rows, index)
+
+
+def _recall(shares: Array, k: int) -> dict[str, float]:
+    found = summed_up(shares, k)
+    return {"recall": found.recall, "standard_error": found.standard_error}
+
+
+def compared(new: Array, held: Array) -> dict[str, Any]:
+    """Quantiles of both samples, the ratio of their medians, and the share of new ones beyond the 0.99-quantile of
+    those held, with its standard error. The ratio is None where the median of those held is 0.
+
+    >>> found = compared(np.array([1.0, 2.0, 30.0]), np.array([1.0, 2.0, 3.0]))
+    >>> found["ratio"], round(found["beyond"], 3)
+    (1.0, 0.333)
+    """
+    median = float(np.median(held))
+    beyond = float(np.mean(new > np.quantile(held, QUANTILES[-1])))
+    return {
+        "new": dict(zip(map(str, QUANTILES), np.quantile(new, QUANTILES).tolist(), strict=True)),
+        "held": dict(zip(map(str, QUANTILES), np.quantile(held, QUANTILES).tolist(), strict=True)),
+        "ratio": float(np.median(new)) / median if median > 0 else None,
+        "beyond": beyond,
+        "standard_error": float(np.sqrt(beyond * (1 - beyond) / len(new))),
+    }
+
+
+def reasons(figures: dict[str, Any], limits: Limits) -> list[str]:
+    """Why a refresh is due, by the figures of an audit; empty where none is.
+
+    >>> reasons({"growth": {"share": 2.0}}, Limits())
+    ['the new rows are 2 of the rows fitted, at the limit of 1 or beyond']
+    """
+    out, share = [], figures["growth"]["share"]
+    if share >= limits.growth:
+        out.append(f"the new rows are {share:.3g} of the rows fitted, at the limit of {limits.growth:g} or beyond")
+    for name in ("distance", "misfit"):
+        found = figures.get(name)
+        if found and found["ratio"] is not None and found["ratio"] > limits.ratio:
+            out.append(f"the median {name} of new rows is {found['ratio']:.3g} times that of fitted ones (limit {limits.ratio:g})")
+        if found and found["beyond"] - 2 * found["standard_error"] > limits.beyond:
+            out.append(
+                f"{found['beyond']:.3g} of the new rows have a {name} that only 0.01 of the fitted ones have (limit "
+                f"{limits.beyond:g})"
+            )
+    found = figures.get("recall")
+    if found and found["recall"] + 2 * found["standard_error"] < limits.recall:
+        out.append(f"the search finds {found['recall']:.3g} of the neighbors of new rows (limit {limits.recall:g})")
+    return out

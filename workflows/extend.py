@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Coordinates, by the current model, of the rows appended to a growing store since the last call: each row once.
+
+    python workflows/extend.py JOB.toml --scheduler tcp://host:8786
+"""
+
+from typing import Annotated
+
+import typer
+
+from bigembed.cli import Deadline, Debug, Job, Json, Scheduler
+from bigembed.jobs.console import Console
+
+
+def main(
+    job: Job,
+    scheduler: Scheduler = None,
+    deadline: Deadline = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all rows that were there, whatever the times of their files say.")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Place the rows appended since the last call by the current model, each exactly once.
+
+    Exit status: 0 done (or nothing new), 2 bad input (rows that were there have changed or are gone, or there is no
+    model yet), 3 refused by the plan, 4 another job holds the output, 5 interrupted: the same command goes on,
+    6 damaged, 1 anything else.
+    """
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.growth_run import extend
+        from bigembed.jobs.workflow import asked_for, extend_lines
+
+        asked, wishes = asked_for(console, job, scheduler, deadline)
+        found = extend(asked, wishes, verify=verify)
+        console.result(found, extend_lines(found))
+
+
+if __name__ == "__main__":
+    typer.run(main)

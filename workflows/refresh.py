@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Fit all rows of a growing store, and make run, model and coordinates the current ones in one step.
+
+    python workflows/refresh.py JOB.toml --scheduler tcp://host:8786 --deadline 06:30
+"""
+
+from typing import Annotated
+
+import typer
+
+from bigembed.cli import Deadline, Debug, Job, Json, Scheduler
+from bigembed.jobs.console import Console
+
+
+def main(
+    job: Job,
+    scheduler: Scheduler = None,
+    deadline: Deadline = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Fit in any case, rows that were there and have changed as they are now.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all rows that were there, whatever the times of their files say.")
+    ] = False,
+    keep: Annotated[int, typer.Option(min=0, help="Versions kept before the current one.")] = 1,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
+
+    Does nothing where nothing has changed. Rows appended meanwhile are left to extend.py. Exit status: 0 done,
+    2 bad input (rows that were there have changed or are gone, too), 3 refused by the plan, 4 another job holds the
+    output, 5 interrupted: the same command goes on, 6 damaged, 1 anything else.
+    """
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.growth_run import refresh
+        from bigembed.jobs.workflow import asked_for, refresh_lines
+
+        asked, wishes = asked_for(console, job, scheduler, deadline)
+        found = refresh(asked, wishes, fresh=fresh, verify=verify, keep=keep)
+        console.result(found, refresh_lines(found))
+
+
+if __name__ == "__main__":
+    typer.run(main)
