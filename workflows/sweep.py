@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A grid of parameters over one input: a table of what came out, shared stages computed once.
 
-    python workflows/sweep.py JOB.toml --vary n_neighbors=10,20,30 --vary alpha=0,0.5,1
+python workflows/sweep.py JOB.toml --vary n_neighbors=10,20,30 --vary alpha=0,0.5,1
 """
 
 from typing import Annotated

@@ -133,7 +133,9 @@ def _figures(version: Version, there: Present, new: int, held: int, seed: int, g
     )
     rows = rows_at(StoreRows(there.shape, there.dtype, path=there.path), every, ids)
     if wrong := ids[~np.isfinite(rows).all(axis=1)].tolist():
-        raise InputError(f"{there.path}: rows {wrong[:NAMED]} hold NaN or infinity, and maybe others. Drop or impute them")
+        raise InputError(
+            f"{there.path}: rows {wrong[:NAMED]} hold NaN or infinity, and maybe others. Drop or impute them"
+        )
     index = search_index(model)
     k = min(index.n_neighbors if index else 1, n - 1)
     nearest, squared = nearest_rows(source, fitted, rows, ids, k, exchange)
@@ -207,7 +209,9 @@ def reasons(figures: dict[str, Any], limits: Limits) -> list[str]:
     for name in ("distance", "misfit"):
         found = figures.get(name)
         if found and found["ratio"] is not None and found["ratio"] > limits.ratio:
-            out.append(f"the median {name} of new rows is {found['ratio']:.3g} times that of fitted ones (limit {limits.ratio:g})")
+            out.append(
+                f"the median {name} of new rows is {found['ratio']:.3g} times that of fitted ones (limit {limits.ratio:g})"
+            )
         if found and found["beyond"] - 2 * found["standard_error"] > limits.beyond:
             out.append(
                 f"{found['beyond']:.3g} of the new rows have a {name} that only 0.01 of the fitted ones have (limit "

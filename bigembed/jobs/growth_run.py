@@ -229,7 +229,8 @@ def _place_range(
     job: JobSpec, version: Version, fitted: Any, there: Present, start: int, stop: int, place: Place
 ) -> None:
     """Rows ``start:stop``: placed aside, then appended to the coordinates in one step with their account."""
-    from bigembed.methods.extension import STAGE, check_width, coordinates_of
+    from bigembed.methods.extension import check_width, coordinates_of
+    from bigembed.methods.streaming import STAGE
 
     content = span_digest(there.path, start, stop)
     shape = (stop - start, there.shape[1])

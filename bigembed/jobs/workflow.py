@@ -47,7 +47,9 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
 def audit_lines(found: dict[str, Any]) -> list[str]:
     """The outcome of an audit for people."""
     rows, lines = found["rows"], []
-    lines.append(f"{found['output']}: {rows['new']:,} rows since the fit of {rows['fitted']:,}; judged by {rows['judged']:,}")
+    lines.append(
+        f"{found['output']}: {rows['new']:,} rows since the fit of {rows['fitted']:,}; judged by {rows['judged']:,}"
+    )
     for name, figures in found["figures"].items():
         shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, (int, float)))
         lines.append(f"  {name}: {shown}")

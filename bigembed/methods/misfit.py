@@ -30,7 +30,9 @@ def misfit_of(estimator: Any) -> Misfit | None:
     reconstruction error; None for others."""
     extension = estimator._extension(estimator._run)
     if isinstance(extension.model, Model):
-        meaning = "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all rows fitted"
+        meaning = (
+            "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all rows fitted"
+        )
         return Misfit("self_weight", meaning, partial(self_weight, model=extension.model))
     if hasattr(estimator, "inverse_transform"):
         meaning = "‖x − x̂‖, x̂ the row that its coordinates stand for"

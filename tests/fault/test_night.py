@@ -1,0 +1,127 @@
+"""The night in small: a store grows, jobs are called as a scheduler calls them, and are killed; nothing is lost,
+nothing is placed twice, nothing differs from an undisturbed night."""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from bigembed.errors import ComponentsWarning
+from bigembed.jobs.audit import audit
+from bigembed.jobs.growth import open_growth
+from bigembed.jobs.growth_run import extend, refresh
+from bigembed.jobs.spec import read_job
+from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.growing import append_rows
+from bigembed.store.lock import holder
+from tests.fault.night import STEPS, Cluster, Killer, finish, insist, rows_of, start, write_job
+
+pytestmark = [pytest.mark.cluster]
+
+
+def found(folder):
+    """The coordinates as bytes, their account, and the number of versions that were published."""
+    version = open_growth(folder / "growing.zarr").current
+    ranges = [(part.start, part.stop, part.how, part.rows) for part in version.ranges]
+    return np.asarray(version.coordinates).tobytes(), ranges, version.root.name.split("-")[1:]
+
+
+def grow(folder, step):
+    path = folder / "points.zarr"
+    rows = rows_of(step)
+    if not path.exists():
+        create_rows(path, rows.shape, rows.dtype, 500)
+        for first in range(0, len(rows), 500):
+            write_rows(path, first, rows[first : first + 500])
+    else:
+        append_rows(path, rows)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A night in one process: after each step, what an audit said and what was there."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    job = read_job(write_job(folder))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ComponentsWarning)  # what is appended in step 6 stands apart
+        return [one_night(folder, job, step) for step in range(STEPS)]
+
+
+def one_night(folder, job, step):
+    grow(folder, step)
+    if not step:
+        refresh(job)
+    extend(job)
+    due = bool(audit(job)["due"])
+    if due:
+        refresh(job)
+    return due, *found(folder)
+
+
+def test_an_undisturbed_night_extends_and_refreshes(undisturbed):
+    due = [night[0] for night in undisturbed]
+    assert 2 <= sum(due) < STEPS - 2, due  # both ways of a night are taken
+    assert len(undisturbed[-1][2]) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_night_with_kills(undisturbed, tmp_path):
+    folder = tmp_path / "night"
+    job = write_job(folder)
+    statuses = []
+    with Cluster(tmp_path) as cluster:
+        killer = Killer(cluster, seed=20)
+        for step in range(STEPS):
+            grow(folder, step)
+            if not step:
+                statuses += insist("refresh", job, cluster.address, killer, ("job", "scheduler"), 8)[1]
+            kinds = [("job", "worker"), ("scheduler",), ("worker", "job")][step % 3]
+            statuses += insist("extend", job, cluster.address, killer, kinds)[1]
+            code, seen = insist("audit", job, cluster.address, killer, ("job",) if step % 4 == 1 else (), 4)
+            statuses += seen
+            assert (code == 7) == undisturbed[step][0], step
+            if code == 7:
+                kinds = ("job", "worker", "scheduler")
+                statuses += insist("refresh", job, cluster.address, killer, kinds, 9)[1]
+            assert found(folder) == undisturbed[step][1:], step
+        assert cluster.started["scheduler"] > killer.kills["scheduler"] > 0
+    assert min(killer.kills.values()) >= 4, killer.kills
+    assert statuses.count(-signal.SIGKILL) == killer.kills["job"]
+    print(
+        f"\nkills {killer.kills}, calls {len(statuses)}, statuses { {code: statuses.count(code) for code in statuses} }"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_overlapping_starts(undisturbed, tmp_path):
+    folder = tmp_path / "twice"
+    job = write_job(folder)
+    grow(folder, 0)
+    with Cluster(tmp_path) as cluster:
+        for script in ("refresh", "extend"):
+            if script == "extend":
+                grow(folder, 1)
+            first = start(script, job, "--scheduler", cluster.address)
+            deadline = time.monotonic() + 60
+            while (owner := holder(folder / "growing.zarr")) is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            first.send_signal(signal.SIGSTOP)  # so that it is at work while the second one starts, however slow
+            assert owner is not None
+            assert owner.pid == first.pid
+            for other in ("refresh", "extend"):
+                if (folder / "growing.zarr" / "current.json").exists() or other == "refresh":
+                    code, last, problems = finish(start(other, job, "--scheduler", cluster.address))
+                    assert code == 4, problems
+                    assert f"process {first.pid}" in problems
+                    assert last["status"] == 4
+            first.send_signal(signal.SIGCONT)
+            assert finish(first)[0] == 0
+    coordinates, ranges, _ = found(folder)
+    assert [part[:3] for part in ranges] == [(0, 600, "fitted"), (600, 930, "placed")]
+    assert coordinates == undisturbed[1][1]

@@ -1,0 +1,129 @@
+"""Arrays that grow: what readers see, what is left of a stopped append, what is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+import zarr
+
+import bigembed as be
+from bigembed.errors import InputError, LockedError
+from bigembed.store import growing
+from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
+
+LAYOUTS = [
+    {"chunks": (64, 3)},
+    {"chunks": (32, 3), "shards": (128, 3)},
+    {"chunks": (64, 2)},
+    {"chunks": (1500, 3)},
+    {"chunks": (64, 3), "chunk_key_encoding": {"name": "v2", "separator": "."}},
+]
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).normal(size=(1000, 3)).astype("f4")
+
+
+def store(path, rows, **layout):
+    array = zarr.create_array(str(path), shape=rows.shape, dtype=rows.dtype, **(layout or {"chunks": (64, 3)}))
+    array[:] = rows
+    return path
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_appended_rows_are_there_in_any_layout(tmp_path, rows, layout):
+    path, n = store(tmp_path / "x.zarr", rows[:100], **layout), 100
+    for more in (1, 27, 5, 200, 300, 367):  # up to the end of a chunk, too
+        assert append_rows(path, rows[n : n + more]) == n + more
+        n += more
+        np.testing.assert_array_equal(be.open_array(path), rows[:n])
+        np.testing.assert_array_equal(read_array(path), rows[:n])
+    assert n == 1000
+    assert [path.name for path in tmp_path.iterdir()] == ["x.zarr"]
+    zarr.open_array(str(path)).append(rows[:7])  # other writers go on from there
+    np.testing.assert_array_equal(read_array(path, 1000), rows[:7])
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_stopped_append_changes_nothing_for_readers(tmp_path, rows, monkeypatch, step):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    calls, replace = [], os.replace
+
+    def stop(*arguments):
+        calls.append(arguments)
+        if len(calls) > step:
+            raise RuntimeError("stopped")
+        replace(*arguments)
+
+    monkeypatch.setattr(os, "replace", stop)
+    with pytest.raises(RuntimeError, match="stopped"):
+        append_rows(path, rows[100:300])
+    monkeypatch.undo()
+    assert len(calls) > step
+    np.testing.assert_array_equal(be.open_array(path), rows[:100])
+    assert append_rows(path, rows[100:300]) == 300
+    np.testing.assert_array_equal(read_array(path), rows[:300])
+
+
+def test_attributes_and_shape_change_together(tmp_path, rows):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    append_source(path, RowSource((50, 3), rows.dtype, array=rows[100:150]), {"ranges": [150]})
+    append_source(path, RowSource((0, 3), rows.dtype, array=rows[:0]), {"note": "kept"})
+    array = zarr.open_array(str(path))
+    assert array.shape == (150, 3)
+    assert dict(array.attrs) == {"ranges": [150], "note": "kept"}
+
+
+def test_what_does_not_fit_is_refused(tmp_path, rows):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    with pytest.raises(InputError, match=r"rows of shape \(3,\); rows of shape \(2,\) were given"):
+        append_rows(path, rows[:, :2])
+    with pytest.raises(InputError, match="would lose digits"):
+        append_rows(path, rows.astype("f8"))
+    old = zarr.create_array(str(tmp_path / "v2.zarr"), shape=(4, 3), dtype="f4", chunks=(2, 3), zarr_format=2)
+    old[:] = 1
+    with pytest.raises(InputError, match="version 3"):
+        append_rows(tmp_path / "v2.zarr", rows[:3])
+    with growing._alone(path), pytest.raises(LockedError, match="another process appends"):
+        append_rows(path, rows[:3])
+    np.testing.assert_array_equal(read_array(path), rows[:100])
+
+
+def test_the_first_rows_stay_what_they_are_while_others_come(tmp_path, rows):
+    path = store(tmp_path / "x.zarr", rows[:150])
+    source = StoreRows((150, 3), rows.dtype, path=str(path), content="of 150")
+    before = source.fingerprint()
+    append_rows(path, rows[150:400])
+    assert source.fingerprint() == before
+    np.testing.assert_array_equal(source.read(100, 200), rows[100:150])
+    later = StoreRows((40, 3), rows.dtype, path=str(path), first=130, content="others")
+    np.testing.assert_array_equal(later.read(5, 25), rows[135:155])
+    assert later.fingerprint() != before
+    assert RowSource((150, 3), rows.dtype, path=str(path)).fingerprint() != before  # by the files, which have changed
+
+
+def test_digests_are_of_the_rows_not_of_their_storage(tmp_path, rows):
+    np.save(tmp_path / "x.npy", rows)
+    paths = [store(tmp_path / f"{i}.zarr", rows, **layout) for i, layout in enumerate(LAYOUTS)]
+    digests = {rows_digest(str(path), 10, 500) for path in [tmp_path / "x.npy", *paths]}
+    assert len(digests) == 1
+    changed = rows.copy()
+    changed[499, 2] += 1e-6
+    assert rows_digest(str(store(tmp_path / "y.zarr", changed)), 10, 500) not in digests
+    assert rows_digest(str(tmp_path / "y.zarr"), 10, 499) == rows_digest(str(paths[0]), 10, 499)
+
+
+def test_units_name_files_and_notice_writing(tmp_path, rows):
+    path = store(tmp_path / "x.zarr", rows[:100], chunks=(64, 2))
+    shape, dtype, units = stored_units(path)
+    assert (shape, dtype) == ((100, 3), np.dtype("f4"))
+    assert [(unit.start, unit.stop, unit.name) for unit in units] == [(0, 64, "c/0/0"), (64, 100, "c/1/0")]
+    os.utime(path / "c/0/1", ns=(1, 1))
+    assert [a.stamp == b.stamp for a, b in zip(units, stored_units(path)[2], strict=True)] == [False, True]
+    metadata = json.loads((path / "zarr.json").read_text())
+    assert metadata["shape"] == [100, 3]
