@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from bigembed.jobs.growth import open_growth
     from bigembed.landmarks.routes import geodesic_distances, shortest_path
     from bigembed.methods.base import load
     from bigembed.methods.classical_mds import ClassicalMDS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bigembed.methods.pca import PCA
     from bigembed.neighbors.graph import NeighborGraph, build_neighbor_graph
     from bigembed.store.arrays import open_array
+    from bigembed.store.growing import append_rows
 
 _HOMES = {
     "ClassicalMDS": "bigembed.methods.classical_mds",
@@ -42,10 +44,12 @@ _HOMES = {
     "NMF": "bigembed.methods.nmf",
     "NeighborGraph": "bigembed.neighbors.graph",
     "PCA": "bigembed.methods.pca",
+    "append_rows": "bigembed.store.growing",
     "build_neighbor_graph": "bigembed.neighbors.graph",
     "geodesic_distances": "bigembed.landmarks.routes",
     "load": "bigembed.methods.base",
     "open_array": "bigembed.store.arrays",
+    "open_growth": "bigembed.jobs.growth",
     "shortest_path": "bigembed.landmarks.routes",
 }
 
@@ -64,10 +68,12 @@ __all__ = [
     "LinearizedKernelPCA",
     "NeighborGraph",
     "__version__",
+    "append_rows",
     "build_neighbor_graph",
     "geodesic_distances",
     "load",
     "open_array",
+    "open_growth",
     "shortest_path",
 ]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import Deadline, Debug, Job, Json, Scheduler
+from bigembed.cli import Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.console import Console
 
 
@@ -28,6 +28,8 @@ def main(
     least: Annotated[int, typer.Option(min=1, help="Fewer new rows are judged by --growth alone.")] = 100,
     sample: Annotated[int, typer.Option(min=2, help="Rows looked at, of the new and of the fitted ones.")] = 2_000,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    log: Log = None,
+    metrics: Metrics = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -40,7 +42,7 @@ def main(
         from bigembed.jobs.audit import DUE, Limits, audit
         from bigembed.jobs.workflow import asked_for, audit_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline)
+        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)
         limits = Limits(growth, ratio, beyond, recall, least)
         found = audit(asked, wishes, limits=limits, sample=sample, seed=seed)
         console.result(found, audit_lines(found))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import Deadline, Debug, Job, Json, Scheduler
+from bigembed.cli import Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.console import Console
 
 
@@ -19,6 +19,8 @@ def main(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read all rows that were there, whatever the times of their files say.")
     ] = False,
+    log: Log = None,
+    metrics: Metrics = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -32,7 +34,7 @@ def main(
         from bigembed.jobs.growth_run import extend
         from bigembed.jobs.workflow import asked_for, extend_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline)
+        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)
         found = extend(asked, wishes, verify=verify)
         console.result(found, extend_lines(found))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import Deadline, Debug, Job, Json, Scheduler
+from bigembed.cli import Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.console import Console
 
 
@@ -23,6 +23,8 @@ def main(
         bool, typer.Option("--verify", help="Read all rows that were there, whatever the times of their files say.")
     ] = False,
     keep: Annotated[int, typer.Option(min=0, help="Versions kept before the current one.")] = 1,
+    log: Log = None,
+    metrics: Metrics = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -36,7 +38,7 @@ def main(
         from bigembed.jobs.growth_run import refresh
         from bigembed.jobs.workflow import asked_for, refresh_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline)
+        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)
         found = refresh(asked, wishes, fresh=fresh, verify=verify, keep=keep)
         console.result(found, refresh_lines(found))
 

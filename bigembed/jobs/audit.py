@@ -8,7 +8,8 @@ Some of the new rows are compared with as many of those fitted ("held": each aga
 - ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.methods.misfit`), compared in the same way.
 - ``recall``: the share of the true nearest fitted rows that the search finds for new rows, where there is a graph.
 
-A refresh is due when one of them is beyond its limit (:class:`Limits`) by more than chance explains (two standard errors).
+A refresh is due when one of them is beyond its limit (:class:`Limits`) by more than chance explains (two standard
+errors of a share).
 """
 
 from __future__ import annotations
@@ -22,20 +23,18 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
-from bigembed.jobs import status
 from bigembed.jobs.growth import Growth, Version, open_growth
 from bigembed.jobs.growth_ledger import NAMED, Present, present
-from bigembed.jobs.growth_run import place_for, refuse_unfitted
+from bigembed.jobs.growth_run import held, place_for, refuse_unfitted
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.jobs.telling import Telling, Wishes
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
 from bigembed.store.arrays import work_dtype
 from bigembed.store.exchange import Exchange
 from bigembed.store.growing import StoreRows
-from bigembed.store.lock import hold
 from bigembed.store.manifest import write_json
 
 REPORT = "audit.json"
@@ -79,7 +78,7 @@ def audit(
     with stoppable(growth.root, wishes.deadline):
         work = growth.root / "audit"
         work.mkdir(exist_ok=True)
-        with hold(work) as lock, telling(wishes, work, lock.owner, work / status.NAME) as told:
+        with held(work, job, wishes) as told:
             there, version = present(job.input_path), growth.current
             assert version is not None
             found = _audited(job, growth, version, there, limits, sample, seed, told)
@@ -209,9 +208,8 @@ def reasons(figures: dict[str, Any], limits: Limits) -> list[str]:
     for name in ("distance", "misfit"):
         found = figures.get(name)
         if found and found["ratio"] is not None and found["ratio"] > limits.ratio:
-            out.append(
-                f"the median {name} of new rows is {found['ratio']:.3g} times that of fitted ones (limit {limits.ratio:g})"
-            )
+            times = f"{found['ratio']:.3g} times that of fitted ones"
+            out.append(f"the median {name} of new rows is {times} (limit {limits.ratio:g})")
         if found and found["beyond"] - 2 * found["standard_error"] > limits.beyond:
             out.append(
                 f"{found['beyond']:.3g} of the new rows have a {name} that only 0.01 of the fitted ones have (limit "

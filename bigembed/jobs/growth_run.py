@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ import numpy as np
 
 from bigembed.blocks.rows import block_rows, bounds, executor, map_blocks
 from bigembed.errors import ChangedInputError, InputError, MissingPathError
-from bigembed.jobs import status
+from bigembed.jobs import logs, status
 from bigembed.jobs.cluster import Place, choose, cluster
 from bigembed.jobs.growth import FirstRows, Growth, Range, Version, asked_of, model_digest, prepared
 from bigembed.jobs.growth_ledger import Ledger, Present, check, covering, new_ledger, present, suspects
+from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import JobSpec
@@ -36,6 +37,8 @@ from bigembed.store.manifest import digest_of
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""
+BESIDE = {"picture": "map.png", "report": "report.html"}
+"""What else a job may want: made for the version, then copied to where it is wanted."""
 
 
 def refresh(
@@ -46,7 +49,8 @@ def refresh(
     The rows to fit are fixed (and recorded) at the start; what is appended meanwhile is left to :func:`extend`. Does
     nothing where rows and parameters are those of the current version. An unfinished one is gone on with, on its own
     rows. ``fresh`` forgets it, fits in any case, and takes rows that have changed as they are. ``verify`` reads all
-    rows that were there instead of looking at sizes and times of their files. ``keep``: versions kept before the current.
+    rows that were there instead of looking at sizes and times of their files. ``keep``: versions kept before the
+    current one.
 
     Raises :class:`ChangedInputError` where rows that were there have changed or are gone, else what
     :func:`bigembed.jobs.run.run_job` raises.
@@ -64,7 +68,7 @@ def refresh(
         version = None if fresh else _unfinished(job, growth, asked, there, verify, told)
         if version is None:
             growth.clear()
-            with place_for(job, there, told, there.shape[0] - known.n):
+            with reading(job, there, told, there.shape[0] - known.n):
                 version = growth.begin(asked, covering(known, there))
         _fit(job, version, there, wishes, told)
         _publish(job, growth, version, keep, told)
@@ -106,12 +110,24 @@ def refuse_unfitted(job: JobSpec) -> None:
 
 @contextmanager
 def _working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling]]:
-    """Around a job on a growing embedding: held by this process, stoppable, its status told."""
+    """Around a job on a growing embedding: held by this process, stoppable, told of."""
     with stoppable(job.output_path, wishes.deadline):
         present(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
-        with hold(growth.root) as lock, telling(wishes, growth.root, lock.owner, growth.root / status.NAME) as told:
+        with held(growth.root, job, wishes) as told:
             yield growth, told
+
+
+@contextmanager
+def held(root: Path, job: JobSpec, wishes: Wishes) -> Iterator[Telling]:
+    """Hold a folder for a job; its status and log are kept there."""
+    metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
+    with (
+        metrics,
+        hold(root) as lock,
+        telling(wishes, root, lock.owner, root / status.NAME, metrics, root / logs.NAME) as told,
+    ):
+        yield told
 
 
 def _about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
@@ -133,7 +149,7 @@ def _unchanged(job: JobSpec, ledger: Ledger, there: Present, verify: bool, told:
     """The ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
     doubted = sum(entry.stop - entry.start for entry in suspects(ledger, there, verify))
     try:
-        with place_for(job, there, told, doubted):
+        with reading(job, there, told, doubted):
             return check(ledger, there, verify)
     except ChangedInputError as error:
         raise ChangedInputError(
@@ -156,11 +172,20 @@ def _unfinished(
     return None
 
 
-@contextmanager
-def place_for(job: JobSpec, there: Present, told: Telling, rows: int) -> Iterator[Place]:
+def reading(job: JobSpec, there: Present, told: Telling, rows: int) -> AbstractContextManager[Place]:
+    """Where so many rows are read for their digests: on the running cluster, if the job names one, or here."""
+    return placing(job, there, told, "remote" if rows and job.cluster.address else "process")
+
+
+def place_for(job: JobSpec, there: Present, told: Telling, rows: int) -> AbstractContextManager[Place]:
     """Where tasks on so many of the rows run: in this process if they are few and the job names no cluster."""
     nbytes = rows * there.shape[1] * there.dtype.itemsize
-    kind = choose(job.cluster, (rows, there.shape[1]), nbytes) if rows else "process"
+    return placing(job, there, told, choose(job.cluster, (rows, there.shape[1]), nbytes))
+
+
+@contextmanager
+def placing(job: JobSpec, there: Present, told: Telling, kind: str) -> Iterator[Place]:
+    """A place of this kind, as the executor."""
     with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
         place.prove_access(job.output_path, str(job.input_path))
         yield place
@@ -172,7 +197,7 @@ def place_for(job: JobSpec, there: Present, told: Telling, rows: int) -> Iterato
 def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: Telling) -> None:
     """Run the job on the rows of the version; they must still be the same afterwards."""
     output = {"path": str(version.run), "model": str(version.model)}
-    output |= {"picture": str(version.root / "map.png")} if job.output.picture else {}
+    output |= {name: str(version.root / file) for name, file in BESIDE.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
     rows = FirstRows(job.input_path, shape, there.dtype, content=version.content)
@@ -195,10 +220,11 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Te
         nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
         append_source(version.array, nothing, version.attributes([whole]))
         growth.publish(version, keep)
-    if job.output.picture:
-        partial = f"{job.output.picture}.partial"
-        shutil.copyfile(version.root / "map.png", partial)
-        os.replace(partial, job.output.picture)
+    for name, file in BESIDE.items():
+        if place := getattr(job.output, name):
+            Path(place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(version.root / file, f"{place}.partial")
+            os.replace(f"{place}.partial", place)
 
 
 # -------------------------------------------------------------------------------------------- extend
@@ -209,8 +235,12 @@ def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: 
     from bigembed.methods.base import load
 
     fitted, n = load(version.model), there.shape[0]
-    with place_for(job, there, told, n - version.covered) as place:
+    with reading(job, there, told, n - known.n):
         version.keep(covering(known, there))
+    if not job.cluster.address:  # before a cluster is started
+        first = min(n, version.covered + RANGE_ROWS)
+        _plan(job, _stage_of(version, fitted, there, version.covered, first, ""), there, None, version, fitted).refuse()
+    with place_for(job, there, told, n - version.covered) as place:
         stops = [*_waiting(version, n), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]
         for stop in stops:
             start = version.covered
@@ -229,17 +259,10 @@ def _place_range(
     job: JobSpec, version: Version, fitted: Any, there: Present, start: int, stop: int, place: Place
 ) -> None:
     """Rows ``start:stop``: placed aside, then appended to the coordinates in one step with their account."""
-    from bigembed.methods.extension import check_width, coordinates_of
-    from bigembed.methods.streaming import STAGE
-
     content = span_digest(there.path, start, stop)
-    shape = (stop - start, there.shape[1])
-    source = StoreRows(shape, there.dtype, path=there.path, first=start, content=content)
-    extension = fitted._extension(fitted._run)
-    check_width(source, extension, fitted)
+    stage = _stage_of(version, fitted, there, start, stop, content)
+    _plan(job, stage, there, place, version, fitted).refuse()
     aside = version.root / "placing" / f"{start}-{stop}"
-    stage = coordinates_of(source, extension, fitted._run)
-    plan_of(job, stage, there, shape, aside, place, fitted).refuse()
     run = Run(aside, [fitted._run])
     try:
         run_stages([stage], run)
@@ -247,10 +270,20 @@ def _place_range(
         shutil.rmtree(aside)
         raise InputError(f"{there.path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
     account = Range(start, stop, "placed", content, model_digest(version.model))
-    array = run.path(STAGE, "coordinates")
-    placed = RowSource((stop - start, extension.width), read_array(array, 0, 0).dtype, path=array)
+    array = run.path(stage.name, "coordinates")
+    placed = RowSource((stop - start, *read_array(array, 0, 0).shape[1:]), read_array(array, 0, 0).dtype, path=array)
     append_source(version.array, placed, version.attributes([*version.ranges, account]))
     shutil.rmtree(aside)
+
+
+def _stage_of(version: Version, fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
+    """The stage that places rows ``start:stop``, of this content."""
+    from bigembed.methods.extension import check_width, coordinates_of
+
+    source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
+    extension = fitted._extension(fitted._run)
+    check_width(source, extension, fitted)
+    return coordinates_of(source, extension, fitted._run)
 
 
 def span_digest(path: str, start: int, stop: int) -> str:
@@ -260,19 +293,17 @@ def span_digest(path: str, start: int, stop: int) -> str:
     return digest_of(map_blocks(rows_digest, [(path, start + a, start + b) for a, b in spans], label="digest rows"))
 
 
-def plan_of(
-    job: JobSpec, stage: Stage, there: Present, shape: tuple[int, int], out: Path, place: Place, fitted: Any
-) -> Plan:
-    """What a range takes."""
-    run, nbytes = fitted._run, shape[0] * shape[1] * there.dtype.itemsize
-    compiled = run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
+def _plan(job: JobSpec, stage: Stage, there: Present, place: Place | None, version: Version, fitted: Any) -> Plan:
+    """What the stage that places a range takes; ``place``: where the cluster is running already."""
+    run, rows = fitted._run, there.shape[0] - version.covered
+    shape, compiled = (rows, there.shape[1]), run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
     return Plan(
         there.path,
-        str(out),
+        str(version.array),
         shape,
         str(there.dtype),
-        place_of(job.cluster, shape, nbytes, place, False, compiled),
+        place_of(job.cluster, shape, rows * shape[1] * there.dtype.itemsize, place, False, compiled),
         ((stage.name, stage.cost),),
         (),
-        shutil.disk_usage(nearest_folder(out.parent)).free,
+        shutil.disk_usage(nearest_folder(version.root)).free,
     )

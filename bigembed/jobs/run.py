@@ -44,8 +44,8 @@ def run_job(
 ) -> dict[str, Any]:
     """Run the job to its end, or go on where it stopped. Returns what ``job.json`` then holds.
 
-    A job that is done is left as it is (``"unchanged": True``). ``fresh`` first removes the run's stages. ``rows``: other
-    ones than all that the job names (the first rows of a growing store).
+    A job that is done is left as it is (``"unchanged": True``). ``fresh`` first removes the run's stages. ``rows``:
+    other ones than all that the job names (the first rows of a growing store).
     Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT, SIGHUP or the deadline;
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """

@@ -22,16 +22,15 @@ import numpy as np
 
 from bigembed.blocks.rows import executor
 from bigembed.errors import InputError, JobError
-from bigembed.jobs import status
 from bigembed.jobs.cluster import Place, choose, cluster
+from bigembed.jobs.growth_run import held
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.plan import make_plan
 from bigembed.jobs.spec import JobSpec, checked_parameters
 from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.jobs.telling import Telling, Wishes
 from bigembed.stages import Run, Stage, observing, run_stages
 from bigembed.store import manifest as manifests
-from bigembed.store.lock import hold
 from bigembed.store.manifest import digest_of, write_json
 
 KIND = "sweep"
@@ -45,9 +44,9 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
     by a row with every point.
 
     ``grid``: values by parameter; all other parameters are the job's. A row holds the parameters, the eigenvalues,
-    the figures of the certificate, the seconds that its stages took (whenever they were computed) and how many of them were
-    computed for it. A point that the data refuse (:class:`InputError`) is a row with the reason. Raises :class:`JobError`,
-    :class:`PlanError` before anything is computed, and what a run raises.
+    the figures of the certificate, the seconds that its stages took (whenever they were computed) and how many of
+    them were computed for it. A point that the data refuse (:class:`InputError`) is a row with the reason. Raises
+    :class:`JobError`, :class:`PlanError` before anything is computed, and what a run raises.
     """
     wishes, began = wishes or Wishes(), time.perf_counter()
     points = list(grid_points(job, grid))
@@ -55,7 +54,7 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
     with stoppable(job.output_path, wishes.deadline):
         manifests.prepare(job.output_path, KIND)
         root = job.output_path
-        with hold(root) as lock, telling(wishes, root, lock.owner, root / status.NAME) as told:
+        with held(root, job, wishes) as told:
             kind = choose(job.cluster, rows.shape, rows.nbytes)
             with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
                 rows = _planned(points, rows, place, told)
@@ -83,7 +82,7 @@ def grid_points(job: JobSpec, grid: Mapping[str, Sequence[Any]]) -> Iterator[Job
         given = {**job.method.parameters, **dict(zip(grid, values, strict=True))}
         typed, wrong = checked_parameters(job.method.name, given)
         problems |= dict.fromkeys(wrong)
-        output = {"path": str(job.output_path / "point"), "model": None, "picture": None}
+        output = {"path": str(job.output_path / "point"), "model": None, "picture": None, "report": None}
         points.append(
             job.model_copy(
                 update={

@@ -12,13 +12,19 @@ from bigembed.jobs.telling import Wishes
 
 
 def asked_for(
-    console: Console, file: Path, scheduler: str | None = None, deadline: str | None = None
+    console: Console,
+    file: Path,
+    scheduler: str | None = None,
+    deadline: str | None = None,
+    log: str | None = None,
+    metrics: Path | None = None,
 ) -> tuple[JobSpec, Wishes]:
     """The job of a file, on a running scheduler if one is named; and what its start asks for."""
     job = read_job(file)
     if scheduler is not None:
         job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"address": scheduler})})
-    return job, Wishes(console.event, console.progress, parse_deadline(deadline) if deadline else None)
+    until = parse_deadline(deadline) if deadline else None
+    return job, Wishes(console.event, console.progress, until, log, metrics)
 
 
 def refresh_lines(found: dict[str, Any]) -> list[str]:
@@ -53,7 +59,7 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
     for name, figures in found["figures"].items():
         shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, (int, float)))
         lines.append(f"  {name}: {shown}")
-    return [*lines, *(f"refresh due: {reason}" for reason in found["due"])] or ["fine"]
+    return [*lines, *([f"refresh due: {reason}" for reason in found["due"]] or ["the model fits"])]
 
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:

@@ -26,13 +26,11 @@ class Misfit:
 
 
 def misfit_of(estimator: Any) -> Misfit | None:
-    """The misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an inverse the
-    reconstruction error; None for others."""
+    """The misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an
+    inverse the reconstruction error; None for others."""
     extension = estimator._extension(estimator._run)
     if isinstance(extension.model, Model):
-        meaning = (
-            "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all rows fitted"
-        )
+        meaning = "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all fitted"
         return Misfit("self_weight", meaning, partial(self_weight, model=extension.model))
     if hasattr(estimator, "inverse_transform"):
         meaning = "‖x − x̂‖, x̂ the row that its coordinates stand for"

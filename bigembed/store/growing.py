@@ -138,7 +138,7 @@ def append_source(path: str | os.PathLike[str], source: RowSource, attributes: M
 
 
 def write_unit(start: int, stop: int, *, path: str, n: int, source: RowSource, aside: str) -> None:
-    """Rows ``start:stop`` of the array as it will be, into the array aside: whole units, the rows that are there too."""
+    """Rows ``start:stop`` of the array as it will be, into the one aside: whole units, with the rows that are there."""
     fresh: Array = source.read(max(start, n) - n, stop - n)
     rows = fresh if start >= n else np.concatenate([read_array(path, start, n), fresh])
     write_rows(aside, start, rows)

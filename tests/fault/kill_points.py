@@ -1,9 +1,9 @@
 """Kills a job before each of its steps on the file system, in turn: every rename, link and removal.
 
-``python -m tests.fault.kill_points FOLDER SCRIPT METHOD EVERY`` grows a store, runs the job to its end for reference, and then, for
-every step (or each EVERY-th), from the same state: runs it, kills it before that step, looks at what a reader sees, and runs it again.
-Prints how many steps there were and what readers saw. Each run is a fork of this process, which loads everything
-and touches nothing.
+``python -m tests.fault.kill_points FOLDER SCRIPT METHOD EVERY`` grows a store, runs the job to its end for reference,
+and then, for every step (or each EVERY-th), from the same state: runs it, kills it before that step, looks at what a
+reader sees, and runs it again. Prints how many steps there were and what readers saw. Each run is a fork of this
+process, which loads everything and touches nothing.
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dask.array
-import dask.threaded
-import distributed
+import dask.threaded  # noqa: F401
+import distributed  # noqa: F401
 import numpy as np
 import scipy.linalg
 import scipy.sparse.csgraph
-import scipy.sparse.linalg
-import threadpoolctl
+import scipy.sparse.linalg  # noqa: F401
+import threadpoolctl  # noqa: F401
 import zarr.codecs  # noqa: F401
 
 import bigembed.jobs.console
 import bigembed.jobs.growth_run as jobs
-import bigembed.methods.base
 import bigembed.methods.diffusion_map
-import bigembed.methods.pca
-import bigembed.store.arrays  # noqa: F401
+import bigembed.methods.pca  # noqa: F401
 from bigembed.jobs.growth import open_growth
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import write_array

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,13 +52,44 @@ def write_job(
     return folder / "job.toml"
 
 
-def start(script: str, job: Path, *options: str) -> subprocess.Popen[str]:
-    """A script of ``workflows/`` as a scheduler calls it."""
-    command = [sys.executable, str(ROOT / "workflows" / f"{script}.py"), str(job), "--json", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=job.parent, env=environment
-    )
+class Call:
+    """A script of ``workflows/`` as a scheduler calls it. What it prints is read as it comes."""
+
+    def __init__(self, script: str, job: Path, *options: str) -> None:
+        command = [sys.executable, str(ROOT / "workflows" / f"{script}.py"), str(job), "--json", *options]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=job.parent, env=environment)
+        self.lines: list[str] = []
+        self.problems: list[str] = []
+        self.working = threading.Event()
+        self.readers = [
+            threading.Thread(target=self._read, args=(self.process.stdout, self.lines), daemon=True),
+            threading.Thread(target=self._read, args=(self.process.stderr, self.problems), daemon=True),
+        ]
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self, stream: Iterable[str], into: list[str]) -> None:
+        for line in stream:
+            into.append(line)
+            if '"event": "start"' in line:
+                self.working.set()
+
+    def at_work(self, seconds: float) -> bool:
+        """Whether it has begun a stage, and has not ended; waits so long for it."""
+        end = time.monotonic() + seconds
+        while not self.working.wait(0.05) and self.process.poll() is None and time.monotonic() < end:
+            continue
+        return self.working.is_set() and self.process.poll() is None
+
+    def finish(self) -> tuple[int, dict[str, object], str]:
+        """Exit status, the last event and the messages."""
+        self.process.wait(240)
+        for reader in self.readers:
+            reader.join()
+        events = [json.loads(line) for line in self.lines if line.endswith("}\n")]
+        return self.process.returncode, events[-1] if events else {}, "".join(self.problems)
 
 
 class Cluster:
@@ -117,44 +149,41 @@ class Cluster:
 
 
 class Killer:
-    """Kills the job, a worker or the scheduler at random moments after its start, and counts."""
+    """Kills the job, a worker or the scheduler at random moments, and counts."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.cluster, self.random = cluster, random.Random(seed)
         self.kills = {"job": 0, "worker": 0, "scheduler": 0}
-        self.blows = 0
 
-    def strike(self, process: subprocess.Popen[str], kind: str, latest: float) -> None:
-        """Wait for a random moment, then kill, if the job is still at work."""
+    def strike(self, call: Call, kind: str, latest: float) -> None:
+        """Wait for a random moment, then kill, if the job is still at work.
+
+        A job is killed any time after its start, also before it works; what it works with, once it works.
+        """
+        if kind != "job" and not call.at_work(60):
+            return
+        wait = self.random.uniform(0.2, 1.0) * latest if kind == "job" else self.random.uniform(0.0, 0.6)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(self.random.uniform(0.3, 1.0) * latest)
-        if process.poll() is None:
-            self.blows += 1
+            call.process.wait(wait)
+        if call.process.poll() is None:
             role = f"worker-{self.random.randrange(2)}" if kind == "worker" else kind
             if kind == "job":
-                process.kill()
+                call.process.kill()
             elif not self.cluster.kill(role):
                 return
             self.kills[kind] += 1
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, dict[str, object], str]:
-    """Exit status, the last event and the messages of a job."""
-    out, problems = process.communicate(timeout=240)
-    lines = [line for line in out.splitlines() if line.startswith("{")]
-    return process.returncode, json.loads(lines[-1]) if lines else {}, problems
-
-
 def insist(
     script: str, job: Path, address: str, killer: Killer | None = None, kinds: tuple[str, ...] = (), latest: float = 6.0
 ) -> tuple[int, list[int]]:
-    """Call a script until it is through (status 0 or 7), the first calls under fire. Returns the last status, and all."""
+    """Call a script until it is through (0 or 7), the first calls under fire. Returns the last status, and all."""
     seen: list[int] = []
     for attempt in range(12):
-        process = start(script, job, "--scheduler", address)
+        call = Call(script, job, "--scheduler", address)
         if killer is not None and attempt < len(kinds):
-            killer.strike(process, kinds[attempt], latest)
-        code, last, problems = finish(process)
+            killer.strike(call, kinds[attempt], latest)
+        code, last, problems = call.finish()
         seen.append(code)
         if code in (0, 7):
             return code, seen

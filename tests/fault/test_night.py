@@ -18,7 +18,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.growing import append_rows
 from bigembed.store.lock import holder
-from tests.fault.night import STEPS, Cluster, Killer, finish, insist, rows_of, start, write_job
+from tests.fault.night import STEPS, Call, Cluster, Killer, insist, rows_of, write_job
 
 pytestmark = [pytest.mark.cluster]
 
@@ -62,6 +62,7 @@ def one_night(folder, job, step):
     return due, *found(folder)
 
 
+@pytest.mark.slow
 def test_an_undisturbed_night_extends_and_refreshes(undisturbed):
     due = [night[0] for night in undisturbed]
     assert 2 <= sum(due) < STEPS - 2, due  # both ways of a night are taken
@@ -107,21 +108,21 @@ def test_two_overlapping_starts(undisturbed, tmp_path):
         for script in ("refresh", "extend"):
             if script == "extend":
                 grow(folder, 1)
-            first = start(script, job, "--scheduler", cluster.address)
+            first = Call(script, job, "--scheduler", cluster.address)
             deadline = time.monotonic() + 60
             while (owner := holder(folder / "growing.zarr")) is None and time.monotonic() < deadline:
                 time.sleep(0.01)
-            first.send_signal(signal.SIGSTOP)  # so that it is at work while the second one starts, however slow
+            first.process.send_signal(signal.SIGSTOP)  # so that it is at work while the second one starts, however slow
             assert owner is not None
-            assert owner.pid == first.pid
+            assert owner.pid == first.process.pid
             for other in ("refresh", "extend"):
                 if (folder / "growing.zarr" / "current.json").exists() or other == "refresh":
-                    code, last, problems = finish(start(other, job, "--scheduler", cluster.address))
+                    code, last, problems = Call(other, job, "--scheduler", cluster.address).finish()
                     assert code == 4, problems
-                    assert f"process {first.pid}" in problems
+                    assert f"process {first.process.pid}" in problems
                     assert last["status"] == 4
-            first.send_signal(signal.SIGCONT)
-            assert finish(first)[0] == 0
+            first.process.send_signal(signal.SIGCONT)
+            assert first.finish()[0] == 0
     coordinates, ranges, _ = found(folder)
     assert [part[:3] for part in ranges] == [(0, 600, "fitted"), (600, 930, "placed")]
     assert coordinates == undisturbed[1][1]
