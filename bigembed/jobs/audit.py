@@ -78,7 +78,7 @@ def audit(
     with stoppable(growth.root, wishes.deadline):
         work = growth.root / "audit"
         work.mkdir(exist_ok=True)
-        with held(work, job, wishes) as told:
+        with held(work, job, wishes) as (told, _):
             there, version = present(job.input_path), growth.current
             assert version is not None
             found = _audited(job, growth, version, there, limits, sample, seed, told)

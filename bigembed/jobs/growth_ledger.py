@@ -85,6 +85,12 @@ def present(path: str | os.PathLike[str]) -> Present:
     return Present(str(path), (int(shape[0]), int(shape[1])), dtype, tuple(units))
 
 
+def upto(there: Present, n: int) -> Present:
+    """The first rows of what is there."""
+    units = tuple(replace(unit, stop=min(unit.stop, n)) for unit in there.units if unit.start < n)
+    return replace(there, shape=(n, there.shape[1]), units=units)
+
+
 def new_ledger(there: Present) -> Ledger:
     """One that covers nothing yet."""
     return Ledger(there.path, there.shape[1], str(there.dtype))

@@ -21,7 +21,7 @@ from bigembed.errors import ChangedInputError, InputError, MissingPathError
 from bigembed.jobs import logs, status
 from bigembed.jobs.cluster import Place, choose, cluster
 from bigembed.jobs.growth import FirstRows, Growth, Range, Version, asked_of, model_digest, prepared
-from bigembed.jobs.growth_ledger import Ledger, Present, check, covering, new_ledger, present, suspects
+from bigembed.jobs.growth_ledger import Ledger, Present, check, covering, new_ledger, present, suspects, upto
 from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
 from bigembed.jobs.run import run_job
@@ -32,7 +32,7 @@ from bigembed.stages import Run, Stage, observing, run_stages
 from bigembed.store.arrays import RowSource, read_array
 from bigembed.store.formats import write_dask
 from bigembed.store.growing import StoreRows, append_source, rows_digest
-from bigembed.store.lock import hold
+from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import digest_of
 
 RANGE_ROWS = 1 << 20
@@ -56,7 +56,7 @@ def refresh(
     :func:`bigembed.jobs.run.run_job` raises.
     """
     wishes, began = wishes or Wishes(), time.perf_counter()
-    with _working(job, wishes) as (growth, told):
+    with _working(job, wishes) as (growth, told, lock):
         there, current, asked = present(job.input_path), growth.current, asked_of(job)
         known = new_ledger(there)
         if current is not None and not fresh:
@@ -71,7 +71,7 @@ def refresh(
             with reading(job, there, told, there.shape[0] - known.n):
                 version = growth.begin(asked, covering(known, there))
         _fit(job, version, there, wishes, told)
-        _publish(job, growth, version, keep, told)
+        _publish(job, growth, version, keep, told, lock)
         return _about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
 
 
@@ -85,7 +85,7 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
     """
     wishes, began = wishes or Wishes(), time.perf_counter()
     refuse_unfitted(job)
-    with _working(job, wishes) as (growth, told):
+    with _working(job, wishes) as (growth, told, lock):
         version = growth.current
         assert version is not None  # (once there is one, there always is)
         there = present(job.input_path)
@@ -93,7 +93,7 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
         version.keep(known)
         before, n = version.covered, there.shape[0]
         if before < n:
-            _place(job, version, there, known, told)
+            _place(job, version, there, known, told, lock)
         shutil.rmtree(version.root / "placing", ignore_errors=True)
         return _about(growth, version, unchanged=before == n) | {
             "placed": n - before,
@@ -109,17 +109,17 @@ def refuse_unfitted(job: JobSpec) -> None:
 
 
 @contextmanager
-def _working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling]]:
+def _working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling, Lock]]:
     """Around a job on a growing embedding: held by this process, stoppable, told of."""
     with stoppable(job.output_path, wishes.deadline):
         present(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
-        with held(growth.root, job, wishes) as told:
-            yield growth, told
+        with held(growth.root, job, wishes) as (told, lock):
+            yield growth, told, lock
 
 
 @contextmanager
-def held(root: Path, job: JobSpec, wishes: Wishes) -> Iterator[Telling]:
+def held(root: Path, job: JobSpec, wishes: Wishes) -> Iterator[tuple[Telling, Lock]]:
     """Hold a folder for a job; its status and log are kept there."""
     metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
     with (
@@ -127,7 +127,7 @@ def held(root: Path, job: JobSpec, wishes: Wishes) -> Iterator[Telling]:
         hold(root) as lock,
         telling(wishes, root, lock.owner, root / status.NAME, metrics, root / logs.NAME) as told,
     ):
-        yield told
+        yield told, lock
 
 
 def _about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: T
         raise
 
 
-def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling) -> None:
+def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling, lock: Lock) -> None:
     """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
     from bigembed.methods.base import load
 
@@ -219,6 +219,7 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Te
         whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model))
         nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
         append_source(version.array, nothing, version.attributes([whole]))
+        lock.check()
         growth.publish(version, keep)
     for name, file in BESIDE.items():
         if place := getattr(job.output, name):
@@ -230,23 +231,27 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Te
 # -------------------------------------------------------------------------------------------- extend
 
 
-def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: Telling) -> None:
+def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: Telling, lock: Lock) -> None:
     """All rows that have no coordinates yet, range after range."""
     from bigembed.methods.base import load
 
     fitted, n = load(version.model), there.shape[0]
-    with reading(job, there, told, n - known.n):
-        version.keep(covering(known, there))
     if not job.cluster.address:  # before a cluster is started
         first = min(n, version.covered + RANGE_ROWS)
-        _plan(job, _stage_of(version, fitted, there, version.covered, first, ""), there, None, version, fitted).refuse()
+        _plan(job, _stage_of(fitted, there, version.covered, first, ""), there, None, version, fitted).refuse()
     with place_for(job, there, told, n - version.covered) as place:
         stops = [*_waiting(version, n), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]
         for stop in stops:
             start = version.covered
             if start < stop:
                 with told.stage(f"rows {start}:{stop}"):
-                    _place_range(job, version, fitted, there, start, stop, place)
+                    before, known = known, covering(known, upto(there, max(stop, known.n)))
+                    version.keep(known)  # first, so that no row ever has coordinates and is not known
+                    try:
+                        _place_range(job, version, fitted, there, start, stop, place, lock)
+                    except InputError:
+                        version.keep(before)  # so that rows that cannot be placed may be mended
+                        raise
 
 
 def _waiting(version: Version, n: int) -> list[int]:
@@ -256,11 +261,11 @@ def _waiting(version: Version, n: int) -> list[int]:
 
 
 def _place_range(
-    job: JobSpec, version: Version, fitted: Any, there: Present, start: int, stop: int, place: Place
+    job: JobSpec, version: Version, fitted: Any, there: Present, start: int, stop: int, place: Place, lock: Lock
 ) -> None:
     """Rows ``start:stop``: placed aside, then appended to the coordinates in one step with their account."""
     content = span_digest(there.path, start, stop)
-    stage = _stage_of(version, fitted, there, start, stop, content)
+    stage = _stage_of(fitted, there, start, stop, content)
     _plan(job, stage, there, place, version, fitted).refuse()
     aside = version.root / "placing" / f"{start}-{stop}"
     run = Run(aside, [fitted._run])
@@ -272,11 +277,12 @@ def _place_range(
     account = Range(start, stop, "placed", content, model_digest(version.model))
     array = run.path(stage.name, "coordinates")
     placed = RowSource((stop - start, *read_array(array, 0, 0).shape[1:]), read_array(array, 0, 0).dtype, path=array)
+    lock.check()
     append_source(version.array, placed, version.attributes([*version.ranges, account]))
     shutil.rmtree(aside)
 
 
-def _stage_of(version: Version, fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
+def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
     """The stage that places rows ``start:stop``, of this content."""
     from bigembed.methods.extension import check_width, coordinates_of
 

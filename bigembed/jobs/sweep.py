@@ -54,7 +54,7 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
     with stoppable(job.output_path, wishes.deadline):
         manifests.prepare(job.output_path, KIND)
         root = job.output_path
-        with held(root, job, wishes) as told:
+        with held(root, job, wishes) as (told, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)
             with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
                 rows = _planned(points, rows, place, told)

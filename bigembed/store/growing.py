@@ -175,8 +175,10 @@ def _alone(folder: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise LockedError(f"{folder}: another process appends to it. Wait for it, or stop it") from error
+        except OSError:  # some network file systems cannot lock a folder; then the writers have to agree
+            pass
         yield
     finally:
         os.close(handle)
