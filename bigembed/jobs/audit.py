@@ -25,7 +25,7 @@ from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
 from bigembed.jobs.growth import Growth, Version, open_growth
 from bigembed.jobs.growth_ledger import NAMED, Present, present
-from bigembed.jobs.growth_run import held, place_for, refuse_unfitted
+from bigembed.jobs.growth_work import held, place_for, refuse_unfitted
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes

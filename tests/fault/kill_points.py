@@ -28,10 +28,11 @@ import threadpoolctl  # noqa: F401
 import zarr.codecs  # noqa: F401
 
 import bigembed.jobs.console
-import bigembed.jobs.growth_run as jobs
 import bigembed.methods.diffusion_map
 import bigembed.methods.pca  # noqa: F401
 from bigembed.jobs.growth import open_growth
+from bigembed.jobs.growth_extend import extend
+from bigembed.jobs.growth_refresh import refresh
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import write_array
 from bigembed.store.growing import append_rows
@@ -99,11 +100,11 @@ def main(folder: Path, script: str, method: str, every: int) -> None:
 
     def prepare() -> None:
         write_array(work / "points.zarr", rows[:200], chunk_rows=64)
-        jobs.refresh(read_job(job_file))
+        refresh(read_job(job_file))
         append_rows(work / "points.zarr", rows[200:])
 
     def run() -> None:
-        getattr(jobs, script)(read_job(job_file))
+        {"extend": extend, "refresh": refresh}[script](read_job(job_file))
 
     def look(name: str) -> Callable[[], object]:
         return lambda: (folder / name).write_bytes(repr(seen(work)).encode())

@@ -13,7 +13,8 @@ import pytest
 from bigembed.errors import ComponentsWarning
 from bigembed.jobs.audit import audit
 from bigembed.jobs.growth import open_growth
-from bigembed.jobs.growth_run import extend, refresh
+from bigembed.jobs.growth_extend import extend
+from bigembed.jobs.growth_refresh import refresh
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.growing import append_rows

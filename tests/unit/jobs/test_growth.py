@@ -21,9 +21,10 @@ from bigembed.errors import (
     MissingPathError,
     PlanError,
 )
-from bigembed.jobs import growth_run
+from bigembed.jobs import growth_extend, growth_refresh
 from bigembed.jobs.growth import open_growth
-from bigembed.jobs.growth_run import extend, refresh
+from bigembed.jobs.growth_extend import extend
+from bigembed.jobs.growth_refresh import refresh
 from bigembed.jobs.spec import parse_job
 from bigembed.store.arrays import write_array
 from bigembed.store.growing import append_rows
@@ -141,13 +142,13 @@ def test_other_parameters_are_told_and_the_current_model_goes_on(job, rows, tmp_
 
 
 def test_rows_appended_while_a_refresh_runs_are_left_to_extend(job, rows, tmp_path, monkeypatch):
-    asked, run = job("diffusion_map"), growth_run.run_job
+    asked, run = job("diffusion_map"), growth_refresh.run_job
 
     def and_grow(*arguments, **named):
         append_rows(tmp_path / "x.zarr", rows[400:500])
         return run(*arguments, **named)
 
-    monkeypatch.setattr(growth_run, "run_job", and_grow)
+    monkeypatch.setattr(growth_refresh, "run_job", and_grow)
     assert refresh(asked)["fitted"] == 400
     monkeypatch.undo()
     assert extend(asked)["placed"] == 100
@@ -156,7 +157,7 @@ def test_rows_appended_while_a_refresh_runs_are_left_to_extend(job, rows, tmp_pa
 
 
 def test_rows_changed_while_a_refresh_runs_are_noticed(job, rows, tmp_path, monkeypatch):
-    asked, run = job(), growth_run.run_job
+    asked, run = job(), growth_refresh.run_job
     refresh(asked)
 
     def and_change(*arguments, **named):
@@ -165,7 +166,7 @@ def test_rows_changed_while_a_refresh_runs_are_noticed(job, rows, tmp_path, monk
         return found
 
     append_rows(tmp_path / "x.zarr", rows[400:500])
-    monkeypatch.setattr(growth_run, "run_job", and_change)
+    monkeypatch.setattr(growth_refresh, "run_job", and_change)
     with pytest.raises(ChangedInputError, match="0:"):
         refresh(asked)
     assert current(tmp_path).fitted == 400
@@ -190,7 +191,7 @@ def test_changed_and_shrunk_input_is_named_with_the_remedy(job, rows, tmp_path, 
 
 def test_an_unfinished_version_is_gone_on_with_or_forgotten(job, rows, tmp_path, monkeypatch):
     asked = job("diffusion_map")
-    monkeypatch.setattr(growth_run, "_publish", stopped)
+    monkeypatch.setattr(growth_refresh, "_publish", stopped)
     with pytest.raises(InterruptedRun):
         refresh(asked)
     monkeypatch.undo()
@@ -199,7 +200,7 @@ def test_an_unfinished_version_is_gone_on_with_or_forgotten(job, rows, tmp_path,
     append_rows(tmp_path / "x.zarr", rows[400:500])
     found = refresh(asked)
     assert (found["fitted"], found["version"][:4]) == (400, "0001")  # on its own rows
-    monkeypatch.setattr(growth_run, "_publish", stopped)
+    monkeypatch.setattr(growth_refresh, "_publish", stopped)
     with pytest.raises(InterruptedRun):
         refresh(asked)
     monkeypatch.undo()
@@ -217,7 +218,7 @@ def test_a_range_that_was_cut_is_taken_up_as_it_was(job, rows, tmp_path, monkeyp
     asked = job("diffusion_map")
     refresh(asked)
     append_rows(tmp_path / "x.zarr", rows[400:500])
-    monkeypatch.setattr(growth_run, "append_source", stopped)
+    monkeypatch.setattr(growth_extend, "append_source", stopped)
     with pytest.raises(InterruptedRun):
         extend(asked)
     monkeypatch.undo()
@@ -235,7 +236,7 @@ def test_many_rows_are_placed_range_by_range(job, rows, tmp_path, monkeypatch):
     asked = job()
     refresh(asked)
     append_rows(tmp_path / "x.zarr", rows[400:900])
-    monkeypatch.setattr(growth_run, "RANGE_ROWS", 200)
+    monkeypatch.setattr(growth_extend, "RANGE_ROWS", 200)
     extend(asked)
     version = current(tmp_path)
     assert [part.stop for part in version.ranges] == [400, 600, 800, 900]

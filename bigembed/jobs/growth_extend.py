@@ -1,0 +1,141 @@
+"""An extension: the rows appended to a growing input get their coordinates by the current model, each row once.
+
+Killed at any moment, it leaves what was published as it was; the same call goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import block_rows, bounds, map_blocks
+from bigembed.errors import InputError
+from bigembed.jobs.cluster import Place
+from bigembed.jobs.growth import Range, Version, asked_of, model_digest
+from bigembed.jobs.growth_ledger import Ledger, Present, covering, present, upto
+from bigembed.jobs.growth_work import about, place_for, refuse_unfitted, unchanged, working
+from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
+from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.telling import Telling, Wishes
+from bigembed.stages import Run, Stage, run_stages
+from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.growing import StoreRows, append_source, rows_digest
+from bigembed.store.lock import Lock
+from bigembed.store.manifest import digest_of
+
+RANGE_ROWS = 1 << 20
+"""New rows that are placed and published together at the most: what a kill can cost."""
+
+
+def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) -> dict[str, Any]:
+    """Coordinates, by the current model, of the rows appended since the last call: each row exactly once.
+
+    They are placed in ranges. A range becomes visible whole, in one step with its account (digest of its rows and of
+    the model); a repeated call starts after the last one. Raises :class:`ChangedInputError` as :func:`refresh` does,
+    :class:`MissingPathError` before the first refresh, :class:`InputError` for rows that cannot be placed,
+    :class:`PlanError`.
+    """
+    wishes, began = wishes or Wishes(), time.perf_counter()
+    refuse_unfitted(job)
+    with working(job, wishes) as (growth, told, lock):
+        version = growth.current
+        assert version is not None  # (once there is one, there always is)
+        there = present(job.input_path)
+        known = unchanged(job, version.ledger, there, verify, told)
+        version.keep(known)
+        before, n = version.covered, there.shape[0]
+        if before < n:
+            _place(job, version, there, known, told, lock)
+        shutil.rmtree(version.root / "placing", ignore_errors=True)
+        return about(growth, version, unchanged=before == n) | {
+            "placed": n - before,
+            "other_parameters": version.asked != asked_of(job),
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
+
+def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: Telling, lock: Lock) -> None:
+    """All rows that have no coordinates yet, range after range."""
+    from bigembed.methods.base import load
+
+    fitted, n = load(version.model), there.shape[0]
+    if not job.cluster.address:  # before a cluster is started
+        first = min(n, version.covered + RANGE_ROWS)
+        _plan(job, _stage_of(fitted, there, version.covered, first, ""), there, None, version, fitted).refuse()
+    with place_for(job, there, told, n - version.covered) as place:
+        stops = [*_waiting(version, n), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]
+        for stop in stops:
+            start = version.covered
+            if start < stop:
+                with told.stage(f"rows {start}:{stop}"):
+                    before, known = known, covering(known, upto(there, max(stop, known.n)))
+                    version.keep(known)  # first, so that no row ever has coordinates and is not known
+                    try:
+                        _place_range(job, version, fitted, there, start, stop, place, lock)
+                    except InputError:
+                        version.keep(before)  # so that rows that cannot be placed may be mended
+                        raise
+
+
+def _waiting(version: Version, n: int) -> list[int]:
+    """Where a range ends that a killed call left unfinished: it is taken up as it was cut."""
+    names = [path.name.split("-") for path in (version.root / "placing").glob("*-*")]
+    return [int(stop) for start, stop in names if int(start) == version.covered and int(stop) <= n][:1]
+
+
+def _place_range(
+    job: JobSpec, version: Version, fitted: Any, there: Present, start: int, stop: int, place: Place, lock: Lock
+) -> None:
+    """Rows ``start:stop``: placed aside, then appended to the coordinates in one step with their account."""
+    content = span_digest(there.path, start, stop)
+    stage = _stage_of(fitted, there, start, stop, content)
+    _plan(job, stage, there, place, version, fitted).refuse()
+    aside = version.root / "placing" / f"{start}-{stop}"
+    run = Run(aside, [fitted._run])
+    try:
+        run_stages([stage], run)
+    except InputError as error:
+        shutil.rmtree(aside)
+        raise InputError(f"{there.path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
+    account = Range(start, stop, "placed", content, model_digest(version.model))
+    array = run.path(stage.name, "coordinates")
+    placed = RowSource((stop - start, *read_array(array, 0, 0).shape[1:]), read_array(array, 0, 0).dtype, path=array)
+    lock.check()
+    append_source(version.array, placed, version.attributes([*version.ranges, account]))
+    shutil.rmtree(aside)
+
+
+def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
+    """The stage that places rows ``start:stop``, of this content."""
+    from bigembed.methods.extension import check_width, coordinates_of
+
+    source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
+    extension = fitted._extension(fitted._run)
+    check_width(source, extension, fitted)
+    return coordinates_of(source, extension, fitted._run)
+
+
+def span_digest(path: str, start: int, stop: int) -> str:
+    """Digest of rows ``start:stop``, however they are stored."""
+    width = read_array(path, 0, 0) if not path.endswith(".npy") else np.load(path, mmap_mode="r")[:0]
+    spans = bounds(stop - start, block_rows(width.shape[1], width.dtype.itemsize))
+    return digest_of(map_blocks(rows_digest, [(path, start + a, start + b) for a, b in spans], label="digest rows"))
+
+
+def _plan(job: JobSpec, stage: Stage, there: Present, place: Place | None, version: Version, fitted: Any) -> Plan:
+    """What the stage that places a range takes; ``place``: where the cluster is running already."""
+    run, rows = fitted._run, there.shape[0] - version.covered
+    shape, compiled = (rows, there.shape[1]), run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
+    return Plan(
+        there.path,
+        str(version.array),
+        shape,
+        str(there.dtype),
+        place_of(job.cluster, shape, rows * shape[1] * there.dtype.itemsize, place, False, compiled),
+        ((stage.name, stage.cost),),
+        (),
+        shutil.disk_usage(nearest_folder(version.root)).free,
+    )

@@ -1,0 +1,111 @@
+"""A refresh: all rows of a growing input are fitted anew, and become the current version in one step.
+
+Killed at any moment, it leaves what was published as it was; the same call goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import ChangedInputError
+from bigembed.jobs.growth import FirstRows, Growth, Range, Version, asked_of, model_digest
+from bigembed.jobs.growth_ledger import Present, covering, new_ledger, present
+from bigembed.jobs.growth_work import about, reading, unchanged, working
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.telling import Telling, Wishes
+from bigembed.store.arrays import RowSource
+from bigembed.store.formats import write_dask
+from bigembed.store.growing import append_source
+from bigembed.store.lock import Lock
+
+BESIDE = {"picture": "map.png", "report": "report.html"}
+"""What else a job may want: made for the version, then copied to where it is wanted."""
+
+
+def refresh(
+    job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1
+) -> dict[str, Any]:
+    """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
+
+    The rows to fit are fixed (and recorded) at the start; what is appended meanwhile is left to :func:`extend`. Does
+    nothing where rows and parameters are those of the current version. An unfinished one is gone on with, on its own
+    rows. ``fresh`` forgets it, fits in any case, and takes rows that have changed as they are. ``verify`` reads all
+    rows that were there instead of looking at sizes and times of their files. ``keep``: versions kept before the
+    current one.
+
+    Raises :class:`ChangedInputError` where rows that were there have changed or are gone, else what
+    :func:`bigembed.jobs.run.run_job` raises.
+    """
+    wishes, began = wishes or Wishes(), time.perf_counter()
+    with working(job, wishes) as (growth, told, lock):
+        there, current, asked = present(job.input_path), growth.current, asked_of(job)
+        known = new_ledger(there)
+        if current is not None and not fresh:
+            known = unchanged(job, current.ledger, there, verify, told)
+            if (current.asked, current.fitted) == (asked, there.shape[0]):
+                current.keep(known)
+                growth.clear()
+                return about(growth, current, unchanged=True)
+        version = None if fresh else _unfinished(job, growth, asked, there, verify, told)
+        if version is None:
+            growth.clear()
+            with reading(job, there, told, there.shape[0] - known.n):
+                version = growth.begin(asked, covering(known, there))
+        _fit(job, version, there, wishes, told)
+        _publish(job, growth, version, keep, told, lock)
+        return about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
+
+
+def _unfinished(
+    job: JobSpec, growth: Growth, asked: str, there: Present, verify: bool, told: Telling
+) -> Version | None:
+    """The version to go on with: of the same parameters, its rows as they were."""
+    for version in growth.unfinished():
+        if version.asked == asked:
+            try:
+                version.keep(unchanged(job, version.ledger, there, verify, told))
+            except ChangedInputError:
+                continue
+            return version
+    return None
+
+
+def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: Telling) -> None:
+    """Run the job on the rows of the version; they must still be the same afterwards."""
+    output = {"path": str(version.run), "model": str(version.model)}
+    output |= {name: str(version.root / file) for name, file in BESIDE.items() if getattr(job.output, name)}
+    mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
+    shape = (version.fitted, there.shape[1])
+    rows = FirstRows(job.input_path, shape, there.dtype, content=version.content)
+    run_job(mine, Wishes(told, told.progress, wishes.deadline), rows=rows)
+    try:
+        version.keep(unchanged(job, version.ledger, present(job.input_path), False, told))
+    except ChangedInputError:
+        shutil.rmtree(version.root)
+        raise
+
+
+def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling, lock: Lock) -> None:
+    """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
+    from bigembed.methods.base import load
+
+    with told.stage("publish"):
+        fitted = load(version.model)
+        write_dask(fitted.embedding_, version.array)
+        whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model))
+        nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
+        append_source(version.array, nothing, version.attributes([whole]))
+        lock.check()
+        growth.publish(version, keep)
+    for name, file in BESIDE.items():
+        if place := getattr(job.output, name):
+            Path(place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(version.root / file, f"{place}.partial")
+            os.replace(f"{place}.partial", place)
