@@ -25,7 +25,7 @@ from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
 from bigembed.jobs.growth import Growth, Version, open_growth
 from bigembed.jobs.growth_ledger import NAMED, Present, present
-from bigembed.jobs.growth_work import held, place_for, refuse_unfitted
+from bigembed.jobs.growth_work import held, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes
@@ -68,7 +68,7 @@ def audit(
     ``"due"`` lists the reasons for a refresh; empty, the model still fits. ``sample``: rows looked at of each kind,
     drawn by ``seed``. Three passes over the fitted rows at the most; memory as of one block of rows and the samples.
     Reads the growing embedding without holding it, so it may run beside a refresh. Raises :class:`MissingPathError`
-    before the first refresh, :class:`LockedError` beside another audit, :class:`InputError`.
+    before the first refresh, :class:`LockedError` beside another audit, :class:`ChangedInputError`, :class:`InputError`.
     """
     wishes, limits, began = wishes or Wishes(), limits or Limits(), time.perf_counter()
     refuse_unfitted(job)
@@ -81,6 +81,7 @@ def audit(
         with held(work, job, wishes) as (told, _):
             there, version = present(job.input_path), growth.current
             assert version is not None
+            unchanged(job, version.ledger, there, False, told)
             found = _audited(job, growth, version, there, limits, sample, seed, told)
             found["seconds"] = round(time.perf_counter() - began, 3)
             write_json(growth.root / REPORT, found)
@@ -120,6 +121,7 @@ def _figures(version: Version, there: Present, new: int, held: int, seed: int, g
 
     model, n, d = load(version.model), version.fitted, there.shape[1]
     exchange = Exchange(str(growth.root / "audit" / "exchange"))
+    shutil.rmtree(exchange.root, ignore_errors=True)  # of an audit that was killed
     dtype, metric = str(work_dtype(there.dtype)), "cosine" if _is_cosine(model) else "euclidean"
     every, fitted = (Shape(rows, d, dtype, metric) for rows in (there.shape[0], n))
     source = StoreRows((n, d), there.dtype, path=there.path)

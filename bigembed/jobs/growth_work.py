@@ -82,6 +82,7 @@ def placing(job: JobSpec, there: Present, told: Telling, kind: str) -> Iterator[
 
 
 def about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
+    """What a job returns of the version that it left as the current one."""
     return {
         "output": str(growth.root),
         "version": version.root.name,

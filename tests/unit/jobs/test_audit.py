@@ -6,9 +6,10 @@ import json
 
 import numpy as np
 import pytest
+import zarr
 
 import bigembed as be
-from bigembed.errors import InputError, LockedError, MissingPathError
+from bigembed.errors import ChangedInputError, InputError, LockedError, MissingPathError
 from bigembed.jobs.audit import Limits, audit, compared, reasons
 from bigembed.jobs.growth_extend import extend
 from bigembed.jobs.growth_refresh import refresh
@@ -139,6 +140,11 @@ def test_what_cannot_be_audited(job, tmp_path):
         audit(asked)
     with pytest.raises(InputError, match="sample=1"):
         audit(asked, sample=1)
+    array = zarr.open_array(str(tmp_path / "x.zarr"))
+    array[3] = 0
+    with pytest.raises(ChangedInputError, match="0:128"):
+        audit(asked)
+    array[3] = draw(800, 0)[3]
     with hold(tmp_path / "out.zarr" / "audit"), pytest.raises(LockedError):
         audit(asked)
     with hold(tmp_path / "out.zarr"):  # a refresh at work is no obstacle
