@@ -68,7 +68,8 @@ def audit(
     ``"due"`` lists the reasons for a refresh; empty, the model still fits. ``sample``: rows looked at of each kind,
     drawn by ``seed``. Three passes over the fitted rows at the most; memory as of one block of rows and the samples.
     Reads the growing embedding without holding it, so it may run beside a refresh. Raises :class:`MissingPathError`
-    before the first refresh, :class:`LockedError` beside another audit, :class:`ChangedInputError`, :class:`InputError`.
+    before the first refresh, :class:`LockedError` beside another audit, :class:`ChangedInputError`,
+    :class:`InputError`.
     """
     wishes, limits, began = wishes or Wishes(), limits or Limits(), time.perf_counter()
     refuse_unfitted(job)
