@@ -70,7 +70,7 @@ def test_what_the_data_refuse_is_a_row(job):
 
 def test_linear_methods_and_data_sets(tmp_path):
     tables = {
-        "input": {"dataset": "mixture", "n": 500, "d": 6, "path": "data.zarr"},
+        "input": {"dataset": "mixture", "n": 500, "d": 16, "path": "data.zarr"},
         "method": {"name": "pca"},
         "output": {"path": "sweep.zarr"},
     }
