@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import warnings
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, 
 from bigembed.methods import streaming
 from bigembed.methods.streaming import groups
 from bigembed.store.arrays import read_array
+from bigembed.store.lock import hold
 from tests.unit.neighbors.conftest import small_blocks
 
 __all__ = ["small_blocks"]
@@ -132,10 +132,8 @@ def test_an_output_is_written_by_one_at_a_time_and_never_replaced(fitted, new, t
     run, _ = stop_after(0, "restore_rows")
     with executor(run), pytest.raises(RuntimeError, match="stopped"):
         fitted.transform_to(new, out)
-    with open(tmp_path / "out.zarr.partial" / "lock", "a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(LockedError):
-            fitted.transform_to(new, out)
+    with hold(tmp_path / "out.zarr.partial"), pytest.raises(LockedError):
+        fitted.transform_to(new, out)
     fitted.transform_to(new, out)
     with pytest.raises(ExistingOutputError):
         fitted.transform_to(new, out)
