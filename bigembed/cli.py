@@ -87,19 +87,22 @@ def plan(
     scheduler: Scheduler = None,
     workers: Workers = None,
     memory: Memory = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure anew how fast this machine is (a second or two).")
+    ] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Say what a job would read, hold and write; refuse what cannot fit (exit 3). Writes nothing."""
+    """Say what a job would read, hold and write, and how long; refuse what cannot fit (exit 3). Writes no output."""
     from bigembed.jobs.console import Console, plan_lines
 
     with Console(as_json, debug) as console:
         from bigembed.jobs.plan import plan_job
 
-        found = plan_job(_job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key))
+        found = plan_job(_job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key), calibrate)
         console.result(found.as_dict(), plan_lines(found))
         found.refuse()
 

@@ -29,7 +29,7 @@ from bigembed.store.manifest import Manifest, digest_of
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage is planned to take, in bytes and passes."""
+    """What a stage is planned to take, in passes, bytes and operations; a machine's rates make seconds of them."""
 
     passes: float = 0.0
     """Times that the rows (or, in a solve, the matrix) are read."""
@@ -42,6 +42,16 @@ class Cost:
     """Peak of one task, above the footprint of the process."""
     coordinator: int = 0
     """Peak of the coordinating process, above its footprint."""
+    flops: float = 0.0
+    """Floating-point operations of matrix products and factorizations, in tasks."""
+    looks: float = 0.0
+    """Entries that tasks look up in random places, sort, compare or put through a kernel, one by one."""
+    alone: float = 0.0
+    """Floating-point operations of one process while the others wait."""
+    sweeps: float = 0.0
+    """Maps over the blocks, one after another, where they are not as many as the passes."""
+    blocks: int = 0
+    """Tasks of a map, where they are not the canonical blocks of the rows."""
 
 
 @dataclass(frozen=True)

@@ -149,12 +149,14 @@ def plan_lines(plan: Any) -> list[str]:
 
     n, d = plan.shape
     lines = [f"{plan.input} ({n:,} × {d} {plan.dtype}) → {plan.output}", ""]
-    head = ("stage", "passes", "read", "write", "kept", "scratch", "a task", "coordinator")
+    planned = plan.stage_seconds
+    head = ("stage", "passes", "read", "write", "kept", "scratch", "a task", "coordinator", "time")
     table = [head] + [
         (
             f"{name}{' *' if name in plan.published else ''}",
             f"{cost.passes:g}",
             *(size(value) for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory, cost.coordinator)),
+            duration(planned.get(name)),
         )
         for name, cost in plan.stages
     ]
@@ -181,6 +183,7 @@ def plan_lines(plan: Any) -> list[str]:
         f"runs {where}{limit}",
         f"memory at the most: {size(plan.worker_peak)} a worker, "
         f"{size(plan.coordinator_peak)} the coordinator, {size(plan.total_peak)} all processes",
+        f"time: about {duration(plan.seconds)} on a machine like this one, its start included",
         f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept; {size(plan.free_disk)} free",
     ]
     return lines
@@ -203,9 +206,30 @@ def run_lines(found: dict[str, Any]) -> list[str]:
         f"{found['n']:,} × {found['d']} in {found['seconds']:.1f} s; "
         f"{len(found['stages'])} stages, {reused} of them reused",
         f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
+        f"time: {duration(found['seconds'])}, {duration(found['predicted_seconds'])} planned; "
+        + ", ".join(
+            f"{stage['name']} {duration(stage['seconds'])} ({duration(stage['predicted_seconds'])})"
+            for stage in found["stages"]
+            if not stage["reused"]
+        ),
         *certificate_lines(found),
         "written: " + ", ".join(made),
     ]
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds for people.
+
+    >>> duration(0.034), duration(7.25), duration(135), duration(9000), duration(None)
+    ('0.03 s', '7.2 s', '2.2 min', '2.5 h', '?')
+    """
+    if seconds is None:
+        return "?"
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def extend_lines(found: dict[str, Any]) -> list[str]:
@@ -215,7 +239,8 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
     measured, predicted = found["measured"], found["predicted"]
     return [
         f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",
-        f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
+        f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned; "
+        f"time planned: {duration(found['predicted_seconds'])}",
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from bigembed.blocks.rows import executor
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.jobs import status
+from bigembed.jobs.calibrate import rates
 from bigembed.jobs.cluster import Place, choose, cluster
 from bigembed.jobs.measure import MemoryPeak
 from bigembed.jobs.metrics import Metrics
@@ -82,6 +83,7 @@ def extend(
         "n": rows.shape[0],
         "n_components": int(fitted.n_components_),
         "seconds": round(time.perf_counter() - began, 3),
+        "predicted_seconds": plan.seconds,
         "predicted": plan.as_dict()["memory"],
         "measured": peak.as_dict(),
     }
@@ -141,6 +143,7 @@ def _plan(
         ((stage.name, stage.cost),),
         (),
         shutil.disk_usage(nearest_folder(out.absolute().parent)).free,
+        rates(nearest_folder(out.absolute().parent)),
     )
 
 

@@ -19,6 +19,8 @@ ATTEMPTS = 3
 TOGETHER = 64
 """Finished tasks whose results are fetched together."""
 TICK = 1.0
+ANSWER = 5.0
+"""Seconds at the least that a scheduler has to answer."""
 
 
 class Flight:
@@ -54,7 +56,7 @@ class Flight:
                 self.client.cancel(list(self.flying), force=True)
 
     def _fill(self) -> None:
-        room = A_WORKER * max(1, len(self.client.nthreads()))
+        room = A_WORKER * max(1, self._workers())
         while len(self.flying) < room and (number := next(self.waiting, None)) is not None:
             self._submit(number)
 
@@ -142,10 +144,20 @@ class Flight:
             raise InterruptedRun(
                 f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
             )
-        if self.client.status == "running" and len(self.client.nthreads()):
+        if self.client.status == "running" and self._workers():
             self.seen_worker = now
         elif now - self.seen_worker > self.timeout:
             raise self._no_workers()
+
+    def _workers(self) -> int:
+        """How many the scheduler knows; one that does not answer is gone."""
+        try:
+            wait = max(self.timeout, ANSWER)
+            return len(self.client.sync(self.client.scheduler.ncores, workers=None, callback_timeout=wait))
+        except OSError as error:  # (a timeout is one)
+            raise InterruptedRun(
+                f"the scheduler at {self._address()} does not answer. Finished stages are kept: run again when it does"
+            ) from error
 
     def _no_workers(self) -> ClusterError:
         return ClusterError(

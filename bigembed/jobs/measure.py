@@ -15,6 +15,7 @@ from typing import Any, Self
 
 COMPILED = 48 << 20
 """What a method's compiled functions add to the first one (diffusion map, compiled anew: 25 to 50 MiB)."""
+TASKS = 20
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,17 @@ class Footprint:
     """What Matplotlib adds to the coordinator."""
     helper: int
     """The process that Python starts beside workers (its resource tracker)."""
+    task: float = 0.0
+    """Seconds from handing out a task to its result."""
+    start: float = 0.0
+    """Seconds that such a process takes to stand and to have done its first task."""
 
 
 @cache
 def footprint() -> Footprint:
     """Measured once in a process of its own, which imports and starts what a worker does."""
     environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
+    began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "bigembed.jobs.measure"],
         capture_output=True,
@@ -47,7 +53,7 @@ def footprint() -> Footprint:
     )
     if done.returncode:
         raise RuntimeError(f"the footprint of a worker could not be measured: {done.stderr[-2000:]}")
-    return Footprint(**json.loads(done.stdout.splitlines()[-1]))
+    return Footprint(**json.loads(done.stdout.splitlines()[-1]), start=time.perf_counter() - began)
 
 
 def resident(pid: int | None = None) -> int:
@@ -92,12 +98,12 @@ def _lazy_arrays() -> None:
     da.ones(4, chunks=2).sum().compute(scheduler=get_sync)  # (by name, it would load distributed)
 
 
-def _measure() -> dict[str, int]:
+def _measure() -> dict[str, float]:
     import asyncio
 
     bare = resident()
     _store_and_algebra()
-    asyncio.run(_start())
+    task = asyncio.run(_start())
     started = resident()
     import numpy as np
     from numba import njit
@@ -117,11 +123,12 @@ def _measure() -> dict[str, int]:
         "single": lazy + COMPILED,
         "picture": resident() - lazy,
         "helper": bare,
+        "task": task,
     }
 
 
-async def _start() -> None:
-    """A scheduler, a worker and a client, and one task."""
+async def _start() -> float:
+    """A scheduler, a worker and a client, and a few tasks; seconds of the quickest."""
     import dask
     from distributed import Client, Scheduler, Worker
 
@@ -131,7 +138,12 @@ async def _start() -> None:
             Worker(scheduler.address, nthreads=1, dashboard=False, dashboard_address="127.0.0.1:0"),
             Client(scheduler.address, asynchronous=True) as client,
         ):
-            await client.submit(int)
+            found = []
+            for number in range(TASKS):
+                began = time.perf_counter()
+                await client.submit(int, number, pure=False)
+                found.append(time.perf_counter() - began)
+    return min(found)
 
 
 def _compiled(rows: Any, order: Any) -> Any:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bigembed.blocks.rows import block_rows
 from bigembed.errors import PlanError
+from bigembed.jobs.calibrate import Rates, rates
 from bigembed.jobs.cluster import (
     TERMINATE,
     Place,
@@ -20,6 +24,8 @@ from bigembed.jobs.cluster import (
 )
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import footprint, imported_here
+from bigembed.jobs.pace import TASK_HERE, Pace
+from bigembed.jobs.propose import proposals
 from bigembed.jobs.spec import ClusterTable, JobSpec
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
@@ -49,6 +55,10 @@ class Where:
     """Footprint of the coordinating process (for an embedded cluster with its scheduler)."""
     others: int
     """Scheduler and helper processes."""
+    task: float = 0.0
+    """Seconds of handing out a task."""
+    start: float = 0.0
+    """Seconds until the processes there stand."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,34 @@ class Plan:
     published: tuple[str, ...]
     """Stages of this output that are there already; if their parameters are the same, they will be reused."""
     free_disk: int
+    rates: Rates | None = None
+    """Of the machine that plans, which stands for all of them."""
+    advice: tuple[str, ...] = ()
+    """What would fit, if this does not."""
+
+    @property
+    def pace(self) -> Pace | None:
+        """What makes seconds of the costs, if the rates are known."""
+        if self.rates is None:
+            return None
+        here = self.place.kind == "embedded"
+        at_once = min(self.place.workers, len(os.sched_getaffinity(0))) if here else self.place.workers
+        return Pace(self.rates, at_once, self.place.task, self.place.start)
+
+    @property
+    def stage_seconds(self) -> dict[str, float]:
+        """Planned seconds of each stage; {} where the rates are not known."""
+        pace, (n, d) = self.pace, self.shape
+        blocks = -(-n // block_rows(d, np.dtype(self.dtype).itemsize))
+        return {name: pace.seconds(cost, blocks) for name, cost in self.stages} if pace else {}
+
+    @property
+    def seconds(self) -> float | None:
+        """Planned seconds of what is still to do, the start of the processes with it."""
+        if self.rates is None:
+            return None
+        todo = [seconds for name, seconds in self.stage_seconds.items() if name not in self.published]
+        return self.place.start + sum(todo)
 
     @property
     def worker_peak(self) -> int:
@@ -87,6 +125,16 @@ class Plan:
         return self.place.workers * self.worker_peak + self.coordinator_peak + self.place.others
 
     @property
+    def stage_memory(self) -> dict[str, dict[str, int]]:
+        """Planned peaks of each stage, by process."""
+        return {name: replace(self, stages=((name, cost),)).memory for name, cost in self.stages}
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Peaks by process."""
+        return {"worker": self.worker_peak, "coordinator": self.coordinator_peak, "total": self.total_peak}
+
+    @property
     def disk_peak(self) -> int:
         """Most that the stages not yet published will add to the disk at any moment."""
         kept = peak = 0
@@ -107,7 +155,8 @@ class Plan:
     def refuse(self) -> None:
         """:class:`PlanError` if something does not fit."""
         if found := self.problems():
-            raise PlanError(f"{self.output}: refused; nothing was started.\n  " + "\n  ".join(found))
+            lines = "\n  ".join([*found, *self.advice])
+            raise PlanError(f"{self.output}: refused; nothing was started.\n  {lines}")
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json`` and for the record of a run."""
@@ -117,7 +166,9 @@ class Plan:
             "shape": self.shape,
             "dtype": self.dtype,
             "place": asdict(self.place),
-            "stages": [{"name": name, **asdict(cost)} for name, cost in self.stages],
+            "stages": [
+                {"name": name, **asdict(cost), "seconds": self.stage_seconds.get(name)} for name, cost in self.stages
+            ],
             "published": self.published,
             "passes": self.total("passes"),
             "read": int(self.total("read")),
@@ -125,12 +176,11 @@ class Plan:
             "disk": int(self.total("disk")),
             "disk_peak": self.disk_peak,
             "free_disk": self.free_disk,
-            "memory": {
-                "worker": self.worker_peak,
-                "coordinator": self.coordinator_peak,
-                "total": self.total_peak,
-            },
+            "memory": self.memory,
+            "seconds": self.seconds,
+            "rates": None if self.rates is None else asdict(self.rates),
             "problems": self.problems(),
+            "advice": self.advice,
         }
 
     def _memory_problems(self) -> list[str]:
@@ -177,13 +227,41 @@ class Plan:
         ]
 
 
-def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = None) -> Plan:
-    """The plan of a job. Nothing is written. ``place``: the cluster, where it is running already."""
+def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = None, *, calibrate: bool = False) -> Plan:
+    """The plan of a job. Nothing is written. ``place``: the cluster, where it is running already.
+
+    ``calibrate``: measure this machine anew.
+    """
     rows = rows or find_input(job)
-    picture = job.output.picture is not None
-    where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, rows.shape[0] > UNCOMPILED_ROWS)
+    picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
+    where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
     run = Run(job.output_path if _is_run(job.output_path) else None)
-    stages = job_stages(job, rows, run)
+    chosen, speed = estimator(job), rates(nearest_folder(job.output_path), calibrate)
+
+    def plan_of(stages: list[Stage]) -> Plan:
+        return Plan(
+            str(rows.path),
+            str(job.output_path),
+            rows.shape,
+            str(rows.dtype),
+            where,
+            tuple(_costs(job, rows, stages)),
+            tuple(run.published()),
+            shutil.disk_usage(nearest_folder(job.output_path)).free,
+            speed,
+        )
+
+    plan = plan_of(chosen.stages(rows.source(), run))
+    if not plan.problems():
+        return plan
+    advice = proposals(
+        chosen, lambda other: other.stages(rows.source(), run), lambda some: not plan_of(some).problems()
+    )
+    return replace(plan, advice=tuple(advice))
+
+
+def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:
+    """Of the stages of the method, and of what the job does before and after them."""
     costs = [(stage.name, stage.cost) for stage in stages]
     if rows.reader is not None:
         block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
@@ -191,34 +269,20 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     if job.output.model is not None:
         kept = sum(cost.disk for _, cost in costs)
         costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
-    if picture:
-        costs.append(("picture", Cost(coordinator=rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0]))))
+    if job.output.picture is not None:
+        held = rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0])
+        costs.append(("picture", Cost(read=16 * rows.shape[0], coordinator=held)))
     if job.output.report is not None:
-        costs.append(("report", Cost(coordinator=rows.loading + REPORT_BYTES)))
-    return Plan(
-        str(rows.path),
-        str(job.output_path),
-        rows.shape,
-        str(rows.dtype),
-        where,
-        tuple(costs),
-        tuple(run.published()),
-        shutil.disk_usage(nearest_folder(job.output_path)).free,
-    )
+        costs.append(("report", Cost(read=16 * rows.shape[0], coordinator=rows.loading + REPORT_BYTES)))
+    return costs
 
 
-def plan_job(job: JobSpec) -> Plan:
+def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:
     """The plan of a job; a running cluster is asked for its workers unless the job says them."""
     if job.cluster.address and not (job.cluster.workers and job.cluster.memory):
         with cluster(job.cluster, "remote") as place:
-            return make_plan(job, place)
-    return make_plan(job)
-
-
-def job_stages(job: JobSpec, rows: Input, run: Run) -> list[Stage]:
-    """The stages of the method on the rows."""
-    found: Sequence[Stage] = estimator(job).stages(rows.source(), run)
-    return list(found)
+            return make_plan(job, place, calibrate=calibrate)
+    return make_plan(job, calibrate=calibrate)
 
 
 def estimator(job: JobSpec) -> Any:
@@ -239,18 +303,18 @@ def place_of(
     if kind == "process":
         if not compiled:
             here = imported_here(picture) + FIRST_USE
-            return Where(kind, 1, machine_memory(), here, here, 0)
+            return Where(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
         feet = footprint()
         one = feet.single + (feet.picture if picture else 0)
-        return Where(kind, 1, machine_memory(), one, one, 0)
+        return Where(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
     feet = footprint()
     coordinator = feet.coordinator + (feet.picture if picture else 0)
     if kind == "embedded":
         workers, limit = worker_count(table), embedded_memory(table)
-        return Where(kind, workers, limit, feet.worker, coordinator, feet.helper)
+        return Where(kind, workers, limit, feet.worker, coordinator, feet.helper, feet.task, feet.start)
     workers = place.workers if place else table.workers or 1
     remote_limit = place.memory_limit if place else table.memory
-    return Where(kind, workers, remote_limit, feet.worker, coordinator, feet.coordinator)
+    return Where(kind, workers, remote_limit, feet.worker, coordinator, feet.coordinator, feet.task)
 
 
 def size(count: float) -> str:

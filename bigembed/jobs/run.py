@@ -125,6 +125,7 @@ def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Telling
         "n": rows.shape[0],
         "d": rows.shape[1],
         "seconds": round(time.perf_counter() - began, 3),
+        "predicted_seconds": plan.seconds,
         "stages": told.stages,
         "method_stages": Run(root).published(),
         "predicted": plan.as_dict()["memory"],

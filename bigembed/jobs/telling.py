@@ -50,6 +50,10 @@ class Telling:
     metrics: Metrics
     stages: list[dict[str, Any]] = field(default_factory=list)
     peak: MemoryPeak | None = None
+    predicted: dict[str, float] = field(default_factory=dict)
+    """Planned seconds of each stage."""
+    held: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Planned peaks of memory of each stage."""
 
     def planned(self, plan: Plan) -> None:
         """What is to come."""
@@ -58,12 +62,22 @@ class Telling:
         self.logs.say("planned", event="planned", memory=found["memory"], passes=found["passes"])
         self.metrics.rows, self.metrics.passes = plan.shape[0], found["passes"]
         self.metrics.memory["planned"] = found["memory"]
+        self.predicted, self.held = plan.stage_seconds, plan.stage_memory
+        self.metrics.predicted = self.predicted
         self.metrics.write()
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("done", "reused"):
             entry = {"name": event.stage, "reused": event.kind == "reused", "seconds": round(event.seconds, 3)}
-            self.stages.append(entry | {"memory": self.peak.lap() if self.peak else {}})
+            planned = self.predicted.get(event.stage)
+            entry |= {"predicted_seconds": None if planned is None else round(planned, 3)}
+            self.stages.append(
+                entry
+                | {
+                    "memory": self.peak.lap() if self.peak else {},
+                    "predicted_memory": self.held.get(event.stage, {}),
+                }
+            )
             if event.kind == "done":
                 self.metrics.stages[event.stage] = event.seconds
         self.status.event(event)

@@ -83,6 +83,8 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
         scratch=size * min(256, -(-n // source.block)),
         memory=pass_memory(source) + 4 * size,
         coordinator=10 * size,
+        flops=2 * n * d * d,
+        looks=n * d,
     )
     parameters = {"source": source.fingerprint(), "by_class": by_class}
     return Stage("scatter", ("labels",), parameters, run, cost, resumes=True)

@@ -180,6 +180,8 @@ def landmark_distances_stage(n: int, edges: int, n_landmarks: int, block: int) -
         scratch=graph + 20 * n * n_landmarks,
         memory=block * (60 * edges // max(1, n) + 20 * GROUP + 64 + 8 * n_landmarks),
         coordinator=24 * n_landmarks**2,
+        sweeps=4,
+        blocks=groups * -(-n // block),
     )
     return Stage("geodesics", ("landmarks", "components"), {"squared": True}, run, cost, resumes=True)
 
@@ -226,7 +228,16 @@ def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> S
         return {"rows": sum(t.rows for t in chosen), "components": [t.number for t in chosen]}
 
     task = 64 * edges + 3 * (PAIR_MIB << 20) + 40 * n
-    cost = Cost(passes=1, read=24 * edges, write=4 * n * n, disk=4 * n * n, memory=task, coordinator=64 * n)
+    cost = Cost(
+        passes=1,
+        read=24 * edges,
+        write=4 * n * n,
+        disk=4 * n * n,
+        memory=task,
+        coordinator=64 * n,
+        looks=n * (edges + 4 * n),  # a heap for each row
+        blocks=-(-4 * n * n // (PAIR_MIB << 20)),
+    )
     return Stage("geodesics", ("order", "components"), {"policy": policy, "n_components": n_components}, run, cost)
 
 

@@ -27,7 +27,7 @@ from bigembed.store.arrays import RowSource, create_rows, read_array, write_arra
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import reduce_rows
 
-PLANNED = 40
+PLANNED = 80
 """Iterations that a plan counts on."""
 TILE = 256
 """Rows of a product: each has this many, so a row's result does not depend on its batch."""
@@ -67,6 +67,9 @@ def factors_stage(source: RowSource, asked: Asked) -> Stage:
         disk=vectors + 8 * (d + 3) * (m + 6),
         memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * sums + (16 << 20),
         coordinator=10 * sums + 80 * (d + 3) * m,
+        flops=6 * passes * n * d * m,
+        looks=2 * passes * n * m * m,
+        sweeps=2 * passes,
     )
     return Stage("coordinates", ("degrees",), asdict(asked), run, cost, resumes=True)
 

@@ -149,7 +149,7 @@ class KernelPCA(RowwiseEstimator):
             return [
                 landmark_rows_stage(source, wanted, self.landmarks, m + 1, seed),
                 *nystrom_stages(source, kernel, wanted, m),
-                self._output_stage(source, "solve", m),
+                self._output_stage(source, "solve", m, against=wanted),
             ]
         if n > EXACT_ROWS:
             raise PlanError(

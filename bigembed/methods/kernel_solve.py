@@ -89,6 +89,11 @@ def exact_solve_stage(source: RowSource, kernel: Kernel, m: int, tol: float, max
         scratch=14 * 8 * n * width,
         memory=held(n, source.shape[1], width, kernel.own),
         coordinator=40 * n + 24 * size // max(1, n) * TILE_ROWS,
+        flops=0 if dense else 2 * PASSES * n * n * (source.shape[1] + 2 * width),
+        looks=2 * (1 if dense else PASSES) * n * n,
+        alone=9 * n**3 if dense else 0,
+        sweeps=2 * PASSES,
+        blocks=-(-n // TILE_ROWS),
     )
     parameters = {**kernel.key(), "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
     return Stage("solve", ("landmarks",), parameters, run, cost)
@@ -194,8 +199,10 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
         scratch=size * min(256, -(-n // source.block)),
         memory=pass_memory(source) + 4 * 8 * TILE_ROWS * (n_landmarks + source.shape[1]) + 5 * size,
         coordinator=10 * size,
+        flops=2 * n * n_landmarks * (source.shape[1] + n_landmarks),
+        looks=n * n_landmarks,
     )
-    solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size)
+    solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size, alone=20 * n_landmarks**3)
     return [
         Stage("moments", ("landmarks",), kernel.key(), moments, pass_cost, resumes=True),
         Stage("solve", ("landmarks", "moments"), {**kernel.key(), "n_components": m}, solve, solve_cost),

@@ -121,7 +121,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             sums_stage(source, function, epsilon, wanted),
             gram_stage(source, function, wanted),
             solve_stage(m, float(self.t), wanted),
-            self._output_stage(source, "solve", m),
+            self._output_stage(source, "solve", m, against=wanted),
         ]
 
     def _function(self) -> Kernel | None:

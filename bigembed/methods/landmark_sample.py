@@ -94,6 +94,7 @@ def sample_stage(source: RowSource, asked: Asked, moments: bool) -> Stage:
         scratch=held + size * min(256, -(-n // source.block)),
         memory=pass_memory(source) + 4 * size + held,
         coordinator=4 * held + 10 * size,
+        flops=2 * n * size / 8,
     )
     parameters = {"source": source.fingerprint(), "moments": moments, **asked.key()}
     return Stage("sample", (), parameters, run, cost, resumes=True)
@@ -138,7 +139,8 @@ def landmarks_stage(asked: Asked, metric: Metric, d: int) -> Stage:
         }
 
     parameters = {**asked.key(), **metric.key()}
-    return Stage("landmarks", ("sample",), parameters, run, Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20))
+    cost = Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20, alone=100 * asked.count**2 * d)
+    return Stage("landmarks", ("sample",), parameters, run, cost)
 
 
 def choose(asked: Asked, metric: Metric, sample: Array, ids: Array, dtype: str) -> tuple[Array, Array]:

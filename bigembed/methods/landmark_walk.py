@@ -174,6 +174,8 @@ def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
         scratch=size * min(256, -(-source.shape[0] // source.block)),
         memory=pass_memory(source) + tile + 4 * size,
         coordinator=10 * size + 24 * n_landmarks**2,
+        flops=source.shape[0] * (2 * source.shape[1] * n_landmarks + size / 4),
+        looks=source.shape[0] * n_landmarks,
     )
 
 
@@ -204,4 +206,10 @@ def solve_stage(m: int, t: float, n_landmarks: int) -> Stage:
         }
 
     size = 8 * n_landmarks**2
-    return Stage("solve", ("sums", "gram"), {"n_components": m, "t": t}, run, Cost(disk=size, coordinator=8 * size))
+    return Stage(
+        "solve",
+        ("sums", "gram"),
+        {"n_components": m, "t": t},
+        run,
+        Cost(disk=size, coordinator=8 * size, alone=10 * n_landmarks**3),
+    )

@@ -71,6 +71,7 @@ def pass_cost(source: RowSource, width: int, passes: int = 1, sums: int = 0) -> 
         disk=64 * width,
         memory=pass_memory(source) + 4 * sums + (16 << 20),
         coordinator=10 * sums,
+        flops=passes * source.shape[0] * (2 * source.shape[1] + sums / 4),
     )
 
 

@@ -126,6 +126,7 @@ def lanczos_cost(source: RowSource, m: int) -> Cost:
         disk=passes.disk + sums,
         memory=passes.memory + 16 * min(source.block, n) * width * (MAX_BLOCKS + 3) + 4 * sums,
         coordinator=sums * (4 + -(-n // source.block)),
+        flops=EXPECTED * n * width * (4 * (source.shape[1] + 3) + 4 * width * MAX_BLOCKS),
     )
 
 

@@ -55,6 +55,7 @@ def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:
         scratch=size * min(256, -(-n // source.block)),
         memory=pass_memory(source) + 4 * size,
         coordinator=10 * size,
+        flops=2 * n * size / 8,
     )
     parameters = {"source": source.fingerprint(), "diagonal": diagonal}
     return Stage("moments", (), parameters, run, cost, resumes=True)

@@ -238,4 +238,6 @@ def _cost(source: RowSource, passes: int, m: int, sums: int = 0) -> Cost:
         disk=sums + 16 * d * m,
         memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * (sums + 8 * d * m),
         coordinator=10 * (sums + 8 * d * m),
+        flops=6 * passes * n * d * m,
+        looks=passes * n * m * m,
     )

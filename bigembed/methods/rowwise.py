@@ -62,8 +62,13 @@ class RowwiseEstimator(Estimator):
             return in_one_array(self._source, extension)
         return MappedRows(self._source, extension, extension.width, extension.dtype, keep=self._run).lazy()
 
-    def _output_stage(self, source: RowSource, after: str, width: int, dtype: Any = np.float64) -> Stage:
-        """``coordinates/embedding`` (n, m) in one pass over the rows, after the stage that fits the map."""
+    def _output_stage(
+        self, source: RowSource, after: str, width: int, dtype: Any = np.float64, against: int = 0
+    ) -> Stage:
+        """``coordinates/embedding`` (n, m) in one pass over the rows, after the stage that fits the map.
+
+        ``against``: landmarks that each row is compared with.
+        """
 
         def run(context: Context) -> dict[str, Any]:
             from bigembed.methods.extension import write_extended
@@ -72,11 +77,12 @@ class RowwiseEstimator(Estimator):
             write_extended(source, extension, context.path("embedding"))
             return {"n_components": extension.width}
 
-        return Stage("coordinates", (after,), {}, run, output_cost(source, width, dtype), on_demand=True)
+        return Stage("coordinates", (after,), {}, run, output_cost(source, width, dtype, against), on_demand=True)
 
 
-def output_cost(source: RowSource, width: int, dtype: Any = np.float64) -> Cost:
-    """One pass that reads rows and writes ``width`` coordinates of each."""
+def output_cost(source: RowSource, width: int, dtype: Any = np.float64, against: int = 0) -> Cost:
+    """One pass that reads rows, compares each with some landmarks, and writes ``width`` coordinates of each."""
+    n, d = source.shape
     size = source.shape[0] * width * np.dtype(dtype).itemsize
     return Cost(
         passes=1,
@@ -84,6 +90,8 @@ def output_cost(source: RowSource, width: int, dtype: Any = np.float64) -> Cost:
         write=size,
         disk=size,
         memory=pass_memory(source) + 3 * source.block * width * 8,
+        flops=2 * n * (against * (d + width) if against else d * width),
+        looks=n * against,
     )
 
 

@@ -141,6 +141,10 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         scratch=40 * edges if small else 14 * vectors,
         memory=40 * n * n if small else min(block, n) * (240 * width + 144 * n_neighbors) + KEPT_BYTES,
         coordinator=0 if small else int(coarse + 64 * width * min(UNKNOWNS, n // 12)),
+        flops=0 if small else PASSES * 24 * n * width**2,
+        looks=edges if small else PASSES * edges,
+        alone=9 * n**3 if small else 0,
+        sweeps=0 if small else 4 * PASSES,
     )
 
 

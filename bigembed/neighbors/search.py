@@ -30,6 +30,10 @@ NEAR_BLOCKS = 48
 """Blocks whose cells may come onto a shortlist: bounds its cost, which would grow with the square of n."""
 
 
+COMPARED = 1300
+"""Pairs of a row and another that a plan counts with, when the cells are probed."""
+
+
 def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
     """For each cell the nearest cells by center, :data:`SHORTLIST` of them: what its rows may probe."""
 
@@ -117,6 +121,8 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
         disk=lists + (12 + PROBES) * n,
         scratch=n * row_bytes,
         memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20),
+        looks=n * min(n, COMPARED),
+        sweeps=3,
     )
     return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors, "probed": True}, run, cost)
 

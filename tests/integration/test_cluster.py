@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -116,25 +118,43 @@ def start(*arguments):
     return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_a_running_scheduler(tmp_path):
-    file = tmp_path / "scheduler.json"
-    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+@contextmanager
+def running(folder, file="scheduler.json"):
+    """A scheduler process: it and its address."""
+    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(folder / file)]
     scheduler = start("distributed.cli.dask_scheduler", *options)
-    worker = None
     try:
         deadline = time.monotonic() + 30
-        while not file.exists() and time.monotonic() < deadline:
+        while not (folder / file).exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-        import json
-
         time.sleep(0.2)
-        address = json.loads(file.read_text())["address"]
+        yield scheduler, json.loads((folder / file).read_text())["address"]
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+
+
+@contextmanager
+def working(folder, address):
+    """A worker process of that scheduler."""
+    options = ["--nthreads", "1", "--memory-limit", "700MiB", "--no-nanny", "--no-dashboard"]
+    worker = start("distributed.cli.dask_worker", address, *options, "--local-directory", str(folder))
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_a_running_scheduler(tmp_path):
+    with running(tmp_path) as (scheduler, address):
         table = ClusterTable(address=address, no_workers_timeout=2)
         with pytest.raises(ClusterError, match="0 workers, 1 wanted"), cluster(table, "remote"):
             pass
-        options = ["--nthreads", "1", "--memory-limit", "700MiB", "--no-nanny", "--no-dashboard"]
-        worker = start("distributed.cli.dask_worker", address, *options, "--local-directory", str(tmp_path))
-        with cluster(ClusterTable(address=address, no_workers_timeout=20), "remote") as place:
+        with (
+            working(tmp_path, address) as worker,
+            cluster(ClusterTable(address=address, no_workers_timeout=20), "remote") as place,
+        ):
             assert (place.workers, place.memory_limit) == (1, 700 << 20)
             assert sorted(place.local_pids.values()) == sorted([scheduler.pid, worker.pid])
             place.prove_access(tmp_path, None)
@@ -144,11 +164,19 @@ def test_a_running_scheduler(tmp_path):
                 timer.start()
                 with pytest.raises((InterruptedRun, ClusterError)):
                     map_blocks(tasks.square, [(i, 0.5) for i in range(100)])
-    finally:
-        for process in (worker, scheduler):
-            if process is not None:
-                process.kill()
-                process.wait()
+                with pytest.raises((InterruptedRun, ClusterError)):
+                    map_blocks(tasks.square, [(1,)])
+
+
+def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path):
+    with running(tmp_path) as (scheduler, address), working(tmp_path, address):
+        began = time.monotonic()
+        with cluster(ClusterTable(address=address, no_workers_timeout=3), "remote") as place, executor(place.executor):
+            timer = threading.Timer(1.0, lambda: scheduler.send_signal(signal.SIGSTOP))
+            timer.start()
+            with pytest.raises(InterruptedRun, match=r"scheduler at tcp://.* does not answer.*run again"):
+                map_blocks(tasks.square, [(i, 0.5) for i in range(100)])
+        assert time.monotonic() - began < 60
 
 
 def test_no_scheduler_at_the_address():

@@ -14,6 +14,9 @@ import numpy as np
 import psutil
 import pytest
 
+from bigembed.jobs.status import read_status
+from tests.integration.test_cluster import running, working
+
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -105,3 +108,53 @@ def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
     assert done.returncode == 3
     assert "memory = " in done.stderr
     assert not (tmp_path / "run.zarr").exists()
+
+
+def test_a_job_whose_workers_are_gone_ends_with_an_error_and_goes_on(tmp_path):
+    with running(tmp_path) as (scheduler, address):
+        there = f'address = "{address}"\nno_workers_timeout = 4'
+        with working(tmp_path, address) as worker:
+            process = start("run", write(tmp_path, 1.0, there))
+            wait_for(process, "mean: started")
+            worker.kill()
+            _, problems = process.communicate(timeout=60)
+        assert process.returncode == 1, problems
+        assert "no worker for 4 s" in problems
+        assert "Traceback" not in problems
+        found = read_status(tmp_path / "run.zarr")
+        assert (found["state"], found["stage"], found["error"]["status"]) == ("failed", "mean", 1)
+        with working(tmp_path, address):
+            done = run("run", write(tmp_path, 0.0, there))
+            assert done.returncode == 0, done.stderr
+            assert read_status(tmp_path / "run.zarr")["state"] == "done"
+            process = start("run", write(tmp_path, 1.0, there), "--fresh")
+            wait_for(process, "mean: started")
+            scheduler.kill()
+            _, problems = process.communicate(timeout=60)
+    assert process.returncode in (1, 5), problems
+    assert "finished stages are kept" in problems.lower()
+    assert read_status(tmp_path / "run.zarr")["error"]["status"] == process.returncode
+
+
+def test_overlapping_starts_leave_one_run(tmp_path):
+    job = write(tmp_path, 1.0)
+    processes = [start("run", job, "--log", tmp_path / f"{number}.jsonl") for number in range(3)]
+    ended = [(process, process.communicate(timeout=100)) for process in processes]
+    codes = sorted(process.returncode for process, _ in ended)
+    assert codes == [0, 4, 4], [problems for _, (_, problems) in ended]
+    [winner] = [process for process in processes if process.returncode == 0]
+    for process, (_, problems) in ended:
+        if process is not winner:
+            assert f"process {winner.pid} on " in problems
+    assert read_status(tmp_path / "run.zarr")["owner"]["pid"] == winner.pid
+    assert run("verify", tmp_path / "run.zarr").returncode == 0
+
+
+def test_a_deadline_leaves_a_run_that_the_same_command_ends(tmp_path):
+    stopped = run("run", write(tmp_path, 20.0), "--deadline", "12s", "--metrics", tmp_path / "m.prom", "--log", "-")
+    assert stopped.returncode == 5, stopped.stderr
+    assert "stopped by its deadline" in stopped.stderr
+    assert json.loads(stopped.stderr.splitlines()[0])["event"] == "started"
+    assert "bigembed_run_exit_status" in (tmp_path / "m.prom").read_text()
+    assert read_status(tmp_path / "run.zarr")["state"] == "interrupted"
+    assert run("run", write(tmp_path, 0.0)).returncode == 0

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bigembed.methods import REGISTRY
+from tests.integration.every_method import sizes, write_job
+
 JOB = """
 [input]
 dataset = "swiss_roll"
@@ -47,3 +50,20 @@ def test_memory_is_planned_and_does_not_grow_with_the_rows(tmp_path: Path) -> No
     rows_added = 200_000 * 3 * 4 + 200_000 * 2 * 8
     assert large["worker"] <= 1.15 * small["worker"]  # block sizes differ a little from one partition to the next
     assert large["total"] <= 1.15 * small["total"] + 8 * rows_added
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_memory_of_every_method_is_planned(tmp_path: Path, name: str, large: bool) -> None:
+    job = write_job(tmp_path, name, sizes(name)[large])
+    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(job)], check=True, timeout=280)
+    record = json.loads((tmp_path / "run.zarr" / "job.json").read_text())
+    assert {stage["name"] for stage in record["stages"]} >= set(record["method_stages"])
+    for process, planned in record["predicted"].items():
+        assert record["measured"][process] <= planned, process
+    for stage in record["stages"]:
+        assert stage["predicted_seconds"] > 0
+        for process, held in stage["memory"].items():
+            assert held <= record["predicted"][process], (stage["name"], process)

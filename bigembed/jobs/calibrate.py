@@ -1,0 +1,115 @@
+"""How fast this machine reads, writes, multiplies and looks things up: measured once, kept in the user's cache folder.
+
+What a stage states as bytes, operations and looks becomes seconds by these rates. Each is the best of several short
+tries, so that other work on the machine does not make it look slow for good; all of them take a second or two.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed import __version__
+from bigembed.blocks.rows import one_blas_thread
+from bigembed.errors import DamagedError
+from bigembed.store import manifest as manifests
+
+TRIES = 5
+ROWS, COLUMNS = 1 << 16, 64
+"""Of the block that is written and read: 16 MiB of float32."""
+SIDE = 512
+"""Of the matrices that are multiplied."""
+LOOKS = 1 << 20
+TABLE = 1 << 23
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one process with one thread, a second."""
+
+    read: float
+    """Bytes of a stored block, checked."""
+    write: float
+    """Bytes of a stored block."""
+    product: float
+    """Floating-point operations of a product of float64 matrices."""
+    look: float
+    """Entries taken from random places of an array that no cache holds."""
+
+
+def rates(folder: Path, renew: bool = False) -> Rates:
+    """The rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
+    known = {} if renew else _remembered()
+    place = f"storage {os.stat(folder).st_dev}"
+    if "compute" not in known:
+        known["compute"] = dict(zip(("product", "look"), (_product(), _look()), strict=True))
+    if place not in known:
+        known[place] = dict(zip(("read", "write"), _storage(folder), strict=True))
+    _remember(known)
+    return Rates(**known["compute"], **known[place])
+
+
+def cache_file() -> Path:
+    """Where the rates are kept: one file a machine and version."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "bigembed" / f"rates-{os.uname().nodename}-{__version__}.json"
+
+
+def _remembered() -> dict[str, Any]:
+    try:
+        return dict(manifests.read_json(cache_file()))
+    except (OSError, DamagedError, TypeError, RuntimeError):  # (none yet, or no home)
+        return {}
+
+
+def _remember(known: dict[str, Any]) -> None:
+    try:
+        manifests.write_json(cache_file(), known)
+    except (OSError, RuntimeError):
+        return  # measured again the next time
+
+
+def _best(work: Callable[[], Any]) -> float:
+    """Seconds of the quickest try."""
+    found = []
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return max(min(found), 1e-9)
+
+
+def _product() -> float:
+    left = np.random.default_rng(0).normal(size=(SIDE, SIDE))
+    with one_blas_thread():
+        return float(2 * SIDE**3 / _best(lambda: left @ left))
+
+
+def _look() -> float:
+    random = np.random.default_rng(0)
+    table, places = random.normal(size=TABLE), random.integers(0, TABLE, LOOKS)
+    return float(LOOKS / _best(lambda: table[places].sum()))
+
+
+def _storage(folder: Path) -> tuple[float, float]:
+    """Bytes a second that the store reads and writes in a folder; what was written is gone afterwards."""
+    from bigembed.store.arrays import create_rows, read_array, write_rows
+
+    rows = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    home = folder if os.access(folder, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".bigembed-rates-", dir=home, ignore_cleanup_errors=True) as scratch:
+        path = f"{scratch}/rows"
+
+        def write() -> None:
+            create_rows(path, rows.shape, rows.dtype, ROWS, overwrite=True)
+            write_rows(path, 0, rows)
+
+        written = _best(write)
+        return rows.nbytes / _best(lambda: read_array(path)), rows.nbytes / written

@@ -1,0 +1,50 @@
+"""What would fit where a plan does not: another solver, or fewer landmarks, planned in the same way."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bigembed.errors import BigembedError
+from bigembed.stages import Stage
+
+SOLVERS = ("landmarks", "nystrom")
+"""Of a parameter ``solver``: those that take less than all pairs of rows."""
+FEWEST = 16
+"""Landmarks below which none are proposed."""
+
+
+def proposals(given: Any, stages_of: Callable[[Any], list[Stage]], fits: Callable[[list[Stage]], bool]) -> list[str]:
+    """Changes of the parameters of an estimator with which it fits, at most one of each kind, as text for a job file.
+
+    ``stages_of`` lists the stages of an estimator, ``fits`` plans them.
+    """
+    found = []
+    for kind in (_solvers, _landmarks):
+        for changes in kind(given):
+            try:
+                if not fits(stages_of(type(given)(**given.get_params() | changes))):
+                    continue
+            except BigembedError:  # the method does not know it, or says itself that it cannot
+                continue
+            text = ", ".join(f"{name} = {_toml(value)}" for name, value in changes.items())
+            found.append(f"[method] {text} would fit")
+            break
+    return found
+
+
+def _solvers(given: Any) -> Iterator[dict[str, Any]]:
+    if "solver" in inspect.signature(type(given)).parameters:
+        yield from ({"solver": name} for name in SOLVERS if name != given.solver)
+
+
+def _landmarks(given: Any) -> Iterator[dict[str, Any]]:
+    count = getattr(given, "n_landmarks", None)
+    while isinstance(count, int) and count // 2 >= FEWEST:
+        count //= 2
+        yield {"n_landmarks": count}
+
+
+def _toml(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
