@@ -2,9 +2,9 @@
 
 No lock of the file system is asked: they are missing or local on some network mounts. A hold is a file with a number,
 ``hold/0000007.json``, that says who holds the folder; the highest number counts. Whoever wants the folder makes the
-next number, whole and with its content, by one hard link, which exactly one process can do; and only if the highest is
-released, or its owner is dead. A number is never used again while a later one is there, so one who was slow to judge an
-owner dead cannot take the folder from the next one.
+next number, whole and with its content, by one hard link (where there are none, by an exclusive open), which exactly
+one process can do; and only if the highest is released, or its owner is dead. A number is never used again while a
+later one is there, so one who was slow to judge an owner dead cannot take the folder from the next one.
 
 An owner is dead when its process is gone (same machine), or when its file was not touched for :data:`PATIENCE`
 heartbeats (another machine; both times are the file server's). One that was only asleep finds a higher number when it
@@ -123,7 +123,7 @@ def take(root: Path) -> Lock:
             highest = _highest(folder)
             if highest:
                 _refuse_living(root, folder, highest, now=partial.stat().st_mtime)
-            os.link(partial, _file(folder, highest + 1))
+            _claim(partial, _file(folder, highest + 1))
         except FileExistsError:
             continue  # somebody was quicker: who?
         finally:
@@ -228,11 +228,29 @@ def _highest(folder: Path) -> int:
 
 
 def _read(folder: Path, number: int) -> Owner | None:
+    path = _file(folder, number)
     try:
-        value = json.loads(_file(folder, number).read_text(encoding="utf-8"))
+        text, touched = path.read_text(encoding="utf-8"), path.stat().st_mtime
+    except FileNotFoundError:
+        return None  # cleared meanwhile
+    try:
+        value = json.loads(text)
         return Owner(**{key: value[key] for key in Owner.__dataclass_fields__ if key in value})
-    except (FileNotFoundError, ValueError, TypeError):
-        return None  # cleared meanwhile, or torn by a crash of the machine: of nobody
+    except (ValueError, TypeError):  # being written, or torn by a crash of the machine: its age says which
+        return Owner("somebody", 0, "an unknown host", touched)
+
+
+def _claim(partial: Path, path: Path) -> None:
+    """Give the prepared content the name, if nothing has it; FileExistsError otherwise."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here: the name first, then the content, which readers expect
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(partial.read_text(encoding="utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _prepare(folder: Path, value: dict[str, Any]) -> Path:

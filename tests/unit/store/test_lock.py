@@ -124,9 +124,27 @@ def test_one_who_was_slow_does_not_take_it_from_the_next(tmp_path, monkeypatch):
     living.release()
 
 
-def test_a_torn_file_holds_nothing(tmp_path):
+def test_a_torn_file_holds_nothing_for_long(tmp_path):
     take(tmp_path)._stop.set()
-    (tmp_path / "hold" / "0000001.json").write_text('{"user": "x"')
+    path = tmp_path / "hold" / "0000001.json"
+    path.write_text('{"user": "x"')
+    with pytest.raises(LockedError, match="held by somebody"):  # it may be in the making
+        take(tmp_path)
+    late = time.time() - PATIENCE * locks.HEARTBEAT - 1
+    os.utime(path, (late, late))
+    with hold(tmp_path) as lock:
+        assert lock.number == 2
+
+
+def test_without_hard_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with hold(tmp_path) as lock:
+        assert holder(tmp_path) == lock.owner
+        with pytest.raises(LockedError, match=rf"process {os.getpid()} on"):
+            take(tmp_path)
     with hold(tmp_path) as lock:
         assert lock.number == 2
 
