@@ -32,8 +32,10 @@ def stoppable(output: Path, deadline: float | None = None) -> Iterator[None]:
     """
     before: dict[int, Any] = {}
     why: list[str] = []
+    over = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
+        over.set()  # (the deadline would be a second signal, which acts at once)
         _restore(before)
         cause = why[0] if why else signal.Signals(number).name
         raise Stopped(_message(output, cause))
@@ -47,7 +49,7 @@ def stoppable(output: Path, deadline: float | None = None) -> Iterator[None]:
             yield
         else:
             check(output, deadline)
-            with _timer(deadline, why, main):
+            with _timer(deadline, why, over, main):
                 yield
     except Stopped as stopped:
         raise InterruptedRun(str(stopped)) from None
@@ -62,9 +64,9 @@ def check(output: Path, deadline: float | None) -> None:
 
 
 @contextmanager
-def _timer(deadline: float, why: list[str], main: bool) -> Iterator[None]:
+def _timer(deadline: float, why: list[str], over: threading.Event, main: bool) -> Iterator[None]:
     """At the deadline, a signal to this process's main thread, as if somebody had sent it."""
-    turn, over = threading.Lock(), threading.Event()
+    turn = threading.Lock()
 
     def ring() -> None:
         with turn:

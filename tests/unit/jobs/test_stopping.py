@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
@@ -60,6 +61,19 @@ def test_a_deadline_that_is_over_starts_nothing(tmp_path):
 def test_a_signal_is_told_by_its_name_although_there_is_a_deadline(tmp_path):
     with pytest.raises(InterruptedRun, match="stopped by SIGHUP"), stoppable(tmp_path, time.time() + 60):
         signal.raise_signal(signal.SIGHUP)
+
+
+def test_a_deadline_does_not_disturb_what_a_signal_is_stopping(tmp_path):
+    @contextmanager
+    def slow_to_close():
+        try:
+            yield
+        finally:
+            time.sleep(0.6)  # (SIGTERM would end this process now)
+
+    stopped = pytest.raises(InterruptedRun, match="stopped by SIGINT")
+    with stopped, stoppable(tmp_path, time.time() + 0.2), slow_to_close():
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_what_ends_in_time_is_not_stopped(tmp_path):
