@@ -112,7 +112,7 @@ def test_the_command_line_says_the_time_and_calibrates(write_job, rows, monkeypa
 
 def test_a_refusal_proposes_what_fits(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((40_000, 4), "f4"))
-    method, proposal = 'name = "landmark_diffusion_map"\nn_landmarks = 16000', "[method] n_landmarks = "
+    method, proposal = 'name = "landmark_diffusion_map"\nn_landmarks = 8000', "[method] n_landmarks = "
     job = tmp_path / "job.toml"
     cluster = '[cluster]\nworkers = 1\nmemory = "600 MiB"'
     job.write_text(f'[input]\npath = "rows.npy"\n[method]\n{method}\n[output]\npath = "run.zarr"\n{cluster}\n')
@@ -121,7 +121,7 @@ def test_a_refusal_proposes_what_fits(tmp_path):
     [advice] = plan.advice
     assert proposal in advice
     fitting = job.read_text().replace(
-        "n_landmarks = 16000", advice.removeprefix("[method] ").removesuffix(" would fit")
+        "n_landmarks = 8000", advice.removeprefix("[method] ").removesuffix(" would fit")
     )
     (tmp_path / "fitting.toml").write_text(fitting)
     assert make_plan(read_job(tmp_path / "fitting.toml")).problems() == []
