@@ -120,9 +120,7 @@ def test_a_refusal_proposes_what_fits(tmp_path):
     assert plan.problems()
     [advice] = plan.advice
     assert proposal in advice
-    fitting = job.read_text().replace(
-        "n_landmarks = 8000", advice.removeprefix("[method] ").removesuffix(" would fit")
-    )
+    fitting = job.read_text().replace("n_landmarks = 8000", advice.removeprefix("[method] ").removesuffix(" would fit"))
     (tmp_path / "fitting.toml").write_text(fitting)
     assert make_plan(read_job(tmp_path / "fitting.toml")).problems() == []
     done = CliRunner().invoke(app, ["run", str(job)])
