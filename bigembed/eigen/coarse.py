@@ -28,6 +28,8 @@ from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
 from bigembed.operators.base import BlockOperator
 
 UNKNOWNS = 150_000
+MOST = 16
+"""Functions on an aggregate at most."""
 ENTRIES = 6.0e6
 """Entries of L_c at most; fewer functions are kept where aggregates touch very many others."""
 FACTOR = 3.0e7
@@ -58,6 +60,26 @@ def shape_of(n: int) -> tuple[int, int]:
     return size, int(np.clip(UNKNOWNS * 0.75 * size / n, 2, most))
 
 
+def unknowns(n: int) -> int:
+    """Unknowns at most, of a component of n rows or of a smaller one (which may have more functions a row).
+
+    >>> unknowns(15_000), unknowns(29_500), unknowns(1_000_000)
+    (5000, 6666, 83333)
+    """
+    return min(UNKNOWNS, max(min(n, 20_000) // 3, min(n, 200_000) // 6, n // 12))
+
+
+def held_here(n: int, width: int) -> int:
+    """Bytes that the coordinating process holds: L_c up to three times, or its factor, and a few coarse vectors."""
+    size = unknowns(n)
+    return int(max(28 * min(ENTRIES, size**2), 12 * min(FACTOR, size**2)) + 64 * width * size)
+
+
+def held_by_block(rows: int, n_neighbors: int) -> int:
+    """Bytes of the task that makes the coarse space of a block: (I − A) P, and the block's part of L_c, twice."""
+    return int(12 * rows * n_neighbors * MOST + 28 * min(ENTRIES, unknowns(rows) ** 2))
+
+
 def build(operator: BlockOperator, size: int, functions: int) -> list[int]:
     """Aggregates, functions, Galerkin parts, left in the space; one pass. Aggregates per block, then p."""
     found = operator.walk(
@@ -68,7 +90,7 @@ def build(operator: BlockOperator, size: int, functions: int) -> list[int]:
     )
     counts = [count for count, _, _ in found]
     inner, between = sum(pairs for _, pairs, _ in found), sum(cut for _, _, cut in found)
-    kept = int(np.clip(np.sqrt(ENTRIES / max(1.0, inner + between)), 1, functions))
+    kept = affordable(inner + between, functions)
     if kept < functions:
         operator.space.sweep(
             narrow_block,
@@ -97,7 +119,8 @@ def aggregate_block(
     active = scale[:, 0] != 0
     label = aggregates(inner, active, size)
     count = int(label.max(initial=-1)) + 1
-    basis = local_basis(inner, label, scale[:, 0], functions)
+    most = affordable(_touching(inner, label, count), functions)
+    basis, functions = np.ascontiguousarray(local_basis(inner, label, scale[:, 0], functions)[:, :most]), most
     prolong = as_sparse(label, basis, count)
     kept = sparse.diags_array(active.astype(np.float64)) - inner
     galerkin = sparse.bsr_array(prolong.T @ (kept @ prolong), blocksize=(functions, functions))
@@ -113,6 +136,22 @@ def aggregate_block(
     norm = np.sqrt(np.bincount(label[active], weights=scale[active, 0] ** -2.0, minlength=count))
     written = (label, basis, inner.diagonal()[:, None], pairs, galerkin.data, edges, norm)
     return written, (count, len(pairs), touched)
+
+
+def affordable(pairs: float, functions: int) -> int:
+    """Functions of an aggregate, so that so many pairs of aggregates have at most :data:`ENTRIES` entries."""
+    return int(np.clip(np.sqrt(ENTRIES / max(1.0, pairs)), 1, functions))
+
+
+def _touching(inner: Any, label: Array, count: int) -> int:
+    """Pairs of aggregates that the graph joins inside a block, each with itself too."""
+    rows = np.repeat(label, np.diff(inner.indptr))
+    columns = label[inner.indices]
+    both = (rows >= 0) & (columns >= 0)
+    joined = np.zeros((count, count), np.bool_)
+    joined[rows[both], columns[both]] = True
+    np.fill_diagonal(joined, val=True)
+    return int(np.count_nonzero(joined))
 
 
 def narrow_block(block: int, label: Array, basis: Array, kept: int) -> tuple[tuple[Array, Array], None]:

@@ -17,7 +17,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.eigen import lobpcg
 from bigembed.eigen.base import EigenResult
-from bigembed.eigen.coarse import ENTRIES, FACTOR, UNKNOWNS
+from bigembed.eigen.coarse import held_by_block, held_here
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.methods.assembly import assemble
@@ -123,24 +123,24 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     """Passes as on the harder of the benchmarked graphs; bytes from the width of the block of vectors.
 
     The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
-    30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15); one that
-    makes the coarse space holds the rows of the matrix about six times. The coordinator holds the coarse
-    matrix up to three times, or its factor, and a few coarse vectors.
+    30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
+    matrix about six times; or the one that makes the coarse space.
     """
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
     width = asked.n_components + max(5, (asked.n_components + 1) // 2)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
-    small = n <= DENSE_ROWS
-    coarse = max(28 * min(ENTRIES, 30 * n), 12 * min(FACTOR, 30 * n))
+    small, rows = n <= DENSE_ROWS, min(block, n)
     return Cost(
         passes=1 if small else PASSES,
         read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 8 * edges),
         write=vectors if small else PASSES * 6 * vectors,
         disk=8 * n * asked.n_components,
         scratch=40 * edges if small else 14 * vectors,
-        memory=40 * n * n if small else min(block, n) * (240 * width + 144 * n_neighbors) + KEPT_BYTES,
-        coordinator=0 if small else int(coarse + 64 * width * min(UNKNOWNS, n // 12)),
+        memory=40 * n * n
+        if small
+        else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
+        coordinator=0 if small else held_here(n, width),
         flops=0 if small else PASSES * 24 * n * width**2,
         looks=edges if small else PASSES * edges,
         alone=9 * n**3 if small else 0,
