@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether the current model still fits the rows appended to a growing store; exit status 7: a refresh is due.
 
-python workflows/audit.py JOB.toml || [ $? -eq 7 ] && python workflows/refresh.py JOB.toml
+python workflows/audit.py JOB.toml; [ $? -ne 7 ] || python workflows/refresh.py JOB.toml
 """
 
 from typing import Annotated
