@@ -32,6 +32,8 @@ class Footprint:
     """What Matplotlib adds to the coordinator."""
     helper: int
     """The process that Python starts beside workers (its resource tracker)."""
+    compiler: int = 0
+    """What numba and one compiled function add to the coordinator of a method that has compiled functions."""
     task: float = 0.0
     """Seconds from handing out a task to its result."""
     start: float = 0.0
@@ -123,6 +125,7 @@ def _measure() -> dict[str, float]:
         "single": lazy + COMPILED,
         "picture": resident() - lazy,
         "helper": bare,
+        "compiler": worker - started,
         "task": task,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -234,24 +235,25 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     """
     rows = rows or find_input(job)
     picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
-    where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
     run = Run(job.output_path if _is_run(job.output_path) else None)
     chosen, speed = estimator(job), rates(nearest_folder(job.output_path), calibrate)
+    stages = chosen.stages(rows.source(), run)
+    where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
 
-    def plan_of(stages: list[Stage]) -> Plan:
+    def plan_of(some: list[Stage]) -> Plan:
         return Plan(
             str(rows.path),
             str(job.output_path),
             rows.shape,
             str(rows.dtype),
             where,
-            tuple(_costs(job, rows, stages)),
+            tuple(_costs(job, rows, some)),
             tuple(run.published()),
             shutil.disk_usage(nearest_folder(job.output_path)).free,
             speed,
         )
 
-    plan = plan_of(chosen.stages(rows.source(), run))
+    plan = plan_of(stages)
     if not plan.problems():
         return plan
     advice = proposals(
@@ -308,7 +310,8 @@ def place_of(
         one = feet.single + (feet.picture if picture else 0)
         return Where(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
     feet = footprint()
-    coordinator = feet.coordinator + (feet.picture if picture else 0)
+    # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
+    coordinator = feet.coordinator + (feet.picture if picture else 0) + (feet.compiler if "numba" in sys.modules else 0)
     if kind == "embedded":
         workers, limit = worker_count(table), embedded_memory(table)
         return Where(kind, workers, limit, feet.worker, coordinator, feet.helper, feet.task, feet.start)
