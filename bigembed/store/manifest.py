@@ -151,7 +151,7 @@ def prepare(root: Path, kind: str) -> None:
     """Make ``root`` a Zarr group of this kind, or check that it is one already."""
     import zarr
 
-    if root.exists() and any(root.iterdir()):
+    if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
         attributes = _attributes(root)
         if attributes.get("bigembed") != kind:
             raise ExistingOutputError(
@@ -162,6 +162,11 @@ def prepare(root: Path, kind: str) -> None:
         return
     root.mkdir(parents=True, exist_ok=True)
     zarr.create_group(str(root), attributes={"bigembed": kind, "format": FORMAT})
+
+
+def _unfinished(path: Path) -> bool:
+    """Whether this is what a process leaves that was killed while it made the group."""
+    return path.name.startswith("zarr.") and path.name.endswith(".partial")
 
 
 def _attributes(root: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,8 @@ def forked(work: Callable[[], object]) -> int:
                 warnings.simplefilter("ignore")
                 work()
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -143,3 +143,14 @@ def test_stages_of_a_parent_are_found(tmp_path: Path) -> None:
     run_stages([second], child)
     assert counter.runs == ["first", "second"]
     assert child.published() == ["second"]
+
+
+def test_a_run_whose_making_was_killed_is_made(tmp_path):
+    root = tmp_path / "run.zarr"
+    root.mkdir()
+    (root / "zarr.3c7f2a.partial").write_text("{")  # what Zarr leaves when it is killed before the group is there
+    assert Run(root).published() == []
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "zarr.txt").write_text("mine")
+    with pytest.raises(ExistingOutputError, match="not a bigembed run"):
+        Run(tmp_path / "other")
