@@ -31,7 +31,9 @@ def test_some_steps_of_extend(tmp_path):
 @pytest.mark.parametrize("method", ["pca", "diffusion_map"])
 @pytest.mark.parametrize("script", ["extend", "refresh"])
 def test_every_step(tmp_path, script, method):
-    found = kills(tmp_path, script, method, 1 if script == "extend" or method == "pca" else 5)
+    every = 5 if (script, method) == ("refresh", "diffusion_map") else 1
+    found = kills(tmp_path, script, method, every)
     print(f"\n{script} {method}: {found}")
     assert found["kills"] >= 25, found
-    assert min(found["before"], found["after"]) >= 2, found
+    assert found["before"] >= 10, found
+    assert every > 1 or found["after"] >= 2, found  # the last one is not killed
