@@ -1,5 +1,8 @@
 """What a plan says of time and memory, beside what is measured: every method of the registry at two sizes.
 
+    python benchmarks/plan.py                     # all methods
+    python benchmarks/plan.py --methods pca,nmf
+
 The machine is calibrated first. Seconds are those of the whole job, with the start of its cluster.
 """
 
@@ -13,6 +16,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from common import table
 
 from bigembed.methods import REGISTRY
 from tests.integration.every_method import sizes, write_job
@@ -33,8 +38,8 @@ def measured(name: str, n: int) -> dict[str, float]:
         "measured": record["seconds"],
         "planned_stages": sum(stage["predicted_seconds"] for stage in stages),
         "measured_stages": sum(stage["seconds"] for stage in stages),
-        "planned_bytes": record["predicted"]["total"],
-        "measured_bytes": record["measured"]["total"],
+        "planned_mib": record["predicted"]["total"] >> 20,
+        "measured_mib": record["measured"]["total"] >> 20,
     }
 
 
@@ -46,18 +51,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         job = str(write_job(Path(folder), "pca", 1000))
         subprocess.run([*CLI, "plan", job, "--calibrate"], check=True, stdout=subprocess.DEVNULL)
-    print("| method | rows | job: planned, measured s | stages: planned, measured s | planned / measured | MiB |")
-    print("|---|---|---|---|---|---|")
-    for name in names:
-        for n in sizes(name):
-            found = measured(name, n)
-            print(
-                f"| {name} | {n} | {found['planned']:.1f}, {found['measured']:.1f} "
-                f"| {found['planned_stages']:.2f}, {found['measured_stages']:.2f} "
-                f"| {found['planned'] / found['measured']:.2f} "
-                f"| {found['planned_bytes'] >> 20} planned, {found['measured_bytes'] >> 20} measured |",
-                flush=True,
-            )
+    rows = {f"{name} {n}": measured(name, n) for name in names for n in sizes(name)}
+    for found in rows.values():
+        found["planned_over_measured"] = found["planned"] / found["measured"]
+    table("plan", {"methods": len(names)}, rows)
 
 
 if __name__ == "__main__":
