@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bigembed.jobs.growth import open_growth
+    from bigembed.jobs.growth.versions import open_growth
     from bigembed.landmarks.routes import geodesic_distances, shortest_path
     from bigembed.methods.base import load
     from bigembed.methods.classical_mds import ClassicalMDS
@@ -49,7 +49,7 @@ _HOMES = {
     "geodesic_distances": "bigembed.landmarks.routes",
     "load": "bigembed.methods.base",
     "open_array": "bigembed.store.arrays",
-    "open_growth": "bigembed.jobs.growth",
+    "open_growth": "bigembed.jobs.growth.versions",
     "shortest_path": "bigembed.landmarks.routes",
 }
 

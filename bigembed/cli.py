@@ -222,7 +222,7 @@ def report(
     from bigembed.jobs.console import Console
 
     with Console(as_json, debug) as console:
-        from bigembed.jobs.report import report_line, write_report
+        from bigembed.jobs.report.page import report_line, write_report
 
         found = write_report(path, out, title=title, color=color)
         console.result(found, [report_line(found)])

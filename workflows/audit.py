@@ -39,7 +39,7 @@ def main(
     7 refresh due, 2 bad input (or no model yet), 4 another audit is running, 5 interrupted, 6 damaged, 1 anything else.
     """
     with Console(as_json, debug) as console:
-        from bigembed.jobs.audit import DUE, Limits, audit
+        from bigembed.jobs.growth.audit import DUE, Limits, audit
         from bigembed.jobs.workflow import asked_for, audit_lines
 
         asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)

@@ -31,7 +31,7 @@ def main(
     6 damaged, 1 anything else.
     """
     with Console(as_json, debug) as console:
-        from bigembed.jobs.growth_extend import extend
+        from bigembed.jobs.growth.extend import extend
         from bigembed.jobs.workflow import asked_for, extend_lines
 
         asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)

@@ -35,7 +35,7 @@ def main(
     output, 5 interrupted: the same command goes on, 6 damaged, 1 anything else.
     """
     with Console(as_json, debug) as console:
-        from bigembed.jobs.growth_refresh import refresh
+        from bigembed.jobs.growth.refresh import refresh
         from bigembed.jobs.workflow import asked_for, refresh_lines
 
         asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)

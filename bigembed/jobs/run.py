@@ -192,7 +192,7 @@ def _report(job: JobSpec, root: Path, told: Telling) -> None:
     """The page of the run, which reads the record: so it comes after it."""
     if job.output.report is None:
         return
-    from bigembed.jobs.report import write_report
+    from bigembed.jobs.report.page import write_report
 
     with told.stage("report"):
         write_report(root, job.output.report)

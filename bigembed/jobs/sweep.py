@@ -23,7 +23,7 @@ import numpy as np
 from bigembed.blocks.rows import executor
 from bigembed.errors import InputError, JobError
 from bigembed.jobs.cluster import Place, choose, cluster
-from bigembed.jobs.growth_work import held
+from bigembed.jobs.growth.work import held
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.plan import make_plan
 from bigembed.jobs.spec import JobSpec, checked_parameters

@@ -31,9 +31,9 @@ import zarr.codecs  # noqa: F401
 import bigembed.jobs.console
 import bigembed.methods.diffusion_map
 import bigembed.methods.pca  # noqa: F401
-from bigembed.jobs.growth import open_growth
-from bigembed.jobs.growth_extend import extend
-from bigembed.jobs.growth_refresh import refresh
+from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import write_array
 from bigembed.store.growing import append_rows

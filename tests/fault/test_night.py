@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from bigembed.errors import ComponentsWarning
-from bigembed.jobs.audit import audit
-from bigembed.jobs.growth import open_growth
-from bigembed.jobs.growth_extend import extend
-from bigembed.jobs.growth_refresh import refresh
+from bigembed.jobs.growth.audit import audit
+from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.growing import append_rows

@@ -15,7 +15,7 @@ from bigembed.jobs.plan import REPORT_BYTES
 PEAK = """
 import json, sys
 from pathlib import Path
-from bigembed.jobs.report import write_report
+from bigembed.jobs.report.page import write_report
 small, large, color = sys.argv[1:]
 def peak():  # of this process alone: ru_maxrss would begin with that of its parent
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bigembed.errors import ComponentsWarning
-from bigembed.jobs.report import write_report
+from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from tests.integration.browser import Browser, find_browser

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigembed.jobs.audit import DUE
-from bigembed.jobs.growth import open_growth
+from bigembed.jobs.growth.audit import DUE
+from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import write_array
 from bigembed.store.growing import append_rows
@@ -74,7 +74,7 @@ def test_a_day_of_the_scripts(job, tmp_path):
 
 
 def test_the_example_is_a_job_that_can_grow():
-    from bigembed.jobs.growth import asked_of
+    from bigembed.jobs.growth.versions import asked_of
 
     example = read_job(ROOT / "workflows" / "growing.toml")
     assert example.output.model is None

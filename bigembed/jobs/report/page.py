@@ -1,7 +1,7 @@
 """``bigembed report``: one self-contained HTML page of a run of any method. No scripts, no network.
 
-What a run says of itself is read by :mod:`bigembed.jobs.report_contents`, the map is drawn by
-:mod:`bigembed.jobs.report_map`; this module puts both into the page.
+What a run says of itself is read by :mod:`bigembed.jobs.report.contents`, the map is drawn by
+:mod:`bigembed.jobs.report.map`; this module puts both into the page.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.plan import size
-from bigembed.jobs.report_contents import Contents
-from bigembed.jobs.report_map import CLOSE, draw_map
-from bigembed.jobs.report_words import seconds_of, shown
+from bigembed.jobs.report.contents import Contents
+from bigembed.jobs.report.map import CLOSE, draw_map
+from bigembed.jobs.report.words import seconds_of, shown
 from bigembed.jobs.verify import kind_of
 from bigembed.plotting.vector import Mark, Series, chart, number
 
@@ -89,7 +89,7 @@ def render(contents: Contents, drawn: Any, title: str | None) -> str:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=PackageLoader("bigembed.jobs"),
+        loader=PackageLoader("bigembed.jobs.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -20,9 +20,9 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError
 from bigembed.jobs.console import documented
 from bigembed.jobs.plan import size
-from bigembed.jobs.report_job import job_file
-from bigembed.jobs.report_stages import StageLine, stage_lines
-from bigembed.jobs.report_words import CATEGORIES, Entry, entries_of, plain, shown
+from bigembed.jobs.report.job import job_file
+from bigembed.jobs.report.stages import StageLine, stage_lines
+from bigembed.jobs.report.words import CATEGORIES, Entry, entries_of, plain, shown
 from bigembed.jobs.run import read_record
 from bigembed.jobs.status import read_status
 from bigembed.stages import Run

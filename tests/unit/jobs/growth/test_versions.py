@@ -21,10 +21,11 @@ from bigembed.errors import (
     MissingPathError,
     PlanError,
 )
-from bigembed.jobs import growth_extend, growth_refresh
-from bigembed.jobs.growth import open_growth
-from bigembed.jobs.growth_extend import extend
-from bigembed.jobs.growth_refresh import refresh
+from bigembed.jobs.growth import extend as growth_extend
+from bigembed.jobs.growth import refresh as growth_refresh
+from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
 from bigembed.store.arrays import write_array
 from bigembed.store.growing import append_rows

@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
-from bigembed.jobs.report_contents import Contents
+from bigembed.jobs.report.contents import Contents
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
 from bigembed.plotting.raster import Grid, View, count_points, png

@@ -11,8 +11,8 @@ from bigembed.blocks.rows import executor
 from bigembed.errors import ChangedInputError, MissingPathError
 from bigembed.jobs import logs, status
 from bigembed.jobs.cluster import Place, choose, cluster
-from bigembed.jobs.growth import Growth, Version, prepared
-from bigembed.jobs.growth_ledger import Ledger, Present, check, present, suspects
+from bigembed.jobs.growth.ledger import Ledger, Present, check, present, suspects
+from bigembed.jobs.growth.versions import Growth, Version, prepared
 from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.stopping import stoppable

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import ChangedInputError
-from bigembed.jobs.growth import FirstRows, Growth, Range, Version, asked_of, model_digest
-from bigembed.jobs.growth_ledger import Present, covering, new_ledger, present
-from bigembed.jobs.growth_work import about, reading, unchanged, working
+from bigembed.jobs.growth.ledger import Present, covering, new_ledger, present
+from bigembed.jobs.growth.versions import FirstRows, Growth, Range, Version, asked_of, model_digest
+from bigembed.jobs.growth.work import about, reading, unchanged, working
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes

@@ -14,9 +14,9 @@ import numpy as np
 from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import InputError
 from bigembed.jobs.cluster import Place
-from bigembed.jobs.growth import Range, Version, asked_of, model_digest
-from bigembed.jobs.growth_ledger import Ledger, Present, covering, present, upto
-from bigembed.jobs.growth_work import about, place_for, refuse_unfitted, unchanged, working
+from bigembed.jobs.growth.ledger import Ledger, Present, covering, present, upto
+from bigembed.jobs.growth.versions import Range, Version, asked_of, model_digest
+from bigembed.jobs.growth.work import about, place_for, refuse_unfitted, unchanged, working
 from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes

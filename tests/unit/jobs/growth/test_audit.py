@@ -10,9 +10,9 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import ChangedInputError, InputError, LockedError, MissingPathError
-from bigembed.jobs.audit import Limits, audit, compared, reasons
-from bigembed.jobs.growth_extend import extend
-from bigembed.jobs.growth_refresh import refresh
+from bigembed.jobs.growth.audit import Limits, audit, compared, reasons
+from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.spec import parse_job
 from bigembed.methods.misfit import found_lists, misfit_of, search_index
 from bigembed.store.arrays import write_array

@@ -23,9 +23,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
-from bigembed.jobs.growth import Growth, Version, open_growth
-from bigembed.jobs.growth_ledger import NAMED, Present, present
-from bigembed.jobs.growth_work import held, place_for, refuse_unfitted, unchanged
+from bigembed.jobs.growth.ledger import NAMED, Present, present
+from bigembed.jobs.growth.versions import Growth, Version, open_growth
+from bigembed.jobs.growth.work import held, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes

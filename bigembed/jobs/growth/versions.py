@@ -5,7 +5,7 @@
     current.json              the version that counts: replaced in one step when a new one is whole
     versions/0002-1200-3f2a/  rows 0:1200 fitted
         version.json          what was asked and how many rows were there when it began
-        rows.json             the ledger: which rows were there (:mod:`bigembed.jobs.growth_ledger`)
+        rows.json             the ledger: which rows were there (:mod:`bigembed.jobs.growth.ledger`)
         run.zarr, model.zarr  as ``bigembed run`` writes them
         coordinates           (n, m) one row for every row of the input up to n: first those fitted, then those placed
         placing/              ranges of new rows in work
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed import __version__
 from bigembed.errors import InputError, JobError, MissingPathError
-from bigembed.jobs.growth_ledger import Ledger
+from bigembed.jobs.growth.ledger import Ledger
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.spec import JobSpec
 from bigembed.stages import Run

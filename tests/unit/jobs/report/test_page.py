@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.plan import plan_job
-from bigembed.jobs.report import _eigenvalues, write_report
-from bigembed.jobs.report_contents import Contents
-from bigembed.jobs.report_words import entries_of
+from bigembed.jobs.report.contents import Contents
+from bigembed.jobs.report.page import _eigenvalues, write_report
+from bigembed.jobs.report.words import entries_of
 from bigembed.jobs.run import RECORD, run_job
 from bigembed.jobs.spec import needed_beside, parse_job, read_job
 from bigembed.methods import REGISTRY

@@ -10,7 +10,7 @@ import zarr
 
 from bigembed.blocks.rows import executor
 from bigembed.errors import ChangedInputError, DamagedError
-from bigembed.jobs.growth_ledger import Ledger, check, covering, new_ledger, present, suspects
+from bigembed.jobs.growth.ledger import Ledger, check, covering, new_ledger, present, suspects
 from bigembed.store.growing import append_rows
 
 
