@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
-from bigembed.errors import InputError, LockedError
+from bigembed.errors import InputError, LockedError, MissingPathError
 from bigembed.store.arrays import RowSource, open_zarr, read_array, write_rows
 from bigembed.store.manifest import read_json, write_json
 
@@ -99,6 +99,8 @@ def append_rows(path: str | os.PathLike[str], rows: Any) -> int:
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
     values = np.asarray(rows)
+    if not Path(path).exists():
+        raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
     array = open_zarr(path)
     if values.ndim != array.ndim or values.shape[1:] != array.shape[1:]:
         raise InputError(f"{path}: holds rows of shape {array.shape[1:]}; rows of shape {values.shape[1:]} were given")

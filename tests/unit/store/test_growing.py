@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 import bigembed as be
-from bigembed.errors import InputError, LockedError
+from bigembed.errors import InputError, LockedError, MissingPathError
 from bigembed.store import growing
 from bigembed.store.arrays import RowSource, read_array
 from bigembed.store.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
@@ -83,6 +83,8 @@ def test_what_does_not_fit_is_refused(tmp_path, rows):
     path = store(tmp_path / "x.zarr", rows[:100])
     with pytest.raises(InputError, match=r"rows of shape \(3,\); rows of shape \(2,\) were given"):
         append_rows(path, rows[:, :2])
+    with pytest.raises(MissingPathError, match="bigembed ingest ROWS"):
+        append_rows(tmp_path / "none.zarr", np.zeros((2, 3)))
     with pytest.raises(InputError, match="would lose digits"):
         append_rows(path, rows.astype("f8"))
     old = zarr.create_array(str(tmp_path / "v2.zarr"), shape=(4, 3), dtype="f4", chunks=(2, 3), zarr_format=2)
