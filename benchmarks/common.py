@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +34,12 @@ def data_set(name: str, folder: Path, **parameters: Any) -> str:
             write_rows(partial, start, rows.rows(start, min(start + BLOCK, len(rows))))
         partial.rename(path)
     return str(path)
+
+
+def clear(out: str) -> None:
+    """Delete what a side wrote."""
+    for place in (out, f"{out}.warm"):
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def peak_of(pid: int) -> Callable[[], int]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import data_set, peak_of, table
+from common import clear, data_set, peak_of, table
 
 COLUMNS, LANDMARKS = 32, 500
 WORKERS, LIMIT = 2, 512 << 20
@@ -164,8 +163,7 @@ def main() -> None:
     path = data_set("mixture", folder, n=given.n, d=COLUMNS)
     warm = data_set("mixture", folder, n=70_000, d=COLUMNS)
     out = str(folder / "landmark-mds-output.zarr")
-    for place in (out, f"{out}.warm"):
-        shutil.rmtree(place, ignore_errors=True)
+    clear(out)
     if given.side:
         result = agreement(warm, m) if given.side == "agreement" else side(given.side, path, warm, out, m)
         print(json.dumps(result))
@@ -181,8 +179,7 @@ def main() -> None:
         rows[name] = json.loads(output.strip().splitlines()[-1]) | {"peak_gib": round(peak() / 2**30, 3)}
         if name != "agreement":
             rows[name]["rows_per_second"] = given.n / rows[name]["seconds"]
-        for place in (out, f"{out}.warm"):
-            shutil.rmtree(place, ignore_errors=True)
+        clear(out)
     if {"bare", "euclidean"} <= rows.keys():
         rows["ratio"] = {"euclidean_over_bare": rows["euclidean"]["seconds"] / rows["bare"]["seconds"]}
     table("landmark_mds", {"n": given.n, "d": COLUMNS, "m": m}, rows)

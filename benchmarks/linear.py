@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import data_set, peak_of, table
+from common import clear, data_set, peak_of, table
 from threadpoolctl import threadpool_limits
 
 COMPONENTS = 10
@@ -128,12 +127,6 @@ def side(name: str, path: str, warm: str, out: str) -> None:
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     found = None if variance is None else np.asarray(variance, np.float64).tolist()
     print(json.dumps({"seconds": seconds, "cpu_seconds": worked, "variance": found}))
-
-
-def clear(out: str) -> None:
-    """Delete what a side wrote."""
-    for place in (out, f"{out}.warm"):
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def main() -> None:

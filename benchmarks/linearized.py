@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from common import data_set, peak_of, table
+from common import clear, data_set, peak_of, table
 
 SIDES = ("pca", "ldm", "ldm_alpha")
 
@@ -42,12 +41,6 @@ def run_side(side: str, components: int, path: str, warm: str, out: str) -> None
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     passes = fitted.certificate_["passes"] + 1
     print(json.dumps({"seconds": seconds, "cpu_seconds": worked, "passes": passes}))
-
-
-def clear(out: str) -> None:
-    """Delete what a side wrote."""
-    for place in (out, f"{out}.warm"):
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def main() -> None:

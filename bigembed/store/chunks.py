@@ -24,7 +24,7 @@ ABSENT = 2**64 - 1
 """In the index of a shard: a chunk that was not written, because it holds nothing but the fill value."""
 ENTRY, CHECKSUM = 16, 4
 
-Decode = Callable[[bytes, Array], None]
+Decode = Callable[[bytes, Array], Any]
 """From the stored bytes of a chunk into its rows, given as uint8."""
 
 
@@ -140,7 +140,7 @@ def _undone(codecs: tuple[Any, ...], dtype: np.dtype[Any]) -> tuple[bool, Decode
     """Whether chunks are checksummed, and what undoes their codecs; None for others than these."""
     from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
 
-    known: dict[type, Decode] = {BloscCodec: _from_blosc, ZstdCodec: _from_zstd}
+    known: dict[type, Decode] = {BloscCodec: blosc.decompress, ZstdCodec: zstd.decompress}
     ordered, *rest = codecs
     little = isinstance(ordered, BytesCodec) and getattr(ordered.endian, "value", "little") == "little"
     if dtype.kind not in "biuf" or not little or dtype != dtype.newbyteorder("<"):
@@ -181,11 +181,3 @@ def _copy(stored: bytes, rows: Array) -> None:
     if len(stored) != rows.nbytes:
         raise ValueError(f"a chunk holds {len(stored)} bytes, not {rows.nbytes}")
     rows[...] = np.frombuffer(stored, np.uint8)
-
-
-def _from_blosc(stored: bytes, rows: Array) -> None:
-    blosc.decompress(stored, rows)
-
-
-def _from_zstd(stored: bytes, rows: Array) -> None:
-    zstd.decompress(stored, rows)
