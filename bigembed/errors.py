@@ -23,6 +23,10 @@ class MissingPathError(BigembedError, FileNotFoundError):
     """A path that should be read does not exist (exit status 2)."""
 
 
+class MissingExtraError(InputError, ImportError):
+    """A library is not installed that only some users need; the extra that brings it is named (exit status 2)."""
+
+
 class ExistingOutputError(BigembedError, FileExistsError):
     """An output exists and holds something else (exit status 2)."""
 
@@ -45,6 +49,14 @@ class LockedError(BigembedError, RuntimeError):
 
 class InterruptedRun(BigembedError, RuntimeError):
     """The run was stopped and can be resumed by the same command (exit status 5)."""
+
+
+class StoreAccessError(BigembedError, PermissionError):
+    """An object store refuses the credentials that the process finds in its environment (exit status 2)."""
+
+
+class UnreachableError(BigembedError, ConnectionError):
+    """An object store did not answer for minutes; the same command goes on (exit status 5)."""
 
 
 class DamagedError(BigembedError, OSError):
