@@ -101,3 +101,7 @@ class ComponentsWarning(BigembedWarning):
 
 class DegenerateWarning(BigembedWarning):
     """A rule met a degenerate case, for example 0/0 in the choice of t."""
+
+
+class OpenClusterWarning(BigembedWarning):
+    """A cluster off this host is spoken to without TLS: whoever can reach it can execute code on it."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from bigembed.blocks.rows import Executor
 from bigembed.errors import BigembedError, WorkerAccessError
+from bigembed.jobs.security import client_security, no_security
 from bigembed.jobs.spec import ClusterTable
 
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
@@ -130,6 +131,7 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         scheduler_kwargs={"dashboard": False},
+        security=no_security(),
         local_directory=scratch,
         silence_logs=50,  # what workers say when they are closed; errors of tasks come with their results
     )
@@ -148,17 +150,10 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
 def _remote(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     """A running cluster; its own limits hold."""
     import dask
-    from distributed import Client, Security
+    from distributed import Client
 
     stack.enter_context(dask.config.set(settings(table)))
-    security = None
-    if table.tls_ca or table.tls_cert or table.tls_key:
-        security = Security(
-            tls_ca_file=table.tls_ca,
-            tls_client_cert=table.tls_cert,
-            tls_client_key=table.tls_key,
-            require_encryption=True,
-        )
+    security = client_security(table)
     timeout = min(table.no_workers_timeout, START_TIMEOUT)
     try:
         client = Client(table.address, security=security, timeout=timeout, set_as_default=True)
