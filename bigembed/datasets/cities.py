@@ -57,5 +57,5 @@ def us_cities_block(start: int, stop: int, rng: Any, n: int) -> tuple[Array, Tru
 
 
 def us_cities(dtype: str = "float64") -> Dataset:
-    """The 19 × 19 great-circle distances in km of :data:`US_CITIES`. Truth: latitude, longitude."""
+    """The 19 × 19 great-circle distances in km of ``US_CITIES``. Truth: latitude, longitude."""
     return Dataset("us_cities", (len(US_CITIES),) * 2, us_cities_block, 0, dtype, granule=None)

@@ -55,7 +55,8 @@ class ClassicalMDS(RowwiseEstimator):
     negative_eigenvalues_ : the negative eigenvalues of B beyond rounding, ascending: all of them for up to 1024 rows
         and for Euclidean distances; else the most negative one seen (an upper bound of the smallest), or none.
     explained_ : float, Σ λ_i² of the coordinates over ‖B‖_F² (Mardia, Kent & Bibby 1979, §14.4): 1 is perfect.
-    n_components_ (d₊), n_features_in_ : int. certificate_ : dict, with residuals, tr B, ‖B‖_F, passes.
+    n_components_, n_features_in_ : int, d₊ and d.
+    certificate_ : dict, with residuals, tr B, ‖B‖_F, passes.
 
     Raises
     ------

@@ -55,7 +55,8 @@ class DiffusionMap(Estimator):
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in three passes over the matrix
         (of each component of more than n_landmarks rows); for rows and their graphs.
-    n_landmarks : int > n_components, at most 8192. landmarks : "max-min" (far from each other) or "uniform".
+    n_landmarks : int > n_components, at most 8192.
+    landmarks : "max-min" (far from each other) or "uniform".
     extension : "galerkin" (rows interpolated from their five nearest landmarks, every landmark a function; accurate)
         or "nystrom" (the few eigenvectors of the landmarks' own map).
     tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs (solver="exact").
@@ -67,12 +68,18 @@ class DiffusionMap(Estimator):
     ----------
     embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array.
     eigenvalues_ : (m,) descending, trivial one left out; (c, m) for components="per-component".
-    residuals_ : like ``eigenvalues_``. certificate_ : dict. epsilon_, t_ : float. n_components_ : int.
-    labels_ : (n,) component of each row, 0 the largest. graph_ : the neighbor graph.
+    residuals_ : ‖Sv − λv‖ of each, shaped like ``eigenvalues_``.
+    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, warnings.
+    epsilon_, t_ : float.
+    n_components_ : int.
+    labels_ : (n,) component of each row, 0 the largest.
+    graph_ : the neighbor graph.
 
     Raises
     ------
-    InputError, DisconnectedGraphError. A solve that stops early is a ConvergenceWarning and is in the certificate.
+    InputError : NaN or infinity (rows named), parameters out of range, a graph that is not symmetric.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    A solve that stops early is a ConvergenceWarning and is in the certificate.
 
     Notes
     -----

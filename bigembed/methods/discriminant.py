@@ -55,13 +55,20 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
     Attributes
     ----------
-    scalings_ : (d, m) the directions, by descending λ. explained_variance_ratio_ : (m,) λ over the sum of all.
+    scalings_ : (d, m) the directions, by descending λ.
+    explained_variance_ratio_ : (m,) λ over the sum of all.
     direction_ : (d,) of two classes w = S_w⁻¹(m₁ − m₂), length one (seed 000, §4); None for more. It is the first of
         ``scalings_`` up to length and sign, unless ``shrinkage`` shrinks S_t as well.
-    classes_ : (c,) ascending. means_ : (c, d). xbar_ : (d,). priors_ : (c,). covariance_ : (d, d), S_w.
-    coef_ : (c, d) and intercept_ : (c,) of the decision function; (1, d) and (1,) for two classes.
+    classes_ : (c,) ascending.
+    means_ : (c, d).
+    xbar_ : (d,).
+    priors_ : (c,).
+    covariance_ : (d, d), S_w.
+    coef_ : (c, d) of the decision function; (1, d) for two classes.
+    intercept_ : (c,) of the decision function; (1,) for two classes.
     embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
-    n_components_, n_features_in_ : int. certificate_ : dict.
+    n_components_, n_features_in_ : int.
+    certificate_ : dict.
 
     Raises
     ------

@@ -73,13 +73,17 @@ class Isomap(Estimator):
     eigenvalues_ : (m,) descending, the sums of squares of the coordinates: the eigenvalues of B (exact), or what the
         landmarks make of them; (c, m) for components="per-component" and several components.
     reconstruction_error_ : ‖B − B_m‖_F / n, of the landmarks where these were used (scikit-learn's definition).
-    landmarks_ : (L,) rows of the input, or None. labels_ : (n,) component of each row, 0 the largest.
-    graph_ : the neighbor graph. certificate_ : dict, with the smallest eigenvalue seen (negative ones say how far
+    landmarks_ : (L,) rows of the input, or None.
+    labels_ : (n,) component of each row, 0 the largest.
+    graph_ : the neighbor graph.
+    certificate_ : dict, with the smallest eigenvalue seen (negative ones say how far
         the distances are from Euclidean), rounds and visits of the shortest paths, recall, components.
 
     Raises
     ------
-    InputError, DisconnectedGraphError, PlanError (exact for too many rows, a radius that joins too many).
+    InputError : NaN or infinity (rows named), parameters out of range.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : too many rows for solver="exact", a radius that joins too many.
 
     Notes
     -----

@@ -48,7 +48,9 @@ class KernelPCA(RowwiseEstimator):
     kernel : "rbf" exp(−γ‖x − y‖²), "poly" (γ x·y + c)^degree, "sigmoid" tanh(γ x·y + c), "cosine", "linear"; or a
         function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one. A kernel that
         is not positive keeps the coordinates of its positive eigenvalues.
-    gamma : number > 0 or None, γ; None is 1/d. degree : number > 0. coef0 : number, c.
+    gamma : number > 0 or None, γ; None is 1/d.
+    degree : number > 0, of "poly".
+    coef0 : number, c of "poly" and "sigmoid".
     kernel_params : dict or None. Keyword arguments of a function.
     solver : "exact" (kernel blocks on the fly in every pass, n ≤ 200 000) or "nystrom" (landmarks, any n).
     n_landmarks : int > n_components, at most 8192, L. For solver="nystrom".
@@ -60,16 +62,20 @@ class KernelPCA(RowwiseEstimator):
 
     Attributes
     ----------
-    eigenvalues_ : (m,) of H K H, descending, positive. residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of
+    eigenvalues_ : (m,) of H K H, descending, positive.
+    residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of
         "nystrom" rounding, for its landmark kernel is solved exactly.
     embedding_ : (n, m); the largest |entry| of each coordinate is positive (solver="nystrom": over the landmarks).
-    gamma_ : float. n_components_ : int, fewer than asked where eigenvalues are not above 1e-10 of the largest (with
-        a warning). certificate_ : dict.
+    gamma_ : float.
+    n_components_ : int, fewer than asked where eigenvalues are not above 1e-10 of the largest (with
+        a warning).
+    certificate_ : dict.
 
     Raises
     ------
     InputError : parameters out of range, NaN or infinity in rows or kernel (named), a kernel that is not symmetric,
-        rows that the kernel cannot tell apart. PlanError : too many rows for solver="exact".
+        rows that the kernel cannot tell apart.
+    PlanError : too many rows for solver="exact".
 
     Notes
     -----

@@ -44,13 +44,18 @@ class LandmarkDiffusionMap(RowwiseEstimator):
 
     Attributes
     ----------
-    embedding_ : (n, m). eigenvalues_ : (m,) λ = σ², descending, in [0, 1]. residuals_ : (m,) ‖G v − λ v‖.
-    epsilon_ : float, None for a function. n_components_ : int. certificate_ : dict.
+    embedding_ : (n, m).
+    eigenvalues_ : (m,) λ = σ², descending, in [0, 1].
+    residuals_ : (m,) ‖G v − λ v‖.
+    epsilon_ : float, None for a function.
+    n_components_ : int.
+    certificate_ : dict.
 
     Raises
     ------
     InputError : parameters out of range, NaN or infinity in rows or kernel (named), negative values of a function, rows
-        that reach no landmark. DisconnectedGraphError : landmarks between which nobody walks.
+        that reach no landmark.
+    DisconnectedGraphError : landmarks between which nobody walks.
 
     Notes
     -----

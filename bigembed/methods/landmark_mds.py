@@ -55,11 +55,13 @@ class LandmarkMDS(RowwiseEstimator):
         |entry| of each among the landmarks (Euclidean: of each direction in the space of the rows) is positive.
     eigenvalues_ : (d₊,) sums of squares of the coordinates of all rows, as of :class:`ClassicalMDS`.
     landmark_eigenvalues_ : (L,) of −½ H Δ H, descending; negative ones say how far the distances are from Euclidean.
-    landmarks_ : (L, d) rows. landmark_ids_ : (L,) their numbers, −1 where they are no rows of the input.
+    landmarks_ : (L, d) rows.
+    landmark_ids_ : (L,) their numbers, −1 where they are no rows of the input.
     stress_ : float, Kruskal's stress-1 on all pairs of 400 sampled rows.
     landmark_change_ : float, how far 400 sampled rows move (share of their spread, shapes compared) if half of the
         landmarks place them: near 0 there are enough. NaN where half are too few.
-    n_components_ (d₊), n_features_in_ : int. certificate_ : dict.
+    n_components_, n_features_in_ : int, d₊ and d.
+    certificate_ : dict.
 
     Raises
     ------

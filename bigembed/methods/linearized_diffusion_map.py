@@ -58,11 +58,14 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
     Attributes
     ----------
-    eigenvalues_ : (m,) in ``order``, the trivial one left out. residuals_ : (m,) of S.
+    eigenvalues_ : (m,) in ``order``, the trivial one left out.
+    residuals_ : (m,) of S.
     embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
-    components_ : (m, d) and offset_ : (m,), the linear part of the map, its slope at the center:
-        coordinates(x) = offset_ + components_ (x − c) + O(‖x − c‖²). mean_ : (d,), the center c.
-    epsilon_ : float; with scales of rows, the one that they refer to. n_components_, n_features_in_ : int.
+    components_, offset_ : (m, d) and (m,), the linear part of the map, its slope at the center:
+        coordinates(x) = offset_ + components_ (x − c) + O(‖x − c‖²).
+    mean_ : (d,), the center c.
+    epsilon_ : float; with scales of rows, the one that they refer to.
+    n_components_, n_features_in_ : int.
     certificate_ : dict.
 
     Raises

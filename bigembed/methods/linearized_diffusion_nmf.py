@@ -51,7 +51,9 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     ----------
     embedding_ : (n, m), H: NumPy for NumPy input, else a Dask array over the store.
     objectives_ : (n_iter_ + 1,) ‖K − H Hᵀ‖² at the start and after each iteration, never increasing.
-    reconstruction_err_ : float, ‖K − H Hᵀ‖. n_iter_, n_components_, n_features_in_ : int. epsilon_ : float.
+    reconstruction_err_ : float, ‖K − H Hᵀ‖.
+    n_iter_, n_components_, n_features_in_ : int.
+    epsilon_ : float.
     certificate_ : dict.
 
     Raises

@@ -47,8 +47,12 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     Attributes
     ----------
-    eigenvalues_ : (m,) of K, descending. components_ : (m, d) orthonormal, the largest |entry| of each positive.
-    mean_ : (d,). epsilon_ : float. n_components_, n_features_in_ : int. certificate_ : dict.
+    eigenvalues_ : (m,) of K, descending.
+    components_ : (m, d) orthonormal, the largest |entry| of each positive.
+    mean_ : (d,).
+    epsilon_ : float.
+    n_components_, n_features_in_ : int.
+    certificate_ : dict.
     embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises

@@ -41,10 +41,12 @@ class NMF(RowwiseEstimator):
 
     Attributes
     ----------
-    components_ : (m, d), H. embedding_ : (n, m), W: the exact nonnegative least squares weights for H, so what
+    components_ : (m, d), H.
+    embedding_ : (n, m), W: the exact nonnegative least squares weights for H, so what
         ``transform`` gives; NumPy for NumPy input, else a Dask array computed when asked.
     objectives_ : (n_iter_ + 1,) ‖X − W H‖² after each iteration, and last for ``embedding_``; never increasing.
-    reconstruction_err_ : float, ‖X − W H‖ for ``embedding_``. n_iter_, n_components_, n_features_in_ : int.
+    reconstruction_err_ : float, ‖X − W H‖ for ``embedding_``.
+    n_iter_, n_components_, n_features_in_ : int.
     certificate_ : dict.
 
     Raises

@@ -36,8 +36,10 @@ class PCA(RowwiseEstimator):
     n_components : int, float in (0, 1), "mle" or None. The number of coordinates; or the share of the variance
         to explain, with the fewest; or Minka's estimate; or all min(n, d).
     whiten : bool. Divide each coordinate by its standard deviation.
-    tol : float in (0, 1). Largest residual ‖Sv − λv‖/λ_1, and max_passes : int ≥ 3, random_state : int, None or a
-        generator: of block Lanczos, which solves for more than 4096 columns. Fewer are solved densely, in one pass.
+    tol : float in (0, 1). Largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns;
+        fewer are solved densely, in one pass.
+    max_passes : int ≥ 3. Passes of block Lanczos before it gives up (with a warning).
+    random_state : int, None or a generator: the start of block Lanczos.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
 
     Attributes
@@ -45,8 +47,10 @@ class PCA(RowwiseEstimator):
     components_ : (m, d) orthonormal rows, by descending variance; the largest |entry| of each is positive (the
         rule of scikit-learn's ``svd_flip(u_based_decision=False)``, so signs agree).
     explained_variance_, explained_variance_ratio_, singular_values_ : (m,).
-    mean_ : (d,). noise_variance_ : float, the mean of the variances left out (0 if none are).
-    n_components_, n_samples_, n_features_in_ : int. certificate_ : dict.
+    mean_ : (d,).
+    noise_variance_ : float, the mean of the variances left out (0 if none are).
+    n_components_, n_samples_, n_features_in_ : int.
+    certificate_ : dict.
     embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises

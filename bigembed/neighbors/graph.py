@@ -245,6 +245,7 @@ def build_neighbor_graph(
         NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
         ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
     n_candidates : int ≥ n_neighbors or None: max(50, 4 n_neighbors), or all that a given graph has.
+    random_state : int ≥ 0: of the sampled rows and the partition.
     workdir : path or None. Where the graph is kept (and resumed); None is temporary.
 
     Returns

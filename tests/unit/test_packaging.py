@@ -99,7 +99,7 @@ def test_tested_versions_cover_what_is_required(python: str) -> None:
     assert all(pins), lines
     pinned = {normal(pin[1]) for pin in pins if pin}
     project = metadata()["project"]
-    extras = [item for name in ("parquet", "test", "dev") for item in project["optional-dependencies"][name]]
+    extras = [item for name in ("parquet", "test", "docs", "dev") for item in project["optional-dependencies"][name]]
     required = {normal(re.split(r"[\[>=]", item)[0]) for item in [*project["dependencies"], *extras]}
     assert required - {"bigembed"} <= pinned
 

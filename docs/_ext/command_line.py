@@ -1,0 +1,77 @@
+"""The commands and their options, from the functions that the command line is made of."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+from typer.models import ArgumentInfo
+
+from bigembed.cli import app as cli
+
+WORDS = {"Path": "PATH", "str": "TEXT", "int": "N", "float": "X"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """An argument or an option."""
+
+    shown: str
+    help: str
+    is_argument: bool
+
+
+def given(callback: Any) -> list[Given]:
+    """Arguments and options of a command, in their order."""
+    hints = typing.get_type_hints(callback, include_extras=True)
+    found = []
+    for name, parameter in inspect.signature(callback).parameters.items():
+        hint, info = typing.get_args(hints[name])[:2]
+        is_argument, flag = isinstance(info, ArgumentInfo), hint is bool
+        plain = next(kind for kind in (typing.get_args(hint) or (hint,)) if kind is not type(None))
+        word = info.metavar or (name.upper() if is_argument or flag else WORDS[plain.__name__])
+        option = (info.param_decls or [f"--{name.replace('_', '-')}"])[0]
+        default = (
+            "" if parameter.default in (None, False, inspect.Parameter.empty) else f" Default {parameter.default}."
+        )
+        found.append(
+            Given(word if is_argument else option + ("" if flag else f" {word}"), info.help + default, is_argument)
+        )
+    return found
+
+
+def section(callback: Any) -> list[str]:
+    """A command as reStructuredText: usage, what it does, arguments and options."""
+    name, parts = callback.__name__.strip("_").replace("_", "-"), given(callback)
+    title = f"bigembed {name}"
+    usage = " ".join([title, *(one.shown for one in parts if one.is_argument), "[OPTIONS]"])
+    out = ["", f".. _bigembed-{name}:", "", title, "-" * len(title), "", ".. code-block:: text", "", f"   {usage}", ""]
+    out += [_plain(inspect.getdoc(callback) or ""), "", ".. list-table::", "   :widths: 34 66", ""]
+    for one in parts:
+        out += [f"   * - ``{one.shown}``", f"     - {_plain(one.help)}"]
+    return [*out, ""]
+
+
+def _plain(text: str) -> str:
+    text = text.replace("\n", " ").replace("*", r"\*").replace("|", r"\|")
+    return re.sub(r"\w+://[\w.:/-]*\w", r"``\g<0>``", text)
+
+
+class CommandLine(SphinxDirective):
+    """``.. command-line::``: a section for every command."""
+
+    def run(self) -> list[nodes.Node]:
+        """The sections."""
+        lines = [line for command in cli.registered_commands for line in section(command.callback)]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Register."""
+    app.add_directive("command-line", CommandLine)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,38 @@
+"""How the pages are built: ``sphinx-build -W -n --keep-going docs build/docs``. Nothing is read from the network."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
+
+import bigembed  # noqa: E402
+
+project = "bigembed"
+author = "The bigembed authors"
+copyright = "The bigembed authors"
+version = release = bigembed.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "public_names", "command_line", "job_file", "floors"]
+exclude_patterns = ["_ext", "_templates"]
+templates_path = ["_templates"]
+nitpicky = True
+
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings: list[str] = []
+
+autodoc_typehints = "none"  # the docstrings say it, with shapes, units and ranges
+autodoc_member_order = "bysource"
+add_module_names = False
+
+html_theme = "furo"
+html_title = f"bigembed {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"footer_icons": []}
+pygments_style = "default"
+pygments_dark_style = "monokai"
