@@ -54,8 +54,27 @@ __all__ = ["REGISTRY", "Dataset", "dataset", "parameters", *sorted(REGISTRY)]
 
 
 def dataset(name: str, **given: Any) -> Dataset:
-    """The data set of that name; n, d, seed, dtype and the rest are its own parameters.
+    """The data set of that name, with the parameters of its function.
 
+    Parameters
+    ----------
+    name : one of ``REGISTRY``: the name of the function.
+    n : int ≥ 1, the number of rows.
+    seed : int ≥ 0, of the random rows.
+    noise : float ≥ 0, the standard deviation of Gaussian noise on every column, in units of the data.
+    dtype : a floating-point type by name.
+    given : these, as far as the function takes them, and its own.
+
+    Returns
+    -------
+    :class:`Dataset`: rows are made when they are asked for.
+
+    Raises
+    ------
+    InputError : an unknown name or parameter (with the nearest known one), a value out of range.
+
+    Examples
+    --------
     >>> dataset("swiss_roll", n=10_000_000, noise=0.05).rows(5_000_000, 5_000_002).shape
     (2, 3)
     """

@@ -27,7 +27,7 @@ def digits_block(start: int, stop: int, rng: Any, n: int, classes: int) -> tuple
 def digits(n: int | None = None, classes: int = 10, dtype: str = "float32") -> Dataset:
     """The 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label.
 
-    ``classes=5`` leaves the 901 digits 0 to 4 of seed 002.
+    ``classes``: so many, from 0 on; 5 leaves the 901 digits 0 to 4 of seed 002.
     """
     if not (isinstance(classes, int) and 1 <= classes <= 10):
         raise InputError(f"data set 'digits': classes = {classes!r}; it must be an integer from 1 to 10")
@@ -43,7 +43,7 @@ def mnist_block(start: int, stop: int, rng: Any, n: int, folder: str, part: str)
 
 
 def mnist(folder: str | Path, part: str = "train", n: int | None = None, dtype: str = "float32") -> Dataset:
-    """MNIST from a folder with its idx files, compressed or not. Truth: label.
+    """MNIST from a ``folder`` with its idx files, compressed or not. Truth: label.
 
     ``part``: ``"train"`` (60 000 rows), ``"test"`` (10 000) or ``"all"``. Raises
     :class:`MissingPathError` naming every file that is not there.
@@ -73,7 +73,7 @@ def coil20_block(start: int, stop: int, rng: Any, n: int, folder: str) -> tuple[
 
 
 def coil20(folder: str | Path, n: int | None = None, dtype: str = "float32") -> Dataset:
-    """COIL-20 (processed) from the folder with its PNG files, or the one above it. Truth: label, angle."""
+    """COIL-20 (processed) from the ``folder`` with its PNG files, or the one above it. Truth: label, angle."""
     base = Path(folder).resolve()
     nested = base / "coil-20-proc"
     base = nested if nested.is_dir() else base

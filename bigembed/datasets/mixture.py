@@ -41,8 +41,9 @@ def mixture(
     seed: int = 0,
     dtype: str = "float32",
 ) -> Dataset:
-    """Gaussian clusters with centers separation·N(0, I), in a subspace of R^d, with noise. Truth: label.
+    """Gaussian clusters with centers ``separation``·N(0, I), in a subspace of R^d, with noise. Truth: label.
 
+    ``n_clusters`` of them of standard deviation 1, in ``intrinsic`` of the ``d`` dimensions.
     Most clusters touch others and some stand apart: the neighbor graph has one large component of
     nearly disconnected parts, and many eigenvalues crowd at 1.
     """

@@ -95,7 +95,7 @@ def clusters_block(start: int, stop: int, rng: Rng, n: int, spread: float = 0.6)
 
 
 def clusters(n: int = 2500, spread: float = 0.6, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Four clusters (seed 003). Truth: label."""
+    """Four clusters of standard deviation ``spread`` (seed 003). Truth: label."""
     return Dataset("clusters", (n, 3), clusters_block, seed, dtype, {"spread": _noise("clusters", spread)})
 
 
@@ -123,7 +123,7 @@ def spiral_block(
 
 
 def spiral(n: int = 1000, turns: float = 2.0, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """The plane spiral of seed 002. Truth: theta, arc length."""
+    """The plane spiral of seed 002, of so many ``turns``. Truth: theta, arc length."""
     parameters = {"turns": _positive("spiral", "turns", turns), "noise": _noise("spiral", noise)}
     return Dataset("spiral", (n, 2), spiral_block, seed, dtype, parameters)
 
@@ -137,7 +137,7 @@ def hypersphere_block(start: int, stop: int, rng: Rng, n: int, d: int = 3, noise
 
 
 def hypersphere(n: int = 1000, d: int = 3, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on the unit sphere of dimension d − 1 in R^d (seed 004, §4.3). Truth: radius."""
+    """Uniform on the unit sphere in R^d, ``d`` ≥ 2 (seed 004, §4.3). Truth: radius."""
     parameters = {"d": _at_least("hypersphere", "d", d, 2), "noise": _noise("hypersphere", noise)}
     return Dataset("hypersphere", (n, d), hypersphere_block, seed, dtype, parameters)
 
@@ -149,7 +149,7 @@ def interval_block(start: int, stop: int, rng: Rng, n: int, length: float = 1.0)
 
 
 def interval(n: int = 1000, length: float = 1.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on an interval: one column. Truth: position."""
+    """Uniform on an interval of that ``length``: one column. Truth: position."""
     parameters = {"length": _positive("interval", "length", length)}
     return Dataset("interval", (n, 1), interval_block, seed, dtype, parameters)
 
@@ -164,7 +164,7 @@ def circle_block(
 
 
 def circle(n: int = 1000, radius: float = 1.0, regular: bool = False, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on a circle, at random or regularly. Truth: angle."""
+    """Uniform on a circle of that ``radius``, at random or (``regular``) at equal angles. Truth: angle."""
     parameters = {"radius": _positive("circle", "radius", radius), "regular": regular}
     return Dataset("circle", (n, 2), circle_block, seed, dtype, parameters)
 
@@ -180,7 +180,7 @@ def torus_block(
 
 
 def torus(n: int = 1000, radius: float = 1.0, radius2: float = 0.5, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on a flat torus in R⁴. Truth: angle, angle2."""
+    """Uniform on a flat torus in R⁴, the product of circles of ``radius`` and ``radius2``. Truth: angle, angle2."""
     parameters = {
         "radius": _positive("torus", "radius", radius),
         "radius2": _positive("torus", "radius2", radius2),

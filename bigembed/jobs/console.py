@@ -299,17 +299,18 @@ def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
 def documented(text: str) -> dict[str, str]:
     """What a numpydoc docstring says of each parameter.
 
-    >>> documented("Does.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb : rest\\n")
-    {'a': 'int Number.', 'b': 'rest'}
+    >>> documented("Does.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb, c : rest\\n    of it\\n")
+    {'a': 'int Number.', 'b': 'rest of it', 'c': 'rest of it'}
     """
     match = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", text, re.S | re.M)
     entries: dict[str, list[str]] = {}
     for line in (match[1] if match else "").splitlines():
-        head = re.match(r"(\w+) : (.*)", line)
+        head = re.match(r"(\w+(?:, \w+)*) : (.*)", line)
         if head:
-            entries[head[1]] = [head[2]]
+            about = [head[2]]
+            entries |= dict.fromkeys(head[1].split(", "), about)
         elif line.startswith(" ") and entries:
-            entries[next(reversed(entries))].append(line.strip())
+            about.append(line.strip())
     return {key: " ".join(parts) for key, parts in entries.items()}
 
 

@@ -57,7 +57,9 @@ class InputTable(Table):
     """Rows: a path, or a data set that is generated once into the path."""
 
     path: str | None = None
+    """The rows: a Zarr array or .npy. With a data set, where it is generated, once; by default beside the output."""
     dataset: str | None = None
+    """A data set to generate; its parameters stand in the same table."""
     weights: str | None = None
     """A vector of one weight a row, for the methods that take them."""
     labels: str | None = None
@@ -71,6 +73,7 @@ class MethodTable(Table):
     """A method by its module's name; its parameters stand in the same table."""
 
     name: str
+    """The method; ``bigembed methods`` lists all."""
     parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 
@@ -78,22 +81,34 @@ class OutputTable(Table):
     """Where the run lies; a picture of the map (PNG), the fitted model and a report (HTML), if wanted."""
 
     path: str
+    """The run, a folder: every stage, the coordinates, how it stands. Of a growing store: its versions."""
     picture: str | None = None
+    """A PNG of the first two coordinates."""
     model: str | None = None
+    """The fitted model, a folder, which places new rows."""
     report: str | None = None
+    """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
 
 
 class ClusterTable(Table):
     """A running cluster (``address``), or an embedded one of ``workers`` processes of ``memory`` each."""
 
     address: str | None = None
+    """A running scheduler, e.g. ``"tcp://host:8786"``; without it the job starts processes of its own."""
     workers: int | None = Field(default=None, ge=1)
+    """Worker processes of the embedded cluster."""
     memory: Bytes | None = None
+    """Memory of each worker of the embedded cluster; what cannot fit is refused."""
     threads: typing.Literal[1] = 1
+    """Of a worker."""
     tls_ca: str | None = None
+    """Certificate authority of the running cluster (PEM)."""
     tls_cert: str | None = None
+    """Certificate of this client (PEM)."""
     tls_key: str | None = None
+    """Key of this client (PEM)."""
     no_workers_timeout: float = Field(default=60.0, gt=0)
+    """Seconds to wait for the first worker before the job gives up."""
 
     @property
     def given(self) -> bool:

@@ -43,8 +43,8 @@ def geodesic_distances(graph: NeighborGraph, rows: Any) -> Array:
 
     Notes
     -----
-    Rounds of Dijkstra inside the blocks of the graph; nothing but the result is held whole. Exact: the same numbers as
-    Dijkstra's algorithm on the whole graph.
+    Rounds of Dijkstra inside the blocks of the graph, some 5 to 15 passes over it; nothing but the result is held
+    whole. Exact: the same numbers as Dijkstra's algorithm on the whole graph.
 
     Examples
     --------
@@ -75,10 +75,23 @@ def geodesic_distances(graph: NeighborGraph, rows: Any) -> Array:
 def shortest_path(graph: NeighborGraph, i: int, j: int) -> tuple[float, Array]:
     """The shortest path between two rows of a neighbor graph.
 
+    Parameters
+    ----------
+    graph : the graph of :func:`bigembed.build_neighbor_graph`; an edge is as long as its rows are apart.
+    i, j : int, rows of the input, 0 … n−1.
+
     Returns
     -------
     (length, rows): the sum of the lengths of its edges, and the rows of the input that it visits, from ``i`` to ``j``
     (int64). (inf, empty) where the rows are not connected. Of equally short paths, one by a fixed rule.
+
+    Raises
+    ------
+    InputError : a row outside 0 … n−1.
+
+    Notes
+    -----
+    Cost: that of :func:`bigembed.geodesic_distances` from one row, and a walk back along the path.
 
     Examples
     --------

@@ -216,7 +216,34 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def load(path: Any) -> Any:
-    """The fitted estimator that ``save`` wrote: see :func:`bigembed.methods.saving.load`."""
+    """The fitted estimator that ``save`` wrote, here or elsewhere; it extends to new rows as before.
+
+    Parameters
+    ----------
+    path : path of a saved model: of ``save``, or of ``[output] model`` in a job file.
+
+    Returns
+    -------
+    The estimator, of the class that was saved, with its fitted attributes.
+
+    Raises
+    ------
+    MissingPathError : no such path.
+    InputError : not a saved model.
+    DamagedError : an incomplete model, or one of another format.
+
+    Notes
+    -----
+    No pass over any rows; the model's arrays are read when they are asked for. Nothing is unpickled.
+
+    Examples
+    --------
+    >>> import tempfile, bigembed as be
+    >>> path = tempfile.mkdtemp() + "/model.zarr"
+    >>> be.PCA(n_components=1).fit(np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])).save(path)
+    >>> be.load(path).transform(np.array([[6.0, 8.0]])).round(6).tolist()
+    [[5.0]]
+    """
     from bigembed.methods.saving import load as load_model
 
     return load_model(path)

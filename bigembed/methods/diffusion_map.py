@@ -71,7 +71,7 @@ class DiffusionMap(Estimator):
     residuals_ : ‖Sv − λv‖ of each, shaped like ``eigenvalues_``.
     certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, warnings.
     epsilon_, t_ : float.
-    n_components_ : int.
+    n_components_, n_features_in_ : int.
     labels_ : (n,) component of each row, 0 the largest.
     graph_ : the neighbor graph.
 

@@ -72,6 +72,9 @@ class Isomap(Estimator):
         |entry| of each column is positive.
     eigenvalues_ : (m,) descending, the sums of squares of the coordinates: the eigenvalues of B (exact), or what the
         landmarks make of them; (c, m) for components="per-component" and several components.
+    residuals_ : (m,) of the exact solver, relative to tr B; of the landmarks rounding, for theirs is solved densely.
+    n_components_, n_features_in_ : int.
+    dist_matrix_ : (n, n) float32, lazy: all geodesic distances, of the exact solver and a connected graph.
     reconstruction_error_ : ‖B − B_m‖_F / n, of the landmarks where these were used (scikit-learn's definition).
     landmarks_ : (L,) rows of the input, or None.
     labels_ : (n,) component of each row, 0 the largest.

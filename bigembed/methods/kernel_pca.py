@@ -67,6 +67,7 @@ class KernelPCA(RowwiseEstimator):
         "nystrom" rounding, for its landmark kernel is solved exactly.
     embedding_ : (n, m); the largest |entry| of each coordinate is positive (solver="nystrom": over the landmarks).
     gamma_ : float.
+    n_features_in_ : int, d.
     n_components_ : int, fewer than asked where eigenvalues are not above 1e-10 of the largest (with
         a warning).
     certificate_ : dict.

@@ -48,7 +48,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     eigenvalues_ : (m,) λ = σ², descending, in [0, 1].
     residuals_ : (m,) ‖G v − λ v‖.
     epsilon_ : float, None for a function.
-    n_components_ : int.
+    n_components_, n_features_in_ : int.
     certificate_ : dict.
 
     Raises

@@ -56,6 +56,7 @@ class LandmarkMDS(RowwiseEstimator):
     eigenvalues_ : (d₊,) sums of squares of the coordinates of all rows, as of :class:`ClassicalMDS`.
     landmark_eigenvalues_ : (L,) of −½ H Δ H, descending; negative ones say how far the distances are from Euclidean.
     landmarks_ : (L, d) rows.
+    n_landmarks_ : int, L.
     landmark_ids_ : (L,) their numbers, −1 where they are no rows of the input.
     stress_ : float, Kruskal's stress-1 on all pairs of 400 sampled rows.
     landmark_change_ : float, how far 400 sampled rows move (share of their spread, shapes compared) if half of the

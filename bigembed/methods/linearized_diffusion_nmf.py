@@ -62,7 +62,8 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
 
     Notes
     -----
-    Passes: mean, spread, (α > 0: t), G, start, one an iteration. ``transform`` gives h ≥ 0 of least
+    Passes: mean, spread, (α > 0: t), G, start, one an iteration. Memory of a worker: a few blocks of rows (32 MiB) and
+    d² numbers. Disk: H twice, 16 n m bytes, while it runs. ``transform`` gives h ≥ 0 of least
     ‖k(x, ·) − H h‖, which is the row of H for rows fitted where the iteration has converged.
 
     References

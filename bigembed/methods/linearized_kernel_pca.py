@@ -61,7 +61,8 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     Notes
     -----
-    Cost: as PCA, one pass; with epsilon="auto" one more. Coordinates are linear in the row, in and out of the sample.
+    Cost: as PCA, one pass; with epsilon="auto" one more; one for coordinates. Memory of a worker: a block of rows
+    (32 MiB) and d² numbers. Coordinates are linear in the row, in and out of the sample.
 
     References
     ----------

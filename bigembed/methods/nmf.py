@@ -26,8 +26,8 @@ class NMF(RowwiseEstimator):
     """Nonnegative factorization X ≈ W H: the Frobenius norm ‖X − W H‖ over W, H ≥ 0, by alternating descent.
 
     One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
-    H is improved without the rows (hierarchical alternating least squares). W lies in the store by row blocks. No
-    iteration raises the objective. A weight is a number of equal rows.
+    H is improved without the rows (hierarchical alternating least squares, Cichocki & Phan 2009). W lies in
+    the store by row blocks. No iteration raises the objective. A weight is a number of equal rows.
 
     Parameters
     ----------

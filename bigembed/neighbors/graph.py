@@ -252,6 +252,12 @@ def build_neighbor_graph(
     -------
     NeighborGraph
 
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range.
+    PlanError : a radius that joins too many rows.
+    A recall below the target is a :class:`RecallWarning`.
+
     Notes
     -----
     Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,

@@ -191,8 +191,25 @@ def missing_shards(array: Any) -> int:
 def open_array(source: Any) -> da.Array:
     """Rows as a lazy Dask array (n, d): from a path of a Zarr array or .npy, a zarr, Dask or NumPy array.
 
-    A Zarr array with missing chunks is refused (they would read as fill values).
+    Parameters
+    ----------
+    source : path of a Zarr array or .npy, or a zarr, Dask or NumPy array.
 
+    Returns
+    -------
+    A Dask array whose chunks are the shards (or chunks) of the source; a Dask array is returned as it is.
+
+    Raises
+    ------
+    MissingPathError : no such path.
+    InputError : not an array, or a Zarr array with missing chunks (they would read as fill values).
+
+    Notes
+    -----
+    Nothing is read before it is computed; memory: that of the chunks that are then read.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> open_array(np.zeros((4, 2))).shape
     (4, 2)

@@ -18,6 +18,6 @@ def needed(module: str, extra: str, what: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f'{what} needs {module.partition(".")[0]}, which the extra {extra!r} installs: '
+            f"{what} needs {module.partition('.')[0]}, which the extra {extra!r} installs: "
             f'pip install "bigembed[{extra}]"'
         ) from error

@@ -85,10 +85,28 @@ def rows_digest(path: str, start: int, stop: int) -> str:
 def append_rows(path: str | os.PathLike[str], rows: Any) -> int:
     """Append rows (m, d) to a local Zarr array of version 3, so that no reader ever sees half of them.
 
-    ``rows`` are cast to the dtype of the array where nothing is lost. Returns the number of rows then there.
-    A killed call leaves the array as it was. One process appends at a time: another one gets :class:`LockedError`.
-    Raises :class:`InputError` where the shapes or the dtypes do not fit.
+    Parameters
+    ----------
+    path : path of the array.
+    rows : (m, d), a NumPy array or what makes one; cast to the dtype of the array where nothing is lost.
 
+    Returns
+    -------
+    The number of rows then there.
+
+    Raises
+    ------
+    MissingPathError : no such array; the message names the way to make it.
+    InputError : shapes or dtypes that do not fit, an array of another version.
+    LockedError : another process appends.
+
+    Notes
+    -----
+    A killed call leaves the array as it was. Cost: the last shard is read and written anew, nothing else; memory: the
+    rows and one shard.
+
+    Examples
+    --------
     >>> import tempfile, bigembed as be
     >>> from bigembed.store.arrays import write_array
     >>> path = tempfile.mkdtemp() + "/points.zarr"

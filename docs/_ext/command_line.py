@@ -35,7 +35,9 @@ def given(callback: Any) -> list[Given]:
         is_argument, flag = isinstance(info, ArgumentInfo), hint is bool
         plain = next(kind for kind in (typing.get_args(hint) or (hint,)) if kind is not type(None))
         word = info.metavar or (name.upper() if is_argument or flag else WORDS[plain.__name__])
-        option = (info.param_decls or [f"--{name.replace('_', '-')}"])[0]
+        # In Annotated the first name of an option is taken for its default.
+        named = [info.default, *(info.param_decls or ())]
+        option = next((one for one in named if str(one).startswith("--")), f"--{name.replace('_', '-')}")
         default = (
             "" if parameter.default in (None, False, inspect.Parameter.empty) else f" Default {parameter.default}."
         )

@@ -65,7 +65,9 @@ def _term(name: str) -> str:
 
 
 def _linked(text: str) -> str:
-    return PROBLEMS.sub(r":class:`~bigembed.errors.\1`", escaped(text))
+    parts = MARKUP.split(escaped(text))
+    link = r":class:`~bigembed.errors.\1`"
+    return "".join(part if MARKUP.fullmatch(part) else PROBLEMS.sub(link, part) for part in parts)
 
 
 def paragraphs(lines: list[str]) -> Iterator[str]:

@@ -74,7 +74,7 @@ class PublicNames(SphinxDirective):
 
         kind = self.arguments[0]
         names = kinds()[kind]
-        lines = [".. list-table::", "   :widths: 30 70", ""]
+        lines = [".. list-table::", "   :widths: 38 62", ""]
         for name in names:
             first = (inspect.getdoc(resolved(name)) or "").split("\n\n")[0].replace("\n", " ")
             lines += [f"   * - :py:obj:`{name.rpartition('.')[2]} <{name}>`", f"     - {escaped(first)}"]

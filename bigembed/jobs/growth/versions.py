@@ -178,9 +178,32 @@ class Growth:
 def open_growth(path: str | os.PathLike[str]) -> Growth:
     """The growing embedding that ``workflows/refresh.py`` keeps at a path, to read.
 
-    ``open_growth(path).current`` is the version that counts: its ``coordinates`` (lazy, one row for every row of the
-    input), ``ranges`` (which rows were fitted, which placed, by which model) and ``model`` (a path for
-    :func:`bigembed.load`). Raises :class:`MissingPathError` or :class:`InputError`.
+    Parameters
+    ----------
+    path : path that ``[output] path`` of its job file names.
+
+    Returns
+    -------
+    :class:`Growth`, whose ``current`` is the version that counts: its ``coordinates`` (lazy, one row for every row of
+    the input), ``ranges`` (which rows were fitted, which placed, by which model) and ``model`` (a path for
+    :func:`bigembed.load`); None before the first one is whole.
+
+    Raises
+    ------
+    MissingPathError : no such path.
+    InputError : something else is there.
+
+    Notes
+    -----
+    Takes no lock and reads a few kilobytes; no pass over any rows.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bigembed.store import manifest
+    >>> manifest.prepare(Path(folder := tempfile.mkdtemp()) / "growing.zarr", "growth")
+    >>> open_growth(f"{folder}/growing.zarr").current is None
+    True
     """
     root = Path(path)
     if not root.exists():
