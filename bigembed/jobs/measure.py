@@ -135,11 +135,14 @@ async def _start() -> float:
     import dask
     from distributed import Client, Scheduler, Worker
 
+    from bigembed.jobs.security import no_security
+
+    mine: dict[str, Any] = {"security": no_security()}
     with dask.config.set({"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}):
         async with (
-            Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0") as scheduler,
-            Worker(scheduler.address, nthreads=1, dashboard=False, dashboard_address="127.0.0.1:0"),
-            Client(scheduler.address, asynchronous=True) as client,
+            Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0", **mine) as scheduler,
+            Worker(scheduler.address, nthreads=1, dashboard=False, dashboard_address="127.0.0.1:0", **mine),
+            Client(scheduler.address, asynchronous=True, **mine) as client,
         ):
             found = []
             for number in range(TASKS):
