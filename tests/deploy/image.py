@@ -78,7 +78,7 @@ class Stage:
     def inside(self, script: str, *, then: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a script by root inside the stage; ``then`` is run before, outside, when everything is mounted."""
         places = {name: self.folder / name for name in ("up", "work", "root")}
-        outer = MOUNTED.format(**places) + then.format(**places) + f"exec chroot {places['root']} /bin/sh -ec \"$1\"\n"
+        outer = MOUNTED.format(**places) + then.format(**places) + f'exec chroot {places["root"]} /bin/sh -ec "$1"\n'
         own = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "LANG"))}
         return subprocess.run(
             ["unshare", "--mount", "/bin/sh", "-ec", outer, "sh", script],
