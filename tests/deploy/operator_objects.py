@@ -6,12 +6,13 @@ import sys
 from typing import Any
 
 import yaml
-from dask_kubernetes.operator.controller import controller
-from dask_kubernetes.operator.validation import validate_cluster_name
 
 
 def cluster(name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
     """Deployments and service of a cluster."""
+    from dask_kubernetes.operator.controller import controller
+    from dask_kubernetes.operator.validation import validate_cluster_name
+
     validate_cluster_name(name)
     scheduler, worker = spec["scheduler"], spec["worker"]
     return [
@@ -25,6 +26,8 @@ def cluster(name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def made(thing: dict[str, Any]) -> list[dict[str, Any]]:
     """Everything that the operator makes of one object."""
+    from dask_kubernetes.operator.controller import controller
+
     name, spec = thing["metadata"]["name"], thing["spec"]
     if thing["kind"] == "DaskCluster":
         return cluster(name, spec)
