@@ -31,7 +31,8 @@ def pacman_block(start: int, stop: int, rng: Any, n: int, size: int) -> tuple[Ar
 
 
 def pacman(n: int = 200, size: int = 65, dtype: str = "float32") -> Dataset:
-    """Pacman turned about his center by 2πi/n, ``size`` × ``size`` pixels, black or white (seed 000, §9.4.2). Truth: angle."""
+    """Pacman turned about his center by 2πi/n, ``size`` × ``size`` black or white pixels (seed 000, §9.4.2).
+    Truth: angle."""
     _check_size("pacman", size)
     return Dataset("pacman", (n, size * size), pacman_block, 0, dtype, {"size": size}, granule=None)
 
@@ -53,8 +54,8 @@ def rotated_block(start: int, stop: int, rng: Any, n: int, picture: str, size: i
 
 
 def rotated(picture: str | Path, n: int = 200, size: int = 500, dtype: str = "float32") -> Dataset:
-    """A ``picture`` of yours (a path; any format that Pillow reads), in grey, fitted into ``size`` × ``size`` pixels and turned
-    about its center by 2πi/n (seed 000, §9.4.3). Truth: angle."""
+    """A ``picture`` of yours (a path; any format that Pillow reads), in grey, fitted into ``size`` × ``size`` pixels
+    and turned about its center by 2πi/n (seed 000, §9.4.3). Truth: angle."""
     _check_size("rotated", size)
     path = Path(picture).resolve()
     if not path.is_file():
