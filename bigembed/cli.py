@@ -268,7 +268,7 @@ def _table(
     from pydantic import ValidationError
 
     from bigembed.errors import JobError
-    from bigembed.jobs.spec import ClusterTable
+    from bigembed.jobs.where import ClusterTable, cluster_problems, elsewhere
 
     changes = {
         "address": scheduler,
@@ -278,12 +278,16 @@ def _table(
         "tls_cert": tls_cert and str(tls_cert),
         "tls_key": tls_key and str(tls_key),
     }
+    changed = {key: value for key, value in changes.items() if value is not None}
     try:
-        return ClusterTable(**given | {key: value for key, value in changes.items() if value is not None})
+        table = ClusterTable(**(elsewhere(given) if scheduler else given) | changed)
     except ValidationError as error:
         raise JobError(
             "; ".join(f"--{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors())
         ) from error
+    if problems := cluster_problems(table):
+        raise JobError("; ".join(problems))
+    return table
 
 
 def main() -> None:

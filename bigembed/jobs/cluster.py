@@ -1,4 +1,4 @@
-"""Where block tasks run: in this process, on an embedded local cluster, or on a running one.
+"""Where block tasks run: in this process, on an embedded local cluster, on a running one, or on one in a queue.
 
 Each place is a :class:`Place`: an executor for :func:`bigembed.blocks.rows.map_blocks` and what the plan and
 the report need to know of it. ``distributed`` is imported only where it is used: small data never load it.
@@ -46,7 +46,7 @@ class Place:
     """Where tasks run."""
 
     kind: str
-    """``"process"`` (this one), ``"embedded"`` or ``"remote"``."""
+    """``"process"`` (this one), ``"embedded"``, ``"remote"`` or ``"slurm"``."""
     executor: Executor
     workers: int = 1
     memory_limit: int | None = None
@@ -65,6 +65,8 @@ def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
     """Which kind of place a job on rows of this shape gets."""
     if table.address:
         return "remote"
+    if table.manager:
+        return table.manager
     small = shape[0] <= SMALL_ROWS and nbytes < SMALL_BYTES
     return "process" if small and not table.given else "embedded"
 
@@ -99,8 +101,15 @@ def cluster(table: ClusterTable, kind: str, progress: Progress = no_progress) ->
         yield Place(kind, _in_process(progress), 1, machine_memory())
         return
     with ExitStack() as stack:
-        make = _remote if kind == "remote" else _embedded
-        yield make(table, progress, stack)
+        yield _maker(kind)(table, progress, stack)
+
+
+def _maker(kind: str) -> Callable[[ClusterTable, Progress, ExitStack], Place]:
+    if kind == "slurm":
+        from bigembed.jobs.slurm import slurm
+
+        return slurm
+    return _remote if kind == "remote" else _embedded
 
 
 def _in_process(progress: Progress) -> Executor:
@@ -140,7 +149,7 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
     stack.callback(client.close, timeout=10)
     return Place(
         "embedded",
-        client_executor(client, table.no_workers_timeout, progress),
+        client_executor(client, table.patience, progress),
         worker_count(table),
         limit,
         client,
@@ -154,7 +163,7 @@ def _remote(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
 
     stack.enter_context(dask.config.set(settings(table)))
     security = client_security(table)
-    timeout = min(table.no_workers_timeout, START_TIMEOUT)
+    timeout = min(table.patience, START_TIMEOUT)
     try:
         client = Client(table.address, security=security, timeout=timeout, set_as_default=True)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
@@ -163,20 +172,20 @@ def _remote(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
             "correct the address, or leave it out for an embedded cluster"
         ) from error
     stack.callback(client.close, timeout=10)
-    _await_workers(client, table.workers or 1, table.no_workers_timeout)
+    _await_workers(client, table.workers or 1, table.patience)
     workers = client.scheduler_info(n_workers=-1)["workers"]
     limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]
     limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
     count = sum(int(worker["nthreads"]) for worker in workers.values())
     threads = max(int(worker["nthreads"]) for worker in workers.values())
-    executor = client_executor(client, table.no_workers_timeout, progress)
+    executor = client_executor(client, table.patience, progress)
     return Place("remote", executor, count, limit // threads if limit else None, client, _local_pids(client))
 
 
 def settings(table: ClusterTable) -> dict[str, Any]:
     """Dask's settings for a job: no silent waiting, no spilling, one thread of everything in a worker."""
     return {
-        "distributed.scheduler.no-workers-timeout": f"{table.no_workers_timeout}s",
+        "distributed.scheduler.no-workers-timeout": f"{table.patience}s",
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
@@ -225,16 +234,18 @@ def _boot() -> str:
 # ----------------------------------------------------------------------------------- executor
 
 
-def client_executor(client: Any, timeout: float, progress: Progress = no_progress) -> Executor:
+def client_executor(
+    client: Any, timeout: float, progress: Progress = no_progress, why: Callable[[], str] = str
+) -> Executor:
     """Tasks on a distributed client. Few are in flight at a time; those whose worker died are run again.
 
-    ``timeout``: seconds without any worker after which the job ends with :class:`ClusterError`.
+    ``timeout``: seconds without any worker after which the job ends with :class:`ClusterError`, which says ``why()``.
     """
 
     def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         from bigembed.jobs.inflight import Flight
 
-        return Flight(client, calls, label, timeout, progress).land()
+        return Flight(client, calls, label, timeout, progress, why).land()
 
     return run
 

@@ -175,6 +175,7 @@ def plan_lines(plan: Any) -> list[str]:
         "process": "in this process",
         "embedded": f"{place.workers} workers on this machine",
         "remote": f"{place.workers} workers of a running cluster",
+        "slurm": f"{place.workers} workers in jobs of Slurm",
     }[place.kind]
     limit = f" of {size(place.memory_limit)}" if place.memory_limit else ""
     lines += [

@@ -30,10 +30,16 @@ class Flight:
     """
 
     def __init__(
-        self, client: Any, calls: Sequence[Callable[[], Any]], label: str, timeout: float, progress: Progress
+        self,
+        client: Any,
+        calls: Sequence[Callable[[], Any]],
+        label: str,
+        timeout: float,
+        progress: Progress,
+        why: Callable[[], str] = str,
     ) -> None:
         self.client, self.calls, self.label = client, calls, label
-        self.timeout, self.progress = timeout, progress
+        self.timeout, self.progress, self.why = timeout, progress, why
         self.results: list[Any] = [None] * len(calls)
         self.attempts = [0] * len(calls)
         self.waiting = iter(range(len(calls)))
@@ -41,11 +47,13 @@ class Flight:
         self.landed: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.ready: list[tuple[int, Any]] = []
         self.done = 0
-        self.seen_worker = time.monotonic()
+        self.seen_worker = self.counted = time.monotonic()
+        self.room = 0
 
     def land(self) -> list[Any]:
         """All results, in the order of the calls."""
         try:
+            self.room = A_WORKER * max(1, self._workers())
             self._fill()
             while self.done < len(self.calls):
                 self._collect(self._arrivals())
@@ -56,8 +64,11 @@ class Flight:
                 self.client.cancel(list(self.flying), force=True)
 
     def _fill(self) -> None:
-        room = A_WORKER * max(1, self._workers())
-        while len(self.flying) < room and (number := next(self.waiting, None)) is not None:
+        """As many in flight as there is room for: workers come and go, above all those of a queue."""
+        now = time.monotonic()
+        if now - self.counted > TICK and self.client.status == "running":
+            self.room, self.counted = A_WORKER * max(1, self._workers()), now
+        while len(self.flying) < self.room and (number := next(self.waiting, None)) is not None:
             self._submit(number)
 
     def _submit(self, number: int) -> None:
@@ -81,8 +92,7 @@ class Flight:
 
     def _collect(self, arrived: list[Any]) -> None:
         numbers = [self.flying.pop(future) for future in arrived]
-        for number in (number for number in (next(self.waiting, None) for _ in arrived) if number is not None):
-            self._submit(number)
+        self._fill()
         for number, future in zip(numbers, arrived, strict=True):
             if future.status == "finished":
                 self.ready.append((number, future))
@@ -162,7 +172,7 @@ class Flight:
     def _no_workers(self) -> ClusterError:
         return ClusterError(
             f"no worker for {self.timeout:g} s during {self.label!r}: the cluster at {self._address()} has "
-            "none. Start workers and run again; finished stages are kept"
+            f"none. {self.why() or 'Start workers and run again; finished stages are kept'}"
         )
 
     def _address(self) -> str:

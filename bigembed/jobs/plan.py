@@ -212,6 +212,8 @@ class Plan:
             return f"Start workers with --memory-limit {_ceil_mib(need)}MiB or more"
         if self.place.kind == "process":
             return "A larger machine is needed"
+        if self.place.kind == "slurm":
+            return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more'
         fitting = (machine_memory() - self.coordinator_peak - self.place.others) // need
         if fitting < 1:
             return f"It needs {size(need)}, which this machine does not have: use a larger one"

@@ -7,50 +7,23 @@ Paths are relative to the job file.
 from __future__ import annotations
 
 import inspect
-import re
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from bigembed.errors import BigembedError, JobError
+from bigembed.jobs.where import ClusterTable as ClusterTable
+from bigembed.jobs.where import Table, cluster_problems
 
-UNITS = {"": 1, "B": 1} | {
-    f"{letter}{suffix}": base**power
-    for power, letter in enumerate("KMGT", 1)
-    for suffix, base in (("B", 1000), ("IB", 1024))
-}
 BESIDE = ("weights", "labels", "epsilons")
 """Keys of [input] that are paths of vectors beside the rows."""
 FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
-
-
-def parse_bytes(value: Any) -> Any:
-    """Bytes from a number or a text with a unit.
-
-    >>> parse_bytes("1.5 GiB"), parse_bytes("200MB"), parse_bytes(10)
-    (1610612736, 200000000, 10)
-    """
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-    if match is None or match[2].upper() not in UNITS:
-        raise ValueError('a size such as "1 GiB", "500 MB" or a number of bytes')
-    return int(float(match[1]) * UNITS[match[2].upper()])
-
-
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
-
-
-class Table(BaseModel):
-    """A table of the job file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
 
 class InputTable(Table):
@@ -88,32 +61,6 @@ class OutputTable(Table):
     """The fitted model, a folder, which places new rows."""
     report: str | None = None
     """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
-
-
-class ClusterTable(Table):
-    """A running cluster (``address``), or an embedded one of ``workers`` processes of ``memory`` each."""
-
-    address: str | None = None
-    """A running scheduler, e.g. ``"tcp://host:8786"``; without it the job starts processes of its own."""
-    workers: int | None = Field(default=None, ge=1)
-    """Worker processes of the embedded cluster."""
-    memory: Bytes | None = None
-    """Memory of each worker of the embedded cluster; what cannot fit is refused."""
-    threads: typing.Literal[1] = 1
-    """Of a worker."""
-    tls_ca: str | None = None
-    """Certificate authority of the running cluster (PEM)."""
-    tls_cert: str | None = None
-    """Certificate of this client (PEM)."""
-    tls_key: str | None = None
-    """Key of this client (PEM)."""
-    no_workers_timeout: float = Field(default=60.0, gt=0)
-    """Seconds to wait for the first worker before the job gives up."""
-
-    @property
-    def given(self) -> bool:
-        """Whether the job says anything on where it runs."""
-        return bool(self.address or self.workers or self.memory)
 
 
 class JobSpec(Table):
@@ -285,10 +232,8 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
             for name in needed_beside(chosen.name)
             if getattr(source, name) is None and source.dataset is None
         ]
-    if cluster is not None and cluster.address is None and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key):
-        problems.append(
-            "[cluster] tls_ca, tls_cert, tls_key: only with address; an embedded cluster stays on this host"
-        )
+    if cluster is not None:
+        problems += cluster_problems(cluster)
     if output is not None:
         written = (output.path, output.picture, output.model, output.report)
         places = [place for place in (*written, source and source.path) if place]
@@ -350,5 +295,6 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
     )
     cluster = job.cluster.model_copy(
         update={key: at(getattr(job.cluster, key)) for key in ("tls_ca", "tls_cert", "tls_key")}
+        | ({"shared_folder": at(job.cluster.shared_folder or ".")} if job.cluster.manager else {})
     )
     return job.model_copy(update={"input": source, "output": output, "cluster": cluster})

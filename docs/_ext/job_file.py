@@ -54,7 +54,7 @@ def table_lines(name: str, table: type[Any]) -> list[str]:
     said = key_docs(table)
     for key in keys(table):
         field = table.model_fields[key]
-        value = "size" if key == "memory" else kind(field.annotation)
+        value = {"memory": "size", "walltime": "duration"}.get(key) or kind(field.annotation)
         if field.is_required():
             value += ", must be given"
         elif field.default is not None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import psutil
 import pytest
@@ -67,6 +68,45 @@ def test_a_worker_killed_in_the_middle_is_survived(place):
         found = map_blocks(tasks.square, [(i, 0.1) for i in range(40)])
     thread.join()
     assert found == [i * i for i in range(40)]
+
+
+def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkeypatch):
+    from bigembed.jobs import inflight
+
+    there, seen = [1], []
+
+    def progress(label, done, total):
+        seen.append((there[0], len(flight.flying)))
+        there[0] = 5 if 10 <= done < 40 else 1
+
+    monkeypatch.setattr(inflight, "TICK", 0.01)
+    calls = [partial(tasks.square, i, 0.02) for i in range(80)]
+    flight = inflight.Flight(place.client, calls, "square", 60, progress)
+    monkeypatch.setattr(flight, "_workers", lambda: there[0])
+    assert flight.land() == [i * i for i in range(80)]
+    assert max(flying for count, flying in seen[:8]) == inflight.A_WORKER
+    assert max(flying for count, flying in seen) == 5 * inflight.A_WORKER
+    assert max(flying for count, flying in seen[-20:]) <= inflight.A_WORKER
+
+
+def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
+    monkeypatch.setattr("bigembed.jobs.cluster.DEATHS", 0)
+    with cluster(ClusterTable(workers=3, memory=1 << 30), "embedded") as small, executor(small.executor):
+        pids = small.client.run(os.getpid)
+        first, second, _ = pids
+
+        def retire():
+            small.client.retire_workers([first], close_workers=True)
+
+        timer = threading.Timer(0.7, retire)
+        timer.start()
+        assert map_blocks(tasks.square, [(i, 0.3) for i in range(20)]) == [i * i for i in range(20)]
+        timer.join()
+        assert first not in small.client.nthreads()
+        timer = threading.Timer(0.7, os.kill, (pids[second], signal.SIGKILL))
+        timer.start()
+        with pytest.raises(ClusterError, match="was given up"):
+            map_blocks(tasks.square, [(i, 0.3) for i in range(20)])
 
 
 def test_tasks_that_kill_their_worker_once_are_repeated(place, tmp_path):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bigembed.errors import JobError
-from bigembed.jobs.spec import ClusterTable, parse_bytes, parse_job, read_job
+from bigembed.jobs.spec import ClusterTable, parse_job, read_job
+from bigembed.jobs.where import parse_bytes
 
 FILE = Path("/jobs/job.toml")
 GOOD = {"input": {"path": "x.zarr"}, "method": {"name": "small"}, "output": {"path": "run.zarr"}}
