@@ -7,6 +7,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
 import bigembed  # noqa: E402
+from bigembed.methods import saving  # noqa: E402
+from bigembed.store import manifest  # noqa: E402
 
 project = "bigembed"
 author = "The bigembed authors"
@@ -18,7 +20,8 @@ exclude_patterns = ["_ext", "_templates"]
 templates_path = ["_templates"]
 nitpicky = True
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "substitution"]
+myst_substitutions = {"run_format": str(manifest.FORMAT), "model_format": str(saving.FORMAT)}
 myst_heading_anchors = 3
 suppress_warnings: list[str] = []
 

@@ -6,9 +6,11 @@ import doctest
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,11 +73,13 @@ class Folder:
     def __init__(self, root: Path, tools: Path) -> None:
         self.root = root
         tools.mkdir(parents=True, exist_ok=True)
-        for name, command in {"bigembed": "-m bigembed.cli", "python": ""}.items():
+        for name, command in {"bigembed": "-m bigembed.cli", "python": "", "dask": "-m dask"}.items():
             script = tools / name
             script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W ignore {command} "$@"\n', encoding="utf-8")
             script.chmod(0o755)
         package = Path(__file__).resolve().parents[2]
+        root.mkdir(exist_ok=True)
+        (root / "workflows").symlink_to(package / "workflows")
         self.environment = os.environ | {
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(package),
@@ -133,11 +137,22 @@ class Folder:
         return printed
 
     def close(self) -> None:
-        """End the interpreter."""
+        """End the interpreter, and the processes that a page has started and left a PID file of."""
+        for file in self.root.glob("*.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(file.read_text()), signal.SIGTERM)
         if self.python is not None:
             self.python.communicate()
 
     def compare(self, block: Block) -> None:
         """``...`` stands for any text."""
-        same = doctest.OutputChecker().check_output(block.text, self.printed, doctest.ELLIPSIS)
+        shown, printed = (
+            "".join(line.rstrip() + "\n" for line in text.splitlines()) for text in (block.text, self.printed)
+        )
+        same = doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
         assert same, f"line {block.line}: the page shows\n{block.text}\nbut the command printed\n{self.printed}"
+
+
+def _ends(text: str) -> str:
+    """Lines without blanks at their ends."""
+    return "".join(line.rstrip() + "\n" for line in text.splitlines())

@@ -27,7 +27,6 @@ def marked(page: Path) -> object:
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES if any(True for _ in blocks(DOCS / page))])
 def test_the_page_is_true(page: Path, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "work", tmp_path / "tools")
-    folder.root.mkdir()
     try:
         for block in blocks(DOCS / page):
             folder.do(block)
