@@ -51,9 +51,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 @app.command()
 def ingest(
     source: Annotated[
-        Path, typer.Argument(help="A Zarr array, .npy, Parquet (file or folder) or idx (MNIST, also .gz).")
+        str, typer.Argument(help="A Zarr array, .npy, Parquet (file or folder) or idx (MNIST, also .gz).")
     ],
-    dest: Annotated[Path, typer.Argument(help="The new Zarr array.")],
+    dest: Annotated[str, typer.Argument(help="The new Zarr array.")],
     columns: Annotated[
         str | None, typer.Option(help="Columns of Parquet, separated by commas; by default all.")
     ] = None,
@@ -137,14 +137,14 @@ def run(
 
 @app.command()
 def extend(
-    model: Annotated[Path, typer.Argument(help="A saved model.")],
-    new: Annotated[Path, typer.Argument(help="New rows: a Zarr array or .npy.")],
-    out: Annotated[Path, typer.Argument(help="The new Zarr array of their coordinates.")],
+    model: Annotated[str, typer.Argument(help="A saved model.")],
+    new: Annotated[str, typer.Argument(help="New rows: a Zarr array or .npy.")],
+    out: Annotated[str, typer.Argument(help="The new Zarr array of their coordinates.")],
     scheduler: Scheduler = None,
     workers: Workers = None,
     memory: Memory = None,
     epsilons: Annotated[
-        Path | None, typer.Option(help="One scale a new row, for a model that was fitted with epsilons.")
+        str | None, typer.Option(help="One scale a new row, for a model that was fitted with epsilons.")
     ] = None,
     deadline: Deadline = None,
     log: Log = None,
@@ -179,7 +179,7 @@ def extend(
 
 @app.command()
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run or a saved model.")],
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run or a saved model.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -204,8 +204,8 @@ def verify(
 
 @app.command()
 def report(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run: finished, stopped or damaged.")],
-    out: Annotated[Path | None, typer.Option(metavar="PAGE.html", help="The page; by default RUN with .html.")] = None,
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run: finished, stopped or damaged.")],
+    out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="The page; by default RUN with .html.")] = None,
     color: Annotated[
         str | None,
         typer.Option(

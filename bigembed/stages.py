@@ -7,7 +7,6 @@ resume and the certificate all walk that one list.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import one_blas_thread
@@ -25,6 +23,7 @@ from bigembed.store import manifest as manifests
 from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest, digest_of
+from bigembed.store.paths import AnyPath, PathLike, at, remove
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,14 @@ Observer = Callable[[Event], None]
 class Run:
     """A directory of stages: a Zarr group, their manifests, and the exchange of the stage in work."""
 
-    def __init__(self, root: str | os.PathLike[str] | None, parents: Sequence[Run] = (), kind: str = "run") -> None:
+    def __init__(self, root: PathLike | None, parents: Sequence[Run] = (), kind: str = "run") -> None:
         self.temporary = root is None
-        self.root = Path(tempfile.mkdtemp(prefix="bigembed-")) if root is None else Path(root).absolute()
+        self.root: AnyPath = at(tempfile.mkdtemp(prefix="bigembed-") if root is None else root).absolute()
         self.parents = tuple(parents)
         self._found: dict[str, Manifest] = {}
         self._home: Run | None = None  # a temporary run that must outlive this one
         if root is None:
-            self._finalizer = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
+            self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
         manifests.prepare(self.root, kind)
 
     def manifest(self, stage: str) -> Manifest:
@@ -108,7 +107,7 @@ class Run:
 
     def path(self, stage: str, array: str = "") -> str:
         """Where an array of a stage lies."""
-        return str(self._owner(stage).root / "stages" / stage / array)
+        return _inside(self._owner(stage).root, stage, array).rstrip("/")
 
     def has(self, stage: str) -> bool:
         """Whether the stage is published here or in a parent."""
@@ -136,6 +135,10 @@ class Run:
         raise DamagedError(f"{self.root}: stage {stage!r} is not published; run the job again to make it")
 
 
+def _inside(root: AnyPath, stage: str, array: str) -> str:
+    return f"{root}/stages/{stage}/{array}"
+
+
 @dataclass(frozen=True)
 class Context:
     """What the function of a stage works with."""
@@ -147,7 +150,7 @@ class Context:
 
     def path(self, array: str) -> str:
         """Where this stage writes an array; with no name, its folder, ending in a slash."""
-        return os.path.join(self.home.root, "stages", self.stage.name, array)
+        return _inside(self.home.root, self.stage.name, array)
 
     def of(self, stage: str, array: str = "") -> str:
         """Where an array of an earlier stage lies."""
@@ -217,12 +220,12 @@ def _exchange(run: Run, stage: Stage, key: str) -> Exchange:
     root = run.root / "exchange" / stage.name
     mark = root / "key.json"
     if not (stage.resumes and mark.exists() and manifests.read_json(mark) == key):
-        shutil.rmtree(root, ignore_errors=True)
+        remove(root)
         manifests.write_json(mark, key)
     return Exchange(str(root))
 
 
-_kept: ContextVar[tuple[Path, Lock] | None] = ContextVar("kept", default=None)
+_kept: ContextVar[tuple[AnyPath, Lock] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from bigembed import __version__
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.errors import DamagedError
 from bigembed.store import manifest as manifests
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import AnyPath, remove
 
 TRIES = 5
 ROWS, COLUMNS = 1 << 16, 64
@@ -44,10 +48,10 @@ class Rates:
     """Entries taken from random places of an array that no cache holds."""
 
 
-def rates(folder: Path, renew: bool = False) -> Rates:
+def rates(folder: AnyPath, renew: bool = False) -> Rates:
     """The rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
     known = {} if renew else _remembered()
-    place = f"storage {os.stat(folder).st_dev}"
+    place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
     if "compute" not in known:
         known["compute"] = dict(zip(("product", "look"), (_product(), _look()), strict=True))
     if place not in known:
@@ -98,14 +102,12 @@ def _look() -> float:
     return float(LOOKS / _best(lambda: table[places].sum()))
 
 
-def _storage(folder: Path) -> tuple[float, float]:
+def _storage(folder: AnyPath) -> tuple[float, float]:
     """Bytes a second that the store reads and writes in a folder; what was written is gone afterwards."""
     from bigembed.store.arrays import create_rows, read_array, write_rows
 
     rows = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
-    home = folder if os.access(folder, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".bigembed-rates-", dir=home, ignore_cleanup_errors=True) as scratch:
-        path = f"{scratch}/rows"
+    with _scratch(folder) as path:
 
         def write() -> None:
             create_rows(path, rows.shape, rows.dtype, ROWS, overwrite=True)
@@ -113,3 +115,18 @@ def _storage(folder: Path) -> tuple[float, float]:
 
         written = _best(write)
         return rows.nbytes / _best(lambda: read_array(path)), rows.nbytes / written
+
+
+@contextmanager
+def _scratch(folder: AnyPath) -> Iterator[str]:
+    """A place for rows in the folder, or in the one for temporary files where this one may not be written."""
+    if isinstance(folder, ObjectPath):
+        place = folder / f".bigembed-rates-{uuid.uuid4().hex}"
+        try:
+            yield str(place)
+        finally:
+            remove(place)
+        return
+    home = folder if os.access(folder, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".bigembed-rates-", dir=home, ignore_cleanup_errors=True) as scratch:
+        yield f"{scratch}/rows"

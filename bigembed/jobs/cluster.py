@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import Executor
-from bigembed.errors import BigembedError, WorkerAccessError
+from bigembed.errors import BigembedError, StoreAccessError, UnreachableError, WorkerAccessError
 from bigembed.jobs.security import client_security, no_security
 from bigembed.jobs.spec import ClusterTable
+from bigembed.store.paths import AnyPath, at
 
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
@@ -55,7 +56,7 @@ class Place:
     local_pids: dict[str, int] = field(default_factory=dict)
     """Processes on this machine that this one did not start, by role."""
 
-    def prove_access(self, folder: Path, source: str | None) -> None:
+    def prove_access(self, folder: AnyPath, source: str | None) -> None:
         """Every worker reads what this process wrote into ``folder``, writes there, and reads the input."""
         if self.client is not None:
             prove_access(self.client, folder, source)
@@ -253,11 +254,11 @@ def client_executor(
 # ------------------------------------------------------------------------------------- access
 
 
-def prove_access(client: Any, folder: Path, source: str | None) -> None:
+def prove_access(client: Any, folder: AnyPath, source: str | None) -> None:
     """Every worker proves that it sees this process's files in ``folder``, writes there, reads the input."""
     token = f".bigembed-access-{uuid.uuid4().hex}"
     mine = folder / token
-    left: list[Path] = []
+    left: list[AnyPath] = []
     try:
         mine.write_text(token)
         answers = client.run(_prove, str(folder), token, source, on_error="return")
@@ -271,8 +272,10 @@ def prove_access(client: Any, folder: Path, source: str | None) -> None:
         problems += [
             f"a worker wrote {path}, and it is not there for this process: not the same file system"
             for path in left
-            if not path.exists()
+            if not path.is_file()
         ]
+    except (UnreachableError, StoreAccessError):
+        raise
     except OSError as error:
         raise WorkerAccessError(f"this process cannot write in {folder}: {error}") from error
     finally:
@@ -282,7 +285,7 @@ def prove_access(client: Any, folder: Path, source: str | None) -> None:
         raise WorkerAccessError(
             "not every worker reads the input and writes the output; nothing was started.\n  "
             + "\n  ".join(problems)
-            + "\nMount both on every worker under the same path"
+            + "\nMount both on every worker under the same path; for an object store, give every worker its credentials"
         )
 
 
@@ -297,23 +300,23 @@ def _prove(folder: str, token: str, source: str | None) -> str:
     import bigembed.stages  # noqa: F401  (so that a worker without it says so now)
 
     try:
-        if Path(folder, token).read_text() != token:
+        if (at(folder) / token).read_text() != token:
             return f"{folder}: reads other bytes than were written there"
     except OSError as error:
         return f"{folder}: cannot read what the coordinating process wrote there ({error})"
     name = f"{token}-{os.uname().nodename}-{os.getpid()}"
     try:
-        Path(folder, name).write_text(name)
-        if Path(folder, name).read_text() != name:
+        (at(folder) / name).write_text(name)
+        if (at(folder) / name).read_text() != name:
             return f"{folder}: reads other bytes than it wrote there"
     except OSError as error:
         return f"{folder}: cannot write there ({error})"
     try:
         if source is not None:
-            inner = os.path.join(source, "zarr.json") if os.path.isdir(source) else source
-            with open(inner, "rb") as file:
+            place = at(source)
+            with (place / "zarr.json" if place.is_dir() else place).open("rb") as file:
                 file.read(1)
     except OSError as error:
-        Path(folder, name).unlink(missing_ok=True)
+        (at(folder) / name).unlink(missing_ok=True)
         return f"{source}: cannot read the input ({error})"
     return name

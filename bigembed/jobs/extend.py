@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import executor
@@ -25,15 +23,16 @@ from bigembed.methods.extension import aside_of, refuse_existing
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.formats import NpyReader, ZarrReader, open_reader
 from bigembed.store.lock import Owner
+from bigembed.store.paths import AnyPath, PathLike, absolute, at, free_bytes, published, remove
 
 
 def extend(
-    model: Path,
-    new: Path,
-    out: Path,
+    model: PathLike,
+    new: PathLike,
+    out: PathLike,
     table: ClusterTable | None = None,
     wishes: Wishes | None = None,
-    beside: Mapping[str, Path] | None = None,
+    beside: Mapping[str, PathLike] | None = None,
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
 
@@ -47,10 +46,10 @@ def extend(
     from bigembed.methods.base import load
 
     table, wishes = table or ClusterTable(), wishes or Wishes()
-    vectors = {name: str(path.absolute()) for name, path in (beside or {}).items()}
+    vectors = {name: absolute(path) for name, path in (beside or {}).items()}
     began = time.perf_counter()
     metrics = Metrics(wishes.metrics, str(out), "extend")
-    with stoppable(out, wishes.deadline), metrics:
+    with stoppable(str(out), wishes.deadline), metrics:
         check_performance(wishes.performance_report)
         rows = _reader(new, out)
         fitted, kind = load(model), choose(table, rows.shape, _nbytes(rows))
@@ -60,14 +59,14 @@ def extend(
             plan.refuse()
         with (
             _held(out) as owner,
-            telling(wishes, out, owner, status_path(out), metrics) as told,
+            telling(wishes, str(out), owner, status_path(out), metrics) as told,
             cluster(table, kind, told.progress) as place,
         ):
             if plan is None:
                 plan = _plan(fitted, rows, new, out, table, place, vectors)
                 plan.refuse()
             told.planned(plan)
-            place.prove_access(nearest_folder(out.absolute().parent), str(new.absolute()))
+            place.prove_access(nearest_folder(at(out).absolute().parent), absolute(new))
             with (
                 MemoryPeak(place.local_pids) as peak,
                 executor(place.executor),
@@ -75,7 +74,7 @@ def extend(
                 performance(place, wishes.performance_report),
             ):
                 told.peak = peak
-                fitted.transform_to(str(new.absolute()), str(out.absolute()), **vectors)
+                fitted.transform_to(absolute(new), absolute(out), **vectors)
     return {
         "model": str(model),
         "input": str(new),
@@ -89,30 +88,34 @@ def extend(
     }
 
 
-def status_path(out: Path) -> Path:
+def status_path(out: PathLike) -> AnyPath:
     """Where the status of an extension lies: beside its output, which is nothing but an array."""
-    return Path(f"{out.absolute()}.{status.NAME}")
+    return at(f"{absolute(out)}.{status.NAME}")
 
 
 @contextmanager
-def _held(out: Path) -> Iterator[Owner]:
+def _held(out: PathLike) -> Iterator[Owner]:
     """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile."""
     aside = aside_of(out)
     with keeping(Run(aside)) as lock:
-        if out.exists():
-            shutil.rmtree(aside)
+        if published(out):
+            remove(aside)
             refuse_existing(out)
         yield lock.owner
 
 
 def plan_extension(
-    model: Path, new: Path, out: Path, table: ClusterTable | None = None, beside: Mapping[str, Path] | None = None
+    model: PathLike,
+    new: PathLike,
+    out: PathLike,
+    table: ClusterTable | None = None,
+    beside: Mapping[str, PathLike] | None = None,
 ) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
     from bigembed.methods.base import load
 
     table, rows = table or ClusterTable(), _reader(new, out)
-    vectors = {name: str(path.absolute()) for name, path in (beside or {}).items()}
+    vectors = {name: absolute(path) for name, path in (beside or {}).items()}
     fitted = load(model)
     if table.address and not (table.workers and table.memory):
         with cluster(table, "remote") as place:
@@ -123,15 +126,15 @@ def plan_extension(
 def _plan(
     fitted: Any,
     rows: NpyReader | ZarrReader,
-    new: Path,
-    out: Path,
+    new: PathLike,
+    out: PathLike,
     table: ClusterTable,
     place: Place | None,
     vectors: Mapping[str, str],
 ) -> Plan:
     from bigembed.methods.extension import stage_for
 
-    stage = stage_for(fitted, str(new.absolute()), **vectors)
+    stage = stage_for(fitted, absolute(new), **vectors)
     run = fitted._run
     compiled = run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
     return Plan(
@@ -142,13 +145,13 @@ def _plan(
         place_of(table, rows.shape, _nbytes(rows), place, False, compiled),
         ((stage.name, stage.cost),),
         (),
-        shutil.disk_usage(nearest_folder(out.absolute().parent)).free,
-        rates(nearest_folder(out.absolute().parent)),
+        free_bytes(nearest_folder(at(out).absolute().parent)),
+        rates(nearest_folder(at(out).absolute().parent)),
     )
 
 
-def _reader(new: Path, out: Path) -> NpyReader | ZarrReader:
-    if out.exists():
+def _reader(new: PathLike, out: PathLike) -> NpyReader | ZarrReader:
+    if published(out):
         raise ExistingOutputError(f"{out}: exists. Nothing was changed; choose another path or move it away")
     rows = open_reader(new)
     if not isinstance(rows, (NpyReader, ZarrReader)):

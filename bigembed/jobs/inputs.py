@@ -5,23 +5,29 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
 from bigembed.datasets import Dataset, dataset
-from bigembed.errors import ExistingOutputError, InputError
+from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.arrays import RowSource
 from bigembed.store.formats import NpyReader, Reader, ZarrReader, copy_rows, open_reader, source_of
 from bigembed.store.input import column_source
+from bigembed.store.lock import take
+from bigembed.store.npy import write_npy
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import AnyPath, at, published
 
 KNOWN_ROWS = 1 << 16
+AGAIN = 2.0
+"""Seconds between two looks whether another job is done with an input."""
 LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
 """Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
 
@@ -67,13 +73,13 @@ class Unwritten(RowSource):
 class Input:
     """The rows of a job, and the reader that still has to copy them to their path, if one has."""
 
-    path: Path
+    path: AnyPath
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     reader: Reader | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     dataset: Dataset | None = None
-    beside: Mapping[str, Path] = field(default_factory=dict)
+    beside: Mapping[str, AnyPath] = field(default_factory=dict)
     """Vectors that belong to the rows."""
 
     @property
@@ -114,26 +120,24 @@ class Input:
             return self
         todo = [path for path in self.beside.values() if self._unwritten(path)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _turn(self.path.parent):
+        with _turn(self.path):
             for path in todo:
-                partial = path.with_name(f".{os.getpid()}-{path.name}")
-                np.save(partial, known_labels(self.dataset))
-                os.replace(partial, path)
-            if self.reader is not None and not self.path.exists():
+                write_npy(path, known_labels(self.dataset))
+            if self.reader is not None and not published(self.path):
                 copy_rows(self.reader, self.path, self.about, label="input")
         if self.reader is None:
             return self
         return replace(_existing(self.path, self.reader, self.about, self.dataset), beside=self.beside)
 
-    def _unwritten(self, path: Path) -> bool:
+    def _unwritten(self, path: AnyPath) -> bool:
         """Whether a vector is one that the data set brings, and not there yet."""
-        return self.dataset is not None and path == own_labels(self.path) and not path.exists()
+        return self.dataset is not None and path == own_labels(self.path) and not published(path)
 
 
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
     found = _find_rows(job)
-    beside = {name: Path(path) for name, path in job.beside.items()}
+    beside = {name: at(path) for name, path in job.beside.items()}
     if "labels" in needed_beside(job.method.name) and "labels" not in beside:
         if found.dataset is None or "label" not in found.dataset.truth(0, 1):
             raise InputError(
@@ -144,9 +148,9 @@ def find_input(job: JobSpec) -> Input:
     return replace(found, beside=beside)
 
 
-def own_labels(path: Path) -> Path:
+def own_labels(path: AnyPath) -> AnyPath:
     """Where the labels that a data set brings are written."""
-    return Path(f"{path.with_suffix('')}-labels.npy")
+    return at(f"{path.with_suffix('')}-labels.npy")
 
 
 def known_labels(made: Dataset | None) -> Array:
@@ -168,18 +172,18 @@ def _find_rows(job: JobSpec) -> Input:
         }
         return _existing(job.input_path, DatasetReader(made), about, made)
     reader = open_reader(job.input_path)
-    if isinstance(reader, NpyReader) or (isinstance(reader, ZarrReader) and (job.input_path / "zarr.json").exists()):
+    if isinstance(reader, NpyReader) or (isinstance(reader, ZarrReader) and (job.input_path / "zarr.json").is_file()):
         return Input(job.input_path, reader.shape, reader.dtype)
     stat = job.input_path.stat()
     about = {"copied": str(job.input_path), "bytes": stat.st_size, "time": stat.st_mtime_ns}
-    return _existing(Path(f"{job.output_path.with_suffix('')}-input.zarr"), reader, about, None)
+    return _existing(at(f"{job.output_path.with_suffix('')}-input.zarr"), reader, about, None)
 
 
-def _existing(path: Path, reader: Reader, about: Mapping[str, Any], made: Dataset | None) -> Input:
+def _existing(path: AnyPath, reader: Reader, about: Mapping[str, Any], made: Dataset | None) -> Input:
     """The input if these rows are there already, else with the reader that makes them."""
     about = json.loads(json.dumps(about, default=str))
     todo = Input(path, reader.shape, reader.dtype.newbyteorder("="), reader, about, made)
-    if not path.exists():
+    if not published(path):
         return todo
     found = source_of(path)
     if found != about:
@@ -191,12 +195,32 @@ def _existing(path: Path, reader: Reader, about: Mapping[str, Any], made: Datase
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Wait until no other job writes an input in the folder."""
-    handle = os.open(folder, os.O_RDONLY)
+def _turn(path: AnyPath) -> Iterator[None]:
+    """Wait until no other job writes this input, or another one beside it."""
+    if isinstance(path, ObjectPath):
+        with _waited(path.with_name(f"{path.name}.making")):
+            yield
+        return
+    handle = os.open(path.parent, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems cannot lock a folder; then the rename decides
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def _waited(place: ObjectPath) -> Iterator[None]:
+    """Hold a place of an object store, once nobody else does."""
+    while True:
+        try:
+            held = take(place)
+        except LockedError:
+            time.sleep(AGAIN)
+            continue
+        try:
+            yield
+        finally:
+            held.release()
+        return

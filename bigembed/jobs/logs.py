@@ -12,12 +12,12 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from bigembed.stages import Event
+from bigembed.store.paths import AnyPath, at, is_url, put
 
 NAME = "log.jsonl"
 SECONDS = 10.0
@@ -46,11 +46,37 @@ class JsonLines(logging.Formatter):
         return json.dumps(plain(value))
 
 
+class ObjectLog(logging.Handler):
+    """A log in an object store, where nothing can be appended to: the whole of it is written now and then."""
+
+    def __init__(self, path: AnyPath) -> None:
+        super().__init__()
+        self.path, self._written = path, time.monotonic()
+        self._text = path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self._text += self.format(record) + "\n"
+        if time.monotonic() - self._written > SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what there is; a store that is away gets it the next time."""
+        self._written = time.monotonic()
+        with suppress(OSError):
+            put(self.path, self._text.encode())
+
+    def close(self) -> None:
+        """The last lines, too."""
+        self.flush()
+        super().close()
+
+
 class Logs:
     """Writes what a job tells to its loggers, each line with the run and the stage."""
 
-    def __init__(self, run: Path) -> None:
-        self.run = str(run)
+    def __init__(self, run: str) -> None:
+        self.run = run
         self.stage: str | None = None
         self._last = 0.0
         self._logger = logging.getLogger("bigembed.jobs")
@@ -83,7 +109,7 @@ class Logs:
 
 
 @contextmanager
-def logs(run: Path, *places: Path | str | None) -> Iterator[Logs]:
+def logs(run: str, *places: AnyPath | str | None) -> Iterator[Logs]:
     """Log into every place: a file (appended to), or ``"-"`` for stderr."""
     told = Logs(run)
     handlers = [_handler(place, told) for place in places if place is not None]
@@ -132,13 +158,15 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def _handler(place: Path | str, told: Logs) -> logging.Handler:
+def _handler(place: AnyPath | str, told: Logs) -> logging.Handler:
     handler: logging.Handler
     if str(place) == "-":
         handler = logging.StreamHandler(sys.stderr)
+    elif is_url(place):
+        handler = ObjectLog(at(place))
     else:
-        Path(place).absolute().parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(place, encoding="utf-8")
+        at(place).absolute().parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(str(place), encoding="utf-8")
     handler.setFormatter(JsonLines())
     handler.addFilter(told.filter)
     return handler

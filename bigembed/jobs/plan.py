@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,8 @@ from bigembed.jobs.propose import proposals
 from bigembed.jobs.spec import ClusterTable, JobSpec
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import AnyPath, free_bytes
 
 UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
@@ -251,7 +251,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
             where,
             tuple(_costs(job, rows, some)),
             tuple(run.published()),
-            shutil.disk_usage(nearest_folder(job.output_path)).free,
+            free_bytes(nearest_folder(job.output_path)),
             speed,
         )
 
@@ -335,14 +335,16 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def nearest_folder(path: Path) -> Path:
-    """The path if it is a folder that exists, else the nearest one above it."""
+def nearest_folder(path: AnyPath) -> AnyPath:
+    """The path if it is a folder that exists, else the nearest one above it; in an object store there are none."""
+    if isinstance(path, ObjectPath):
+        return path
     while not path.is_dir():
         path = path.parent
     return path
 
 
-def _is_run(path: Path) -> bool:
+def _is_run(path: AnyPath) -> bool:
     """Whether there is something at the path; that it is a run is checked where it is opened."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False

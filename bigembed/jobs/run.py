@@ -6,12 +6,9 @@ The output holds, beside the stages, ``job.json``: what was asked, what it plann
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 import warnings
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from bigembed import __version__
@@ -31,6 +28,7 @@ from bigembed.jobs.telling import Telling, Wishes, telling
 from bigembed.stages import Run, keeping, locked, observing
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import digest_of
+from bigembed.store.paths import AnyPath, at, move, published, remove
 
 RECORD = "job.json"
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
@@ -51,7 +49,7 @@ def run_job(
     """
     wishes = wishes or Wishes()
     metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
-    with stoppable(job.output_path, wishes.deadline), metrics:
+    with stoppable(str(job.output_path), wishes.deadline), metrics:
         check_performance(wishes.performance_report)
         rows = rows or find_input(job)
         metrics.rows = rows.shape[0]
@@ -68,7 +66,7 @@ def run_job(
             if found is not None and read_status(run.root).get("state") == "done":
                 return {**found, "unchanged": True}
             told = stack.enter_context(
-                telling(wishes, run.root, lock.owner, run.root / status.NAME, metrics, run.root / logs.NAME)
+                telling(wishes, str(run.root), lock.owner, run.root / status.NAME, metrics, run.root / logs.NAME)
             )
             if found is not None:  # the last start ended otherwise: it is done all the same
                 return {**found, "unchanged": True}
@@ -82,10 +80,10 @@ def remove_stages(run: Run) -> None:
         for name in run.published():
             manifests.discard(run.root, name)
         for name in ("stages", "exchange", "manifest"):
-            shutil.rmtree(run.root / name, ignore_errors=True)
+            remove(run.root / name)
 
 
-def _run(job: JobSpec, rows: Input, root: Path, plan: Plan | None, told: Telling) -> dict[str, Any]:
+def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Telling) -> dict[str, Any]:
     began = time.perf_counter()
     kind = choose(job.cluster, rows.shape, rows.nbytes)
     if plan is None and kind != "remote":
@@ -164,13 +162,13 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
     """Write the model aside, then put it in its place."""
     if job.output.model is None:
         return
-    model = Path(job.output.model)
+    model = at(job.output.model)
     partial = model.with_name(model.name + ".partial")
     with told.stage("model"):
-        shutil.rmtree(partial, ignore_errors=True)
+        remove(partial)
         fitted.save(partial)
-        shutil.rmtree(model, ignore_errors=True)
-        os.rename(partial, model)
+        remove(model)
+        move(partial, model)
 
 
 def _draw(job: JobSpec, rows: Input, fitted: Any, told: Telling) -> None:
@@ -179,16 +177,12 @@ def _draw(job: JobSpec, rows: Input, fitted: Any, told: Telling) -> None:
         return
     from bigembed.plotting import scatter
 
-    picture = Path(job.output.picture)
-    partial = picture.with_name(f".partial-{picture.name}")
     with told.stage("picture"):
-        picture.parent.mkdir(parents=True, exist_ok=True)
         title = f"{job.method.name} of {rows.dataset.name if rows.dataset else rows.path.name}"
-        scatter(partial, fitted.embedding_, title=title, **_colours(rows))
-        os.replace(partial, picture)
+        scatter(job.output.picture, fitted.embedding_, title=title, **_colours(rows))
 
 
-def _report(job: JobSpec, root: Path, told: Telling) -> None:
+def _report(job: JobSpec, root: AnyPath, told: Telling) -> None:
     """The page of the run, which reads the record: so it comes after it."""
     if job.output.report is None:
         return
@@ -210,17 +204,17 @@ def _colours(rows: Input) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------- outcomes
 
 
-def _finished(job: JobSpec, rows: Input, root: Path) -> dict[str, Any] | None:
+def _finished(job: JobSpec, rows: Input, root: AnyPath) -> dict[str, Any] | None:
     """The record of this very job, if it ended and all it wrote is there (names and sizes)."""
     record = read_record(root)
     if not rows.written or not record.get("finished") or record.get("key") != _key(job, rows):
         return None
     found = [manifests.find(root, name) for name in record["method_stages"]]
     whole = all(manifest is not None and manifests.complete(root, manifest) for manifest in found)
-    return record if whole and all(Path(path).exists() for path in record["outputs"]) else None
+    return record if whole and all(published(path) for path in record["outputs"]) else None
 
 
-def read_record(root: Path) -> dict[str, Any]:
+def read_record(root: AnyPath) -> dict[str, Any]:
     """``job.json`` of a run, or nothing."""
     path = root / RECORD
     return dict(manifests.read_json(path)) if path.exists() else {}
@@ -243,10 +237,10 @@ def _outputs(job: JobSpec) -> list[str]:
     return [path for path in (job.output.model, job.output.picture, job.output.report) if path]
 
 
-def _claim(job: JobSpec, root: Path) -> None:
+def _claim(job: JobSpec, root: AnyPath) -> None:
     """Refuse to overwrite a model, a picture or a report that this run did not announce before."""
     own = read_record(root).get("outputs", [])
-    wrong = [path for path in _outputs(job) if path not in own and Path(path).exists()]
+    wrong = [path for path in _outputs(job) if path not in own and at(path).exists()]
     if wrong:
         raise ExistingOutputError(
             f"{', '.join(wrong)}: exists, and this run did not write it. Nothing was changed; choose "

@@ -19,6 +19,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from bigembed.errors import BigembedError, JobError
 from bigembed.jobs.where import ClusterTable as ClusterTable
 from bigembed.jobs.where import Table, cluster_problems
+from bigembed.store.paths import AnyPath, is_url
+from bigembed.store.paths import at as located
 
 BESIDE = ("weights", "labels", "epsilons")
 """Keys of [input] that are paths of vectors beside the rows."""
@@ -73,9 +75,9 @@ class JobSpec(Table):
     cluster: ClusterTable = ClusterTable()
 
     @property
-    def input_path(self) -> Path:
+    def input_path(self) -> AnyPath:
         """Where the rows are, or will be generated."""
-        return Path(self.input.path or f"{self.output_path.with_suffix('')}-input.zarr")
+        return located(self.input.path or f"{self.output_path.with_suffix('')}-input.zarr")
 
     @property
     def beside(self) -> dict[str, str]:
@@ -84,9 +86,9 @@ class JobSpec(Table):
         return {name: path for name, path in given.items() if path is not None}
 
     @property
-    def output_path(self) -> Path:
+    def output_path(self) -> AnyPath:
         """Where the run lies."""
-        return Path(self.output.path)
+        return located(self.output.path)
 
 
 TABLES: dict[str, type[Table]] = {
@@ -283,7 +285,9 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
     """The job with absolute paths."""
 
     def at(path: str | None) -> str | None:
-        return path if path is None or "://" in path else str((root / Path(path).expanduser()).resolve())
+        if path is None or is_url(path):
+            return path and str(located(path))
+        return str((root / Path(path).expanduser()).resolve())
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
     source = job.input.model_copy(

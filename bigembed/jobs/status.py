@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Any, Self
 
 from bigembed.errors import (
@@ -22,22 +21,36 @@ from bigembed.errors import (
     LockedError,
     MissingPathError,
     PlanError,
+    StoreAccessError,
+    UnreachableError,
     WorkerAccessError,
 )
 from bigembed.jobs.stopping import Stopped
 from bigembed.stages import Event
 from bigembed.store import manifest as manifests
 from bigembed.store.lock import Owner, holder, moment
+from bigembed.store.paths import AnyPath
 
 NAME = "status.json"
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
 STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
-    ((InterruptedRun, KeyboardInterrupt, Stopped), 5),
+    ((InterruptedRun, UnreachableError, KeyboardInterrupt, Stopped), 5),
     ((LockedError,), 4),
     ((PlanError,), 3),
     ((DamagedError,), 6),
-    ((InputError, InputTypeError, MissingPathError, ExistingOutputError, JobError, WorkerAccessError), 2),
+    (
+        (
+            InputError,
+            InputTypeError,
+            MissingPathError,
+            ExistingOutputError,
+            JobError,
+            WorkerAccessError,
+            StoreAccessError,
+        ),
+        2,
+    ),
 )
 
 
@@ -54,7 +67,7 @@ def outcome(error: BaseException | None) -> str:
 class Status:
     """Around a job that holds its output: keeps ``status.json`` true, also of how it ended."""
 
-    def __init__(self, path: Path, owner: Owner, deadline: float | None = None) -> None:
+    def __init__(self, path: AnyPath, owner: Owner, deadline: float | None = None) -> None:
         self.path = path
         self.value: dict[str, Any] = {
             "state": "planned",
@@ -112,18 +125,18 @@ class Status:
             self._written = time.monotonic()
 
 
-def read_status(root: Path) -> dict[str, Any]:
+def read_status(root: AnyPath) -> dict[str, Any]:
     """``status.json`` of a run, or ``{}``. What a process that was killed left as running is ``interrupted``."""
     path = root / NAME
     return _true(dict(manifests.read_json(path)), root) if path.exists() else {}
 
 
-def _last_success(path: Path) -> str | None:
+def _last_success(path: AnyPath) -> str | None:
     """When the job before this one ended well, if any did."""
     return manifests.read_json(path).get("last_success") if path.exists() else None
 
 
-def _true(value: dict[str, Any], held: Path) -> dict[str, Any]:
+def _true(value: dict[str, Any], held: AnyPath) -> dict[str, Any]:
     if value["state"] in ("planned", "running") and holder(held) is None:
         message = "its process ended without a word (killed, or the machine went down); the same command goes on"
         return value | {"state": "interrupted", "error": {"status": 5, "kind": "InterruptedRun", "message": message}}

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from bigembed.errors import InterruptedRun, JobError
@@ -24,7 +23,7 @@ class Stopped(BaseException):
 
 
 @contextmanager
-def stoppable(output: Path, deadline: float | None = None) -> Iterator[None]:
+def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
     """The first SIGTERM, SIGINT or SIGHUP, or the deadline, is :class:`InterruptedRun`; the second acts at once.
 
     ``deadline``: seconds since 1970. Outside of the main thread Python takes no signals; there the deadline counts
@@ -57,7 +56,7 @@ def stoppable(output: Path, deadline: float | None = None) -> Iterator[None]:
         _restore(before)
 
 
-def check(output: Path, deadline: float | None) -> None:
+def check(output: str, deadline: float | None) -> None:
     """Stop here if the deadline is over."""
     if deadline is not None and time.time() >= deadline:
         raise Stopped(_message(output, _by(deadline)))
@@ -90,7 +89,7 @@ def _by(deadline: float) -> str:
     return f"its deadline, {moment(deadline)}"
 
 
-def _message(output: Path, cause: str) -> str:
+def _message(output: str, cause: str) -> str:
     return f"{output}: stopped by {cause}. What is finished is kept; the same command goes on from there"
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import os
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,7 @@ from bigembed.jobs.telling import Telling, Wishes
 from bigembed.stages import Run, Stage, observing, run_stages
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import digest_of, write_json
+from bigembed.store.paths import AnyPath, put
 
 KIND = "sweep"
 TABLE = "table"
@@ -51,7 +50,7 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
     wishes, began = wishes or Wishes(), time.perf_counter()
     points = list(grid_points(job, grid))
     rows = find_input(job)
-    with stoppable(job.output_path, wishes.deadline):
+    with stoppable(str(job.output_path), wishes.deadline):
         manifests.prepare(job.output_path, KIND)
         root = job.output_path
         with held(root, job, wishes) as (told, _):
@@ -133,7 +132,7 @@ def _planned(points: Sequence[JobSpec], rows: Input, place: Place, told: Telling
     return rows
 
 
-def _row(point: JobSpec, grid: Mapping[str, Any], root: Path, rows: Input) -> dict[str, Any]:
+def _row(point: JobSpec, grid: Mapping[str, Any], root: AnyPath, rows: Input) -> dict[str, Any]:
     """Fit one point, and what came out."""
     out: dict[str, Any] = {name: point.method.parameters[name] for name in grid}
     runs: list[tuple[Stage, Run, bool]] = []
@@ -150,7 +149,7 @@ def _row(point: JobSpec, grid: Mapping[str, Any], root: Path, rows: Input) -> di
     }
 
 
-def _fitted(point: JobSpec, root: Path, rows: Input, runs: list[tuple[Stage, Run, bool]]) -> Any:
+def _fitted(point: JobSpec, root: AnyPath, rows: Input, runs: list[tuple[Stage, Run, bool]]) -> Any:
     """The estimator of a point; its stages, each in the folder of its key, are added to ``runs``."""
     from bigembed.methods import method
     from bigembed.methods.fitting import adopt
@@ -195,14 +194,12 @@ def _flat(value: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{name}", entry.item() if isinstance(entry, np.generic) else entry
 
 
-def write_table(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
+def write_table(path: AnyPath, table: Sequence[Mapping[str, Any]]) -> None:
     """The table as CSV and as JSON: a reader sees the old one or the new one."""
     names = list(dict.fromkeys(name for row in table for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
-    partial = path.with_suffix(".csv.partial")
-    partial.write_text(text.getvalue(), encoding="utf-8")
-    os.replace(partial, path.with_suffix(".csv"))
+    put(path.with_suffix(".csv"), text.getvalue().encode())
     write_json(path.with_suffix(".json"), list(table))

@@ -19,6 +19,7 @@ from bigembed.jobs.status import Status, outcome, status_of
 from bigembed.jobs.stopping import check
 from bigembed.stages import Event, Observer, silent
 from bigembed.store.lock import Owner
+from bigembed.store.paths import AnyPath
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Telling:
     """Tells of one run: an observer of its stages, and of the tasks in them."""
 
     wishes: Wishes
-    output: Path
+    output: str
     status: Status
     logs: Logs
     metrics: Metrics
@@ -118,7 +119,7 @@ class Telling:
 
 @contextmanager
 def telling(
-    wishes: Wishes, output: Path, owner: Owner, status: Path, metrics: Metrics, log: Path | None = None
+    wishes: Wishes, output: str, owner: Owner, status: AnyPath, metrics: Metrics, log: AnyPath | None = None
 ) -> Iterator[Telling]:
     """Around a job that holds its output; how it ends is told, too. ``log``: the log that the run keeps."""
     with ExitStack() as stack:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from bigembed.errors import InputError, MissingPathError
 from bigembed.jobs.run import read_record
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
+from bigembed.store.paths import AnyPath, PathLike, at
 
 
-def verify(path: Path) -> dict[str, Any]:
+def verify(given: PathLike) -> dict[str, Any]:
     """Read every stored byte of a run (or a saved model) and compare it with the manifests.
 
     Returns ``problems`` (damage: absent, changed or unlisted files, stages made from other stages than those
     that are there), ``finished``, the stages with their bytes, and the certificate.
     """
+    path = at(given).absolute()
     if not path.exists():
         raise MissingPathError(f"{path}: no such run")
     kind = kind_of(path)
@@ -46,7 +47,7 @@ def verify(path: Path) -> dict[str, Any]:
     }
 
 
-def kind_of(path: Path) -> str:
+def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
     file = path / "zarr.json"
     kind = manifests.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None

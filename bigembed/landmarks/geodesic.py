@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from bigembed.landmarks.dijkstra import Dijkstra, LocalGraph, lengths_of, local_
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.manifest import read_json, write_json
+from bigembed.store.paths import AnyPath, at
 
 GROUP = 8
 """Sources that a task follows together: their vectors on a block of 65 536 rows are 4 MiB."""
@@ -113,8 +113,8 @@ def _first(sources: Array, starts: Array) -> list[Progress]:
     ]
 
 
-def _file(exchange: Exchange) -> Path:
-    return Path(exchange.root) / "rounds.json"
+def _file(exchange: Exchange) -> AnyPath:
+    return at(exchange.root) / "rounds.json"
 
 
 def _save(exchange: Exchange, progress: Sequence[Progress]) -> None:
@@ -305,7 +305,7 @@ def keep_block(b: int, *, sources: Array, starts: Array, exchange: Exchange, out
 
 def found_distances(b: int, groups: list[Array], rows: int, exchange: Exchange) -> Iterator[Array]:
     """After :func:`shortest_paths`: distances (sources of the group, rows) of block b, float64, group by group."""
-    for g, kept in enumerate(read_json(Path(exchange.root) / "rounds.json")):
+    for g, kept in enumerate(read_json(at(exchange.root) / "rounds.json")):
         slot = kept["slots"].get(str(b))
         found = None if slot is None else exchange.get(f"distances{g}.{slot}", b, "own")
         yield np.full((len(groups[g]), rows), np.inf) if found is None else found

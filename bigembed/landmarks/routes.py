@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from bigembed.errors import InputError
 from bigembed.landmarks.dijkstra import lengths_of
 from bigembed.landmarks.geodesic import found_distances, groups_of, shortest_paths
 from bigembed.store.exchange import Exchange
+from bigembed.store.paths import remove
 
 if TYPE_CHECKING:
     from bigembed.neighbors.graph import NeighborGraph
@@ -198,8 +198,8 @@ def _checked(graph: NeighborGraph, rows: Any) -> Array:
 @contextmanager
 def _scratch(graph: NeighborGraph) -> Iterator[Exchange]:
     """A folder that every worker sees, removed at the end."""
-    folder = tempfile.mkdtemp(prefix="geodesics-", dir=graph.run.root)
+    folder = str(graph.run.root / f"geodesics-{uuid.uuid4().hex[:8]}")
     try:
         yield Exchange(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)

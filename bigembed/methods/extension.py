@@ -6,12 +6,9 @@ and go into memory, a lazy Dask array, or a new Zarr array.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,7 @@ from bigembed.store.arrays import RowSource, open_array
 from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
 from bigembed.store.passes import RowBlock, checked_shape, offenders, row_block, write_mapped
+from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
     if extension.cheap:
         return MappedRows(source, extension, extension.width, extension.dtype, keep=estimator._run).lazy()
     shared = not in_memory or remote()
-    scratch = Run(tempfile.mkdtemp(prefix="transform-", dir=estimator._run.root) if shared else None)
+    scratch = Run(estimator._run.root / f"transform-{uuid.uuid4().hex[:8]}" if shared else None)
     kept = False
     try:
         out = scratch.root / "coordinates"
@@ -87,10 +85,10 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
         return lazy if kept else np.asarray(lazy)
     finally:
         if not kept:
-            shutil.rmtree(scratch.root, ignore_errors=True)
+            remove(scratch.root)
 
 
-def transform_to(estimator: Any, X: Any, out: str | os.PathLike[str], **beside: Any) -> None:
+def transform_to(estimator: Any, X: Any, out: PathLike, **beside: Any) -> None:
     """Coordinates of new rows into a new Zarr array: written aside, renamed when whole.
 
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
@@ -134,24 +132,24 @@ def in_one_array(source: RowSource, extension: Extension) -> Array:
     return np.concatenate(map_blocks(extend_block, spans, label="transform", source=source, extension=extension))
 
 
-def write_coordinates(source: RowSource, extension: Extension, out: str | os.PathLike[str], fitted: Run) -> None:
+def write_coordinates(source: RowSource, extension: Extension, out: PathLike, fitted: Run) -> None:
     """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
-    target, aside = Path(out).absolute(), aside_of(out)
+    target, aside = at(out).absolute(), aside_of(out)
     refuse_existing(target)
     run = Run(aside, [fitted])
     try:
         run_stages([coordinates_of(source, extension, fitted)], run)
     except InputError:
-        shutil.rmtree(aside)
+        remove(aside)
         raise
     refuse_existing(target)
-    os.replace(run.path(STAGE, "coordinates"), target)
-    shutil.rmtree(aside)
+    move(run.path(STAGE, "coordinates"), target)
+    remove(aside)
 
 
-def aside_of(out: str | os.PathLike[str]) -> Path:
+def aside_of(out: PathLike) -> AnyPath:
     """Where coordinates are written before they are whole."""
-    return Path(f"{os.fspath(out)}.partial").absolute()
+    return at(f"{at(out)}.partial").absolute()
 
 
 def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stage:
@@ -183,15 +181,15 @@ def extend_block(start: int, stop: int, *, source: RowSource, extension: Extensi
     return extension(row_block(source, start, stop))
 
 
-def scratch_of(estimator: Any) -> Path:
+def scratch_of(estimator: Any) -> AnyPath:
     """Where inputs are copied that tasks cannot read in place."""
-    return Path(estimator._run.root) / "exchange"
+    return estimator._run.root / "exchange"  # type: ignore[no-any-return]
 
 
-def refuse_existing(out: str | os.PathLike[str]) -> None:
+def refuse_existing(out: PathLike) -> None:
     """ExistingOutputError if there is something at the path."""
-    if Path(out).exists():
-        raise ExistingOutputError(f"{os.fspath(out)}: exists already. Nothing was changed; choose another path")
+    if published(out):
+        raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path")
 
 
 def check_width(source: RowSource, extension: Extension, estimator: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
+from bigembed.store.paths import free_bytes
 
 POLICIES = ("error", "largest", "per-component", "bridge")
 SELECTIONS = ("max-min", "uniform")
@@ -196,7 +196,7 @@ def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> S
     def run(context: Context) -> dict[str, Any]:
         chosen = targets(context.results("components"), policy, n_components)
         need = sum(4 * t.rows**2 for t in chosen)
-        free = shutil.disk_usage(context.home.root).free
+        free = free_bytes(context.home.root)
         if need > free:
             raise PlanError(
                 f"distances between all rows take {need >> 20} MiB, and {free >> 20} MiB of disk are free at "

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.manifest import read_json, write_json
 from bigembed.store.matrix import StoredMatrix
+from bigembed.store.paths import at
 from bigembed.store.vectors import StoredSpace
 
 EXTENSIONS = ("galerkin", "nystrom")
@@ -99,7 +99,7 @@ def landmark_component(
 ) -> dict[str, Any]:
     """Leading eigenpairs of component c; vectors in its exchange under ``V``, what is averaged to them under ``F``."""
     exchange = Exchange(f"{context.exchange.root}/component{c}")
-    done = Path(exchange.root) / "done.json"
+    done = at(exchange.root) / "done.json"
     if done.exists():
         found: dict[str, Any] = read_json(done)
         return found

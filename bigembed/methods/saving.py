@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tarfile
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,29 +20,30 @@ from bigembed.methods import method
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import read_json, write_json
+from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
 
 FORMAT = 2
 LARGEST_PICKLE = 1 << 30
 
 
-def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a model aside, then rename it into place; an existing path is refused."""
-    target = Path(path).absolute()
-    if target.exists():
+def save(estimator: Any, path: PathLike) -> None:
+    """Write a model aside, then give it its name in one step; an existing path is refused."""
+    target = at(path).absolute()
+    if published(target):
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
     description = _description(estimator)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    remove(partial)
     manifests.prepare(partial, "model")
     run: Run = estimator._run
     for stage, names in type(estimator).kept.items():
         if run.has(stage):
             _copy(run, stage, names, partial)
     write_json(partial / "model.json", description)
-    os.replace(partial, target)
+    move(partial, target)
 
 
-def _copy(run: Run, stage: str, names: tuple[str, ...], target: Path) -> None:
+def _copy(run: Run, stage: str, names: tuple[str, ...], target: AnyPath) -> None:
     """Copy some arrays of a stage, and its manifest with these files only."""
     manifest = run.manifest(stage)
     files = {
@@ -52,11 +51,7 @@ def _copy(run: Run, stage: str, names: tuple[str, ...], target: Path) -> None:
         for name, entry in manifest.files.items()
         if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)
     }
-    source = Path(run.path(stage))
-    for name in files:
-        place = target / "stages" / stage / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, place)
+    copy_files(run.path(stage), target / "stages" / stage, list(files))
     value = asdict(manifest) | {"files": files}
     write_json(target / "manifest" / f"{stage}.json", value)
 
@@ -93,12 +88,12 @@ def _named(name: str, value: Any) -> Any:
     return reference(value)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: PathLike) -> Any:
     """The fitted estimator of a saved model; every kind of input extends as before.
 
     Raises MissingPathError, InputError (not a model) or DamagedError (incomplete, or another format).
     """
-    root = Path(path).absolute()
+    root = at(path).absolute()
     if not root.exists():
         raise MissingPathError(f"{root}: no such model")
     if not (root / "model.json").exists():
@@ -135,14 +130,14 @@ def to_state(estimator: Any) -> dict[str, Any]:
     scratch = Run(None)
     place = scratch.root / "model"
     save(estimator, place)
-    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    size = sum(file.size for file in stored(place))
     if size > LARGEST_PICKLE:
         raise InputError(
             f"the model holds {size >> 20} MiB, too much to pickle; use save(path) and bigembed.load(path)"
         )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        archive.add(place, arcname="model")
+        archive.add(str(place), arcname="model")
     state["model"] = buffer.getvalue()
     return state
 
@@ -155,7 +150,7 @@ def from_state(estimator: Any, state: dict[str, Any]) -> None:
         return
     home = Run(None)
     with tarfile.open(fileobj=io.BytesIO(state["model"])) as archive:
-        archive.extractall(home.root, filter="data")
+        archive.extractall(str(home.root), filter="data")
     loaded = load(home.root / "model")
     loaded._run._home = home
     estimator.__dict__.update(loaded.__dict__ | state["parameters"])

@@ -9,7 +9,6 @@ two-level LOBPCG on block vectors in the store.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.manifest import read_json, write_json
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
+from bigembed.store.paths import at
 from bigembed.store.vectors import StoredSpace
 
 POLICIES = ("error", "largest", "per-component", "bridge", "joint")
@@ -210,7 +210,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     """Two-level LOBPCG on the rows of one component; the state is on disk after every step."""
     exchange = Exchange(f"{context.exchange.root}/component{c}")
     space = StoredSpace(weights, exchange)
-    state_file, done_file = Path(exchange.root) / "state.json", Path(exchange.root) / "done.json"
+    state_file, done_file = at(exchange.root) / "state.json", at(exchange.root) / "done.json"
     if done_file.exists():
         done: dict[str, Any] = read_json(done_file)
         return done

@@ -7,7 +7,6 @@ of an edge find it by themselves. How many edges there will be is estimated firs
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,7 @@ from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import write_structure, write_values
+from bigembed.store.paths import free_bytes
 
 BLOCK_EDGES = 4_000_000
 """Edges that a task holds, some 64 bytes each: with blocks of 65 536 rows, 61 a row."""
@@ -66,7 +66,7 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
             "isolated": float(np.mean(degree == 0)),
             "proposed": _proposed(histogram, len(degree)),
         }
-        _refuse(out, shape.n, max(ordered.rows_of), shutil.disk_usage(context.home.root).free)
+        _refuse(out, shape.n, max(ordered.rows_of), free_bytes(context.home.root))
         return out
 
     size = witnesses(shape.n)

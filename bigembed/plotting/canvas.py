@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import numpy as np
+
+from bigembed.store.paths import PathLike, put
 
 INK = "#2b2f36"
 PALE = "#8a919c"
@@ -51,16 +52,11 @@ def legend(axis: Any) -> None:
     axis.legend(frameon=False, fontsize=9, labelcolor=INK)
 
 
-def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write aside, then rename: a reader never sees half a picture."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        figure.savefig(aside, format="png", dpi=140, metadata={"Software": None})
-        os.replace(aside, target)
-    finally:
-        aside.unlink(missing_ok=True)
+def save(figure: Any, path: PathLike) -> None:
+    """Written in one step: a reader never sees half a picture."""
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=140, metadata={"Software": None})
+    put(path, picture.getbuffer())
 
 
 def padded(low: float, high: float) -> tuple[float, float]:

@@ -8,18 +8,21 @@ otherwise read as zeros.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
-from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.store.chunks import RowChunks, row_chunks
+from bigembed.store.npy import npy_rows
+from bigembed.store.objects import ObjectPath, asking
+from bigembed.store.paths import PathLike, at, is_url, stamp, stored
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -29,7 +32,7 @@ CHUNK_BYTES = 256 << 10
 """Inner chunk of a block array: the unit of a partial read."""
 
 
-def write_array(path: str | os.PathLike[str], array: Array, *, chunk_rows: int | None = None) -> None:
+def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) -> None:
     """Write one whole array: one shard of checksummed chunks. An existing one is replaced."""
     import zarr
     from zarr.codecs import Crc32cCodec
@@ -43,7 +46,7 @@ def write_array(path: str | os.PathLike[str], array: Array, *, chunk_rows: int |
     tail = tuple(max(1, length) for length in array.shape[1:])
     shard = -(-rows // inner) * inner
     target = zarr.create_array(
-        str(path),
+        zarr_place(path),
         shape=array.shape,
         dtype=array.dtype,
         chunks=(inner, *tail) if array.ndim else (),
@@ -58,7 +61,7 @@ def write_array(path: str | os.PathLike[str], array: Array, *, chunk_rows: int |
 
 
 def create_rows(
-    path: str | os.PathLike[str],
+    path: PathLike,
     shape: tuple[int, ...],
     dtype: Any,
     shard_rows: int,
@@ -79,7 +82,7 @@ def create_rows(
     if shard != shard_rows:
         inner = shard = shard_rows
     zarr.create_array(
-        str(path),
+        zarr_place(path),
         shape=shape,
         dtype=dtype,
         chunks=(inner, *shape[1:]),
@@ -91,54 +94,60 @@ def create_rows(
     )
 
 
-def write_rows(path: str | os.PathLike[str], start: int, rows: Array) -> None:
+def write_rows(path: PathLike, start: int, rows: Array) -> None:
     """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
     import zarr
 
     # Not kept in the metadata, so given at every open; and the configuration is one for all threads.
     with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):
-        array = zarr.open_array(str(path), mode="r+")
+        array = zarr.open_array(zarr_place(path), mode="r+")
     array[start : start + len(rows)] = rows
 
 
-def read_array(path: str | os.PathLike[str], start: int = 0, stop: int | None = None) -> Array:
+def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:
     """Rows ``start:stop`` of a stored array, checksums verified; :class:`DamagedError` if they fail."""
-    array, chunks = _open_cached(*_stamped(path))
-    try:
+    with whole(path, f"rows {start}:{stop}"):
+        array, chunks = _open_cached(*_stamped(path))
         if chunks is not None:
             return chunks.read(*slice(start, stop).indices(array.shape[0])[:2])
         return np.asarray(array[start:stop] if array.ndim else array[...])
-    except (ValueError, OSError, RuntimeError) as error:
-        raise DamagedError(f"{path}: rows {start}:{stop} cannot be read: {error}") from error
 
 
-def read_rows(path: str | os.PathLike[str], rows: Array) -> Array:
+def read_rows(path: PathLike, rows: Array) -> Array:
     """The given rows of a stored array, in any order, repeated ones too; only the chunks that hold them are read."""
-    array, chunks = _open_cached(*_stamped(path))
     wanted, place = np.unique(rows, return_inverse=True)
-    if not len(wanted):
-        return np.empty((0, *array.shape[1:]), array.dtype)
-    try:
+    with whole(path, f"{len(wanted)} rows"):
+        array, chunks = _open_cached(*_stamped(path))
+        if not len(wanted):
+            return np.empty((0, *array.shape[1:]), array.dtype)
         return np.asarray(array.oindex[wanted] if chunks is None else chunks.take(wanted))[place]
-    except (ValueError, OSError, RuntimeError) as error:
-        raise DamagedError(f"{path}: {len(wanted)} rows from {wanted[0]} on cannot be read: {error}") from error
 
 
-def read_window(path: str | os.PathLike[str], rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
+    with whole(path, f"rows {rows}, columns {columns}"):
+        return np.asarray(_open(path)[slice(*rows), slice(*columns)])
+
+
+@contextmanager
+def whole(path: PathLike, what: str) -> Iterator[None]:
+    """What cannot be read inside is damaged; other errors of bigembed stay what they are."""
     try:
-        return np.asarray(_open(str(path))[slice(*rows), slice(*columns)])
+        with asking(path):
+            yield
+    except BigembedError:
+        raise
     except (ValueError, OSError, RuntimeError) as error:
-        raise DamagedError(f"{path}: rows {rows}, columns {columns} cannot be read: {error}") from error
+        raise DamagedError(f"{path}: {what} cannot be read: {error}") from error
 
 
-def create_grid(path: str | os.PathLike[str], shape: tuple[int, int], dtype: Any, chunks: tuple[int, int]) -> None:
+def create_grid(path: PathLike, shape: tuple[int, int], dtype: Any, chunks: tuple[int, int]) -> None:
     """Create an array to be filled chunk by chunk with :func:`write_window`; not compressed, but checksummed."""
     import zarr
     from zarr.codecs import Crc32cCodec
 
     zarr.create_array(
-        str(path),
+        zarr_place(path),
         shape=shape,
         dtype=dtype,
         chunks=chunks,
@@ -149,32 +158,38 @@ def create_grid(path: str | os.PathLike[str], shape: tuple[int, int], dtype: Any
     )
 
 
-def write_window(path: str | os.PathLike[str], row: int, column: int, values: Array) -> None:
+def write_window(path: PathLike, row: int, column: int, values: Array) -> None:
     """Write whole chunks of an array that :func:`create_grid` made, from that row and column on."""
     import zarr
 
     with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):
-        array = zarr.open_array(str(path), mode="r+")
+        array = zarr.open_array(zarr_place(path), mode="r+")
     array[row : row + values.shape[0], column : column + values.shape[1]] = values
 
 
+def zarr_place(path: PathLike) -> Any:
+    """What zarr opens; of an object store made here, in the process that reads or writes, and never pickled."""
+    place = at(path)
+    return place.zarr() if isinstance(place, ObjectPath) else str(place)
+
+
 @lru_cache(maxsize=512)
-def _open_cached(path: str, stamp: int) -> tuple[Any, RowChunks | None]:
+def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None]:
     import zarr
 
-    array = zarr.open_array(path, mode="r")
-    return array, row_chunks(array, path)
+    array = zarr.open_array(zarr_place(path), mode="r")
+    return array, None if is_url(path) else row_chunks(array, path)
 
 
-def _stamped(path: str | os.PathLike[str]) -> tuple[str, int]:
+def _stamped(path: PathLike) -> tuple[str, str]:
     """The path of an array, and when its metadata were written."""
     try:
-        return str(path), os.stat(os.path.join(path, "zarr.json")).st_mtime_ns
-    except OSError as error:
+        return str(path), stamp(at(path) / "zarr.json")
+    except FileNotFoundError as error:
         raise MissingPathError(f"{path}: there is no Zarr array here") from error
 
 
-def _open(path: str) -> Any:
+def _open(path: PathLike) -> Any:
     return _open_cached(*_stamped(path))[0]
 
 
@@ -218,52 +233,76 @@ def open_array(source: Any) -> da.Array:
 
     if isinstance(source, da.Array):
         return source
-    if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        source = _npy(path) if path.suffix == ".npy" else open_zarr(path)
+    if isinstance(source, (str, os.PathLike, ObjectPath)):
+        place = at(source)
+        source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
+        if isinstance(place, ObjectPath):
+            source = RemoteRows(source.shape, source.dtype, str(place), getattr(source, "shards", None))
     lazy: da.Array
     if is_zarr(source):
         lazy = da.from_zarr(source, chunks=source.shards or source.chunks)
+    elif isinstance(source, RemoteRows):
+        lazy = da.from_array(source, chunks=source.chunks, name=False, asarray=False, fancy=False)
     else:
         lazy = da.from_array(np.asanyarray(source))
     return lazy
 
 
-def open_zarr(path: str | os.PathLike[str]) -> Any:
+def open_zarr(path: PathLike) -> Any:
     """A zarr array, opened to read, after a completeness check."""
     import zarr
 
-    text = os.fspath(path)
-    if "://" not in text and not Path(text).exists():
+    place = at(path)
+    if not place.exists():
         raise MissingPathError(
-            f"{text}: no such path. Give the path of a Zarr array; relative paths of a job file start at the job file"
+            f"{place}: no such path. Give the path of a Zarr array; relative paths of a job file start at the job file"
         )
     try:
-        array = zarr.open_array(text, mode="r")
+        with asking(place):
+            array = zarr.open_array(zarr_place(place), mode="r")
+            missing = missing_shards(array)
+    except BigembedError:
+        raise
     except Exception as error:
         raise InputError(
-            f"{text}: not a Zarr array ({error}). A group needs the array's own path in it, for "
+            f"{place}: not a Zarr array ({error}). A group needs the array's own path in it, for "
             "example points.zarr/rows"
         ) from error
-    missing = missing_shards(array)
     if missing:
         raise DamagedError(
-            f"{text}: {missing} chunks are missing and would read as fill values; the array was not "
+            f"{place}: {missing} chunks are missing and would read as fill values; the array was not "
             "written to its end. Write it again (write_empty_chunks=True), or ingest it again"
         )
     return array
 
 
+@dataclass(frozen=True)
+class RemoteRows:
+    """An array in an object store as Dask takes it: its URL goes to the workers, nothing else."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    path: str
+    stored: tuple[int, ...] | None = None
+    """Shape of what is stored together."""
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        rows = block_rows(int(np.prod(self.shape[1:])), self.dtype.itemsize)
+        return self.stored or (max(1, min(rows, self.shape[0])), *self.shape[1:])
+
+    def __getitem__(self, index: Any) -> Array:
+        with whole(self.path, "a part"):
+            return np.asarray((npy_rows(self.path) if self.path.endswith(".npy") else _open(self.path))[index])
+
+
 def is_zarr(source: Any) -> bool:
     """Whether the object is a zarr array (without importing zarr for others)."""
     return type(source).__module__.split(".")[0] == "zarr" and hasattr(source, "shape")
-
-
-def _npy(path: Path) -> Array:
-    if not path.exists():
-        raise MissingPathError(f"{path}: no such file")
-    mapped: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return mapped
 
 
 @dataclass(frozen=True)
@@ -283,7 +322,7 @@ class RowSource:
             return np.asarray(self.array[start:stop])
         assert self.path is not None
         if self.path.endswith(".npy"):
-            return np.array(_npy(Path(self.path))[start:stop])
+            return np.array(npy_rows(self.path)[start:stop])
         return read_array(self.path, start, stop)
 
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
@@ -292,7 +331,7 @@ class RowSource:
             return np.asarray(self.array[slice(*rows), slice(*columns)])
         assert self.path is not None
         if self.path.endswith(".npy"):
-            return np.array(_npy(Path(self.path))[slice(*rows), slice(*columns)])
+            return np.array(npy_rows(self.path)[slice(*rows), slice(*columns)])
         return read_window(self.path, rows, columns)
 
     def matrix(self, start: int, stop: int) -> Any:
@@ -347,11 +386,8 @@ class RowSource:
         if self.array is not None:
             digest.update(np.ascontiguousarray(self.array).tobytes())
         else:
-            root = Path(str(self.path))
-            files = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
-            for file in files:
-                stat = file.stat()
-                digest.update(repr((str(file.relative_to(root)), stat.st_size, stat.st_mtime_ns)).encode())
+            for file in stored(str(self.path)):
+                digest.update(repr((file.name, file.size, file.stamp)).encode())
         for name, other in sorted(self.beside.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()

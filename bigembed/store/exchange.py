@@ -11,19 +11,19 @@ deleted.
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import shutil
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import DamagedError, InputError
+from bigembed.errors import BigembedError, DamagedError, InputError
+from bigembed.store.paths import at, is_url, put, remove
 
 _FOOTER = struct.Struct("<QI4s")
 _MAGIC = b"bex1"
@@ -41,6 +41,10 @@ class Exchange:
     def put(self, name: str, block: int, pieces: Mapping[str, Array]) -> None:
         """Write all pieces of (name, block), replacing what was there."""
         path = self._path(name, block)
+        if is_url(path):
+            buffer = io.BytesIO()
+            _write(buffer, pieces)
+            return put(path, buffer.getbuffer())
         os.makedirs(os.path.dirname(path), exist_ok=True)
         partial = f"{path}.{os.getpid()}.partial"
         with open(partial, "wb") as file:
@@ -55,7 +59,7 @@ class Exchange:
         """Several pieces of one block, None for each that it did not leave: one look at its index."""
         path = self._path(name, block)
         try:
-            with open(path, "rb") as file:
+            with at(path).open("rb") as file:
                 index = _index(file, path)
                 entries = [_entry(index, key) for key in keys]
                 return [entry if entry is None else _read(file, entry, path, key) for key, entry in zip(keys, entries)]
@@ -77,7 +81,7 @@ class Exchange:
         """Every piece that the block left under the name."""
         path = self._path(name, block)
         try:
-            with open(path, "rb") as file:
+            with at(path).open("rb") as file:
                 lines = (line.partition("\t") for line in _index(file, path).decode().split("\n") if line)
                 return {key: _read(file, json.loads(entry), path, key) for key, _, entry in lines}
         except FileNotFoundError as error:
@@ -85,16 +89,16 @@ class Exchange:
 
     def has(self, name: str, block: int) -> bool:
         """Whether (name, block) was written."""
-        return os.path.exists(self._path(name, block))
+        return at(self._path(name, block)).is_file()
 
     def drop(self, *names: str) -> None:
         """Delete everything under the names."""
         for name in names:
-            shutil.rmtree(Path(self.root) / name, ignore_errors=True)
+            remove(f"{self.root}/{name}")
 
     def clear(self) -> None:
         """Delete the whole exchange."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        remove(self.root)
 
     def _path(self, name: str, block: int) -> str:
         if not name or "/" in name or name.startswith("."):
@@ -129,6 +133,8 @@ def _index(file: Any, path: str) -> bytes:
         if magic != _MAGIC or google_crc32c.value(text) != crc:
             raise ValueError("its index is damaged")
         return text
+    except BigembedError:
+        raise
     except (ValueError, OSError, struct.error) as error:
         raise DamagedError(f"{path}: not readable as a file of pieces: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Libraries that only some users need: imported where they are used, and named with their extra where they are absent."""
+"""Libraries that only some users need: imported where they are used, and named with their extra where absent."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ written aside and renamed when they are whole.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,12 +22,17 @@ from bigembed.store.arrays import (
     create_rows,
     missing_shards,
     open_zarr,
+    whole,
     work_dtype,
     write_rows,
     write_window,
+    zarr_place,
 )
 from bigembed.store.idx import is_idx, open_idx
+from bigembed.store.npy import npy_rows
+from bigembed.store.objects import ObjectPath
 from bigembed.store.parquet import open_parquet, parquet_files
+from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
 
 KNOWN = "a Zarr array, .npy, Parquet (a file or a folder of them), or idx (the format of MNIST, also .gz)"
 ABOUT = "bigembed_source"
@@ -60,8 +63,8 @@ class Reader(Protocol):
 
 
 def ingest(
-    source: str | os.PathLike[str],
-    dest: str | os.PathLike[str],
+    source: PathLike,
+    dest: PathLike,
     *,
     columns: Sequence[str] | None = None,
     fill_absent: bool = False,
@@ -72,18 +75,16 @@ def ingest(
     value (other writers leave out chunks that are all fill; so does a killed one). Raises
     :class:`ExistingOutputError`, :class:`MissingPathError`, :class:`InputError`, :class:`DamagedError`.
     """
-    if Path(dest).exists():
+    if published(dest):
         raise ExistingOutputError(f"{dest}: exists. Nothing was changed; choose another path or move it away")
     reader = open_reader(source, columns=columns, fill_absent=fill_absent)
     copy_rows(reader, dest)
     return reader.shape
 
 
-def open_reader(
-    source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, fill_absent: bool = False
-) -> Reader:
+def open_reader(source: PathLike, *, columns: Sequence[str] | None = None, fill_absent: bool = False) -> Reader:
     """The reader of the format that the path holds; what it is, is told by its name or its first bytes."""
-    path = Path(source)
+    path = at(source)
     if not path.exists():
         raise MissingPathError(f"{path}: no such path. Give {KNOWN}")
     path = path.absolute()
@@ -92,7 +93,7 @@ def open_reader(
             f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
             'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
         )
-    parquet = parquet_files(path)
+    parquet = [] if isinstance(path, ObjectPath) else parquet_files(path)
     if columns and not parquet:
         raise InputError(f"{path}: columns can be chosen in Parquet only")
     if parquet:
@@ -101,14 +102,14 @@ def open_reader(
         return _checked(path, open_npy(path))
     if path.is_dir():
         return _checked(path, open_raw_zarr(path, fill_absent))
-    if is_idx(path):
+    if isinstance(path, Path) and is_idx(path):
         return _checked(path, open_idx(path))
     raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")
 
 
 def copy_rows(
     reader: Reader,
-    dest: str | os.PathLike[str],
+    dest: PathLike,
     about: Mapping[str, Any] | None = None,
     label: str = "ingest",
 ) -> None:
@@ -116,7 +117,7 @@ def copy_rows(
     n, d = reader.shape
     dtype = reader.dtype.newbyteorder("=")
     rows = block_rows(d, dtype.itemsize)
-    with _aside(Path(dest)) as partial:
+    with _aside(at(dest)) as partial:
         create_rows(partial, (n, d), dtype, rows, overwrite=True)
         tasks = [(reader, str(partial), part) for part in _parts(bounds(n, rows), reader.grain)]
         map_blocks(_copy_part, tasks, label=label)
@@ -125,17 +126,17 @@ def copy_rows(
         _require_complete(partial)
 
 
-def source_of(path: str | os.PathLike[str]) -> Any:
+def source_of(path: PathLike) -> Any:
     """What :func:`copy_rows` was told of the rows it wrote here, or None."""
     import zarr
 
     try:
-        return dict(zarr.open_array(str(path), mode="r").attrs).get(ABOUT)
+        return dict(zarr.open_array(zarr_place(path), mode="r").attrs).get(ABOUT)
     except Exception:  # whatever it is, it is not a described array
         return None
 
 
-def write_dask(X: Any, path: str | os.PathLike[str]) -> None:
+def write_dask(X: Any, path: PathLike) -> None:
     """Write a Dask array (n, d), whatever its chunks, into a new Zarr array by canonical blocks.
 
     Where these would be larger than 128 MiB, its own chunks are kept.
@@ -146,8 +147,8 @@ def write_dask(X: Any, path: str | os.PathLike[str]) -> None:
     from dask.delayed import delayed
 
     n, d = X.shape
-    dest = Path(path)
-    if dest.exists():
+    dest = at(path)
+    if published(dest):
         found = open_zarr(dest)
         if tuple(found.shape) == (n, d) and found.dtype == X.dtype:
             return
@@ -163,7 +164,7 @@ def write_dask(X: Any, path: str | os.PathLike[str]) -> None:
         _require_complete(partial)
 
 
-def _write_grid(X: Any, dest: Path) -> None:
+def _write_grid(X: Any, dest: AnyPath) -> None:
     """Write a Dask array of very wide rows (distances between all rows, say) in its own chunks, one a task."""
     import dask
     from dask.delayed import delayed
@@ -191,18 +192,12 @@ class NpyReader:
     grain: int = 1
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
-        mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        yield np.ascontiguousarray(mapped[start:stop])
+        yield np.ascontiguousarray(npy_rows(self.path)[start:stop])
 
 
-def open_npy(path: Path) -> NpyReader:
+def open_npy(path: AnyPath) -> NpyReader:
     """The rows of a .npy file."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise InputError(
-            f"{path}: not readable as .npy without unpickling ({error}). It must hold numbers, and all of them"
-        ) from error
+    array = npy_rows(path)
     return NpyReader(str(path), _two(path, array.shape), array.dtype)
 
 
@@ -218,13 +213,12 @@ class ZarrReader:
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         import zarr
 
-        try:
-            yield np.asarray(zarr.open_array(self.path, mode="r")[start:stop])
-        except (ValueError, OSError, RuntimeError) as error:
-            raise DamagedError(f"{self.path}: rows {start}:{stop} cannot be read: {error}") from error
+        with whole(self.path, f"rows {start}:{stop}"):
+            rows = np.asarray(zarr.open_array(zarr_place(self.path), mode="r")[start:stop])
+        yield rows
 
 
-def open_raw_zarr(path: Path, fill_absent: bool = False) -> ZarrReader:
+def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> ZarrReader:
     """The rows of a Zarr array. With absent chunks only if ``fill_absent``."""
     import zarr
 
@@ -235,7 +229,7 @@ def open_raw_zarr(path: Path, fill_absent: bool = False) -> ZarrReader:
             raise DamagedError(
                 f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
             ) from error
-        array = zarr.open_array(str(path), mode="r")
+        array = zarr.open_array(zarr_place(path), mode="r")
     return ZarrReader(str(path), _two(path, array.shape), np.dtype(array.dtype))
 
 
@@ -245,20 +239,20 @@ def open_raw_zarr(path: Path, fill_absent: bool = False) -> ZarrReader:
 class _aside:
     """A path beside ``dest`` to write to; renamed to it at the end, removed where the writing failed."""
 
-    def __init__(self, dest: Path) -> None:
+    def __init__(self, dest: AnyPath) -> None:
         self.dest, self.partial = dest, dest.with_name(dest.name + ".partial")
 
-    def __enter__(self) -> Path:
+    def __enter__(self) -> AnyPath:
         self.dest.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.partial, ignore_errors=True)
+        remove(self.partial)
         return self.partial
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
-            shutil.rmtree(self.partial, ignore_errors=True)
+            remove(self.partial)
             return
         try:
-            os.rename(self.partial, self.dest)
+            move(self.partial, self.dest)
         except OSError as failure:
             raise ExistingOutputError(
                 f"{self.dest}: appeared while {self.partial} was written ({failure})"
@@ -304,21 +298,21 @@ def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, 
     return rest
 
 
-def _require_complete(path: Path) -> None:
+def _require_complete(path: AnyPath) -> None:
     import zarr
 
-    missing = missing_shards(zarr.open_array(str(path), mode="r"))
+    missing = missing_shards(zarr.open_array(zarr_place(path), mode="r"))
     if missing:
         raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
 
 
-def _describe(path: Path, about: Mapping[str, Any]) -> None:
+def _describe(path: AnyPath, about: Mapping[str, Any]) -> None:
     import zarr
 
-    zarr.open_array(str(path), mode="r+").attrs[ABOUT] = dict(about)
+    zarr.open_array(zarr_place(path), mode="r+").attrs[ABOUT] = dict(about)
 
 
-def _checked(path: Path, reader: Reader) -> Reader:
+def _checked(path: AnyPath, reader: Reader) -> Reader:
     n, d = reader.shape
     if n < 1 or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")
@@ -328,7 +322,7 @@ def _checked(path: Path, reader: Reader) -> Reader:
     return reader
 
 
-def _two(path: Path, shape: Sequence[int]) -> tuple[int, int]:
+def _two(path: AnyPath, shape: Sequence[int]) -> tuple[int, int]:
     if len(shape) != 2:
         raise InputError(
             f"{path}: shape {tuple(shape)}; rows must be a 2-dimensional array (n, d). Reshape it, one item a row"

@@ -6,22 +6,20 @@ rows are written beyond the end first, then the shape (with the attributes) is r
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
-from bigembed.errors import InputError, LockedError, MissingPathError
+from bigembed.errors import InputError, MissingPathError
 from bigembed.store.arrays import RowSource, open_zarr, read_array, write_rows
+from bigembed.store.lock import hold
 from bigembed.store.manifest import read_json, write_json
+from bigembed.store.npy import npy_rows
+from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
 
 
 @dataclass(frozen=True)
@@ -54,22 +52,22 @@ class Unit:
     """Sizes and times of its files."""
 
 
-def stored_units(path: str | os.PathLike[str]) -> tuple[tuple[int, ...], np.dtype[Any], list[Unit]]:
+def stored_units(path: PathLike) -> tuple[tuple[int, ...], np.dtype[Any], list[Unit]]:
     """Shape and dtype of the rows at a path (a whole Zarr array or .npy), and the units they are stored in."""
-    root = Path(path)
+    root = at(path)
     if root.suffix == ".npy":
-        mapped = np.load(root, mmap_mode="r", allow_pickle=False)
+        mapped = npy_rows(root)
         rows = block_rows(int(np.prod(mapped.shape[1:])), mapped.dtype.itemsize)
-        stamp = _stamp(root)
+        stamp = _stamps(root)["."]
         return mapped.shape, mapped.dtype, [Unit(*span, root.name, stamp) for span in bounds(len(mapped), rows)]
-    array = open_zarr(root)
+    array, stamps = open_zarr(root), _stamps(root)
     grid = array.shards or array.chunks
     columns = [range(-(-n // c)) for n, c in zip(array.shape[1:], grid[1:], strict=True)]
     tails = list(np.ndindex(*map(len, columns)))
     found = []
     for number, span in enumerate(bounds(array.shape[0], grid[0])):
         names = [array.metadata.encode_chunk_key((number, *tail)) for tail in tails]
-        found.append(Unit(*span, names[0], ";".join(_stamp(root / name) for name in names)))
+        found.append(Unit(*span, names[0], ";".join(stamps[name] for name in names)))
     return tuple(array.shape), np.dtype(array.dtype), found
 
 
@@ -82,8 +80,8 @@ def rows_digest(path: str, start: int, stop: int) -> str:
     return digest.hexdigest()
 
 
-def append_rows(path: str | os.PathLike[str], rows: Any) -> int:
-    """Append rows (m, d) to a local Zarr array of version 3, so that no reader ever sees half of them.
+def append_rows(path: PathLike, rows: Any) -> int:
+    """Append rows (m, d) to a Zarr array of version 3, so that no reader ever sees half of them.
 
     Parameters
     ----------
@@ -102,7 +100,7 @@ def append_rows(path: str | os.PathLike[str], rows: Any) -> int:
 
     Notes
     -----
-    A killed call leaves the array as it was. Cost: the last shard is read and written anew, nothing else; memory: the
+    A killed call leaves the array as it was. ``ARRAY.growing`` holds who appends. Cost: the last shard is read and written anew, nothing else; memory: the
     rows and one shard.
 
     Examples
@@ -117,7 +115,7 @@ def append_rows(path: str | os.PathLike[str], rows: Any) -> int:
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
     values = np.asarray(rows)
-    if not Path(path).exists():
+    if not at(path).exists():
         raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
     array = open_zarr(path)
     if values.ndim != array.ndim or values.shape[1:] != array.shape[1:]:
@@ -128,18 +126,20 @@ def append_rows(path: str | os.PathLike[str], rows: Any) -> int:
     return append_source(path, RowSource(values.shape, values.dtype, array=values))
 
 
-def append_source(path: str | os.PathLike[str], source: RowSource, attributes: Mapping[str, Any] | None = None) -> int:
+def append_source(path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None) -> int:
     """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the rows."""
-    root = Path(path).absolute()
-    if not (root / "zarr.json").exists():
+    root = at(path).absolute()
+    if not (root / "zarr.json").is_file():
         raise InputError(f"{root}: not a Zarr array of version 3; only such can be appended to. Ingest it first")
-    aside = root.with_name(f"{root.name}.growing")
-    with _alone(root):
+    beside = root.with_name(f"{root.name}.growing")
+    beside.mkdir(exist_ok=True)
+    with hold(beside) as lock:
+        aside = beside / "rows"
         metadata = read_json(root / "zarr.json")
         n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
         metadata["shape"][0] = total
         metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
-        shutil.rmtree(aside, ignore_errors=True)
+        remove(aside)
         write_json(aside / "zarr.json", metadata)
         tasks = [
             (max(start, n - n % _unit(root)), stop)
@@ -147,13 +147,10 @@ def append_source(path: str | os.PathLike[str], source: RowSource, attributes: M
             if stop > n and source.shape[0]
         ]
         map_blocks(write_unit, tasks, label="append", path=str(root), n=n, source=source, aside=str(aside))
-        for file in sorted(aside.rglob("*")):
-            if file.is_file() and file.name != "zarr.json":
-                place = root / file.relative_to(aside)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(file, place)
+        lock.check()
+        move_files(aside, root, [file.name for file in stored(aside) if file.name != "zarr.json"])
         write_json(root / "zarr.json", metadata)
-        shutil.rmtree(aside)
+        remove(aside)
     return int(total)
 
 
@@ -164,12 +161,12 @@ def write_unit(start: int, stop: int, *, path: str, n: int, source: RowSource, a
     write_rows(aside, start, rows)
 
 
-def _unit(path: Path) -> int:
+def _unit(path: AnyPath) -> int:
     array = open_zarr(path)
     return int((array.shards or array.chunks)[0])
 
 
-def _step(path: Path, source: RowSource) -> int:
+def _step(path: AnyPath, source: RowSource) -> int:
     """Rows that a task writes: whole units, about a canonical block."""
     unit = _unit(path)
     return unit * max(1, block_rows(source.width, source.dtype.itemsize) // unit)
@@ -177,28 +174,12 @@ def _step(path: Path, source: RowSource) -> int:
 
 def _like(path: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if path.endswith(".npy"):
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        mapped = npy_rows(path)
         return mapped.shape, mapped.dtype
     found = read_array(path, 0, 0)
     return found.shape, found.dtype
 
 
-def _stamp(file: Path) -> str:
-    stat = file.stat()
-    return f"{stat.st_size}:{stat.st_mtime_ns}"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process appends at a time; the lock of a dead process is free."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LockedError(f"{folder}: another process appends to it. Wait for it, or stop it") from error
-        except OSError:  # some network file systems cannot lock a folder; then the writers have to agree
-            pass
-        yield
-    finally:
-        os.close(handle)
+def _stamps(root: AnyPath) -> dict[str, str]:
+    """Sizes and times of the files of a store."""
+    return {file.name: f"{file.size}:{file.stamp}" for file in stored(root)}

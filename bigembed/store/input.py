@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, remote
-from bigembed.errors import InputError, InputTypeError, MissingPathError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.store.arrays import RowSource, is_zarr, open_zarr, work_dtype
+from bigembed.store.npy import npy_rows, write_npy
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import AnyPath, at
 from bigembed.store.sparse import dask_source, group_source, held_source, is_csr_group, stored
 
 
-def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False) -> tuple[RowSource, bool]:
+def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = False) -> tuple[RowSource, bool]:
     """Rows of any kind as something a block task can read; and whether it came as an array of this process.
 
     Paths and zarr arrays are read where they lie. Dask arrays, and NumPy arrays when tasks run in
@@ -22,13 +24,13 @@ def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False)
     """
     if isinstance(X, RowSource):
         return X, False
-    if isinstance(X, (str, os.PathLike)):
-        return _path_source(Path(X), sparse), False
+    if isinstance(X, (str, os.PathLike, ObjectPath)):
+        return _path_source(at(X), sparse), False
     if is_zarr(X):
         store = getattr(X.store, "root", None)
         if store is None:
             raise InputTypeError("this zarr array is not in a local directory store; give its path")
-        return _path_source(Path(store) / X.path, sparse), False
+        return _path_source(at(store) / X.path, sparse), False
     if type(X).__module__.startswith("dask.") and hasattr(X, "dask"):
         return _dask_source(X, scratch, name, sparse), False
     if sparse and _is_sparse(X):
@@ -38,17 +40,16 @@ def row_source(X: Any, scratch: Path, name: str = "input", sparse: bool = False)
     if not remote():
         return RowSource(array.shape, array.dtype, array=array), True
     path = scratch / f"{name}.npy"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.save(path, array)
+    write_npy(path, array)
     return RowSource(array.shape, array.dtype, path=str(path)), True
 
 
-def column_source(values: Any, n: int, scratch: Path, name: str) -> RowSource:
+def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource:
     """A vector that belongs to ``n`` rows (weights, labels): an array of any kind, its path, a source."""
     if isinstance(values, RowSource):
         source = values
-    elif isinstance(values, (str, os.PathLike)):
-        source = _path_source(Path(values), numbers=name != "labels")
+    elif isinstance(values, (str, os.PathLike, ObjectPath)):
+        source = _path_source(at(values), numbers=name != "labels")
     elif is_zarr(values):
         source, _ = row_source(values, scratch, name)
     else:
@@ -59,32 +60,26 @@ def column_source(values: Any, n: int, scratch: Path, name: str) -> RowSource:
             source = RowSource(array.shape, array.dtype, array=array)
         else:
             path = scratch / f"{name}.npy"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.save(path, array)
+            write_npy(path, array)
             source = RowSource(array.shape, array.dtype, path=str(path))
     if source.shape != (n,):
         raise InputError(f"{name} have shape {source.shape}; one number a row is needed, so shape ({n},)")
     return source
 
 
-def _path_source(path: Path, sparse: bool = False, numbers: bool = True) -> RowSource:
+def _path_source(path: AnyPath, sparse: bool = False, numbers: bool = True) -> RowSource:
     path = path.absolute()
     if is_csr_group(path):
         if not sparse:
             raise InputTypeError(f"{path}: a group of sparse rows, which this method does not take. Give a dense array")
         return group_source(path)
-    if path.suffix == ".npy":
-        if not path.exists():
-            raise MissingPathError(f"{path}: no such file")
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    else:
-        array = open_zarr(path)
+    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
     if numbers:
         work_dtype(array.dtype)
     return RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(path))
 
 
-def _dask_source(X: Any, scratch: Path, name: str, sparse: bool) -> RowSource:
+def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:
     from bigembed.store.formats import write_dask
 
     if hasattr(X, "to_dask_array"):

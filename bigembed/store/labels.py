@@ -6,14 +6,16 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError, InputTypeError, MissingPathError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.store.arrays import RowSource, is_zarr, open_zarr
+from bigembed.store.npy import RemoteNpy, npy_rows
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import AnyPath, at
 
 PIECE_ROWS = 1 << 20
 DASK_PIECES = 16
@@ -90,11 +92,11 @@ def _pieces(y: Any) -> Iterator[Array]:
         raise InputError("this method requires y to be passed, but the target y is None: give a label for each row")
     if isinstance(y, RowSource):
         y = y.path if y.array is None else y.array
-    if isinstance(y, (str, os.PathLike)):
-        y = _opened(Path(y))
+    if isinstance(y, (str, os.PathLike, ObjectPath)):
+        y = _opened(at(y))
     if type(y).__module__.startswith("dask.") and hasattr(y, "dask"):
         yield from _dask_pieces(y)
-    elif is_zarr(y) or isinstance(y, np.memmap):
+    elif is_zarr(y) or isinstance(y, (np.memmap, RemoteNpy)):
         _one_dimension(y.shape)
         for start in range(0, y.shape[0], PIECE_ROWS):
             yield np.asarray(y[start : start + PIECE_ROWS]).reshape(-1)
@@ -104,12 +106,8 @@ def _pieces(y: Any) -> Iterator[Array]:
         yield array.reshape(-1)
 
 
-def _opened(path: Path) -> Any:
-    if path.suffix != ".npy":
-        return open_zarr(path)
-    if not path.exists():
-        raise MissingPathError(f"{path}: no such file")
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+def _opened(path: AnyPath) -> Any:
+    return npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
 
 
 def _dask_pieces(y: Any) -> Iterator[Array]:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import LockedError
+from bigembed.store.paths import AnyPath, create, rewrite, touch
 
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""
@@ -64,14 +65,14 @@ class Owner:
 class Lock:
     """A hold of a folder. :func:`hold` makes it."""
 
-    def __init__(self, folder: Path, number: int, owner: Owner) -> None:
+    def __init__(self, folder: AnyPath, number: int, owner: Owner) -> None:
         self.folder, self.number, self.owner = folder, number, owner
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._thread.start()
 
     @property
-    def path(self) -> Path:
+    def path(self) -> AnyPath:
         """The file that stands for the hold."""
         return _file(self.folder, self.number)
 
@@ -90,17 +91,16 @@ class Lock:
         self._thread.join()
         # The number stays, marked: were it free again, a slow one could think that it comes next.
         with suppress(OSError):
-            partial = _prepare(self.folder, {**asdict(self.owner), "released": True})
-            os.replace(partial, self.path)
+            rewrite(self.path, _text({**asdict(self.owner), "released": True}))
 
     def _beat(self) -> None:
         while not self._stop.wait(self.owner.heartbeat):
             with suppress(OSError):  # (gone: somebody took over, which is noticed before anything is published)
-                os.utime(self.path)
+                touch(self.path)
 
 
 @contextmanager
-def hold(root: Path) -> Iterator[Lock]:
+def hold(root: AnyPath) -> Iterator[Lock]:
     """Hold the folder ``root``; :class:`LockedError` says who does."""
     lock = take(root)
     try:
@@ -109,7 +109,7 @@ def hold(root: Path) -> Iterator[Lock]:
         lock.release()
 
 
-def take(root: Path) -> Lock:
+def take(root: AnyPath) -> Lock:
     """The same without an end."""
     folder = root / FOLDER
     try:
@@ -118,18 +118,16 @@ def take(root: Path) -> Lock:
         raise LockedError(f"{root}: was removed just now by the process that held it. Run again") from error
     while True:
         owner = _myself()
-        partial = _prepare(folder, asdict(owner))
+        highest = _highest(folder)
+        if highest:
+            _refuse_living(root, folder, highest)
+        mine = _file(folder, highest + 1)
         try:
-            highest = _highest(folder)
-            if highest:
-                _refuse_living(root, folder, highest, now=partial.stat().st_mtime)
-            _claim(partial, _file(folder, highest + 1))
+            create(mine, _text(asdict(owner)))
         except FileExistsError:
             continue  # somebody was quicker: who?
-        finally:
-            partial.unlink(missing_ok=True)
         if _highest(folder) > highest + 1:  # the list of names that was read first was an old one
-            _file(folder, highest + 1).unlink(missing_ok=True)
+            mine.unlink(missing_ok=True)
             continue
         for number in _numbers(folder):
             if number < highest:  # the one before stays, for those who look at it now
@@ -137,7 +135,7 @@ def take(root: Path) -> Lock:
         return Lock(folder, highest + 1, owner)
 
 
-def holder(root: Path) -> Owner | None:
+def holder(root: AnyPath) -> Owner | None:
     """Who holds the folder now, or None. A look: it takes nothing and writes nothing."""
     folder = root / FOLDER
     highest = _highest(folder)
@@ -160,12 +158,12 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _refuse_living(root: Path, folder: Path, number: int, now: float) -> None:
+def _refuse_living(root: AnyPath, folder: AnyPath, number: int) -> None:
     owner = _read(folder, number)
     if owner is None or owner.released:
         return
     try:
-        age = now - _file(folder, number).stat().st_mtime
+        age = _clock(folder) - _file(folder, number).stat().st_mtime
     except FileNotFoundError:
         return  # released and cleared meanwhile: the link decides
     if not _lives(owner, age):
@@ -211,23 +209,23 @@ def _born(pid: int) -> str:
     return "" if rest[0] in "ZX" else rest[19]
 
 
-def _file(folder: Path, number: int) -> Path:
+def _file(folder: AnyPath, number: int) -> AnyPath:
     return folder / f"{number:07d}.json"
 
 
-def _numbers(folder: Path) -> list[int]:
+def _numbers(folder: AnyPath) -> list[int]:
     try:
-        names = os.listdir(folder)
+        names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
         return []
     return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
 
 
-def _highest(folder: Path) -> int:
+def _highest(folder: AnyPath) -> int:
     return max(_numbers(folder), default=0)
 
 
-def _read(folder: Path, number: int) -> Owner | None:
+def _read(folder: AnyPath, number: int) -> Owner | None:
     path = _file(folder, number)
     try:
         text, touched = path.read_text(encoding="utf-8"), path.stat().st_mtime
@@ -240,24 +238,15 @@ def _read(folder: Path, number: int) -> Owner | None:
         return Owner("somebody", 0, "an unknown host", touched)
 
 
-def _claim(partial: Path, path: Path) -> None:
-    """Give the prepared content the name, if nothing has it; FileExistsError otherwise."""
+def _clock(folder: AnyPath) -> float:
+    """The time of whoever keeps the files, which need not be that of this machine."""
+    probe = folder / f".{os.getpid()}-{uuid.uuid4().hex}.partial"
+    probe.write_bytes(b"")
     try:
-        os.link(partial, path)
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links here: the name first, then the content, which readers expect
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(partial.read_text(encoding="utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)
 
 
-def _prepare(folder: Path, value: dict[str, Any]) -> Path:
-    """The content of a hold, under a name of its own, on disk."""
-    partial = folder / f".{os.getpid()}-{uuid.uuid4().hex}.partial"
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=1))
-        file.flush()
-        os.fsync(file.fileno())
-    return partial
+def _text(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, indent=1).encode()

@@ -1,7 +1,7 @@
 """Publish a stage, find it again, verify it.
 
 A stage writes its arrays under ``stages/NAME``. When all of them are whole, one file,
-``manifest/NAME.json``, is written last (aside, synced, renamed): it lists every stored file
+``manifest/NAME.json``, is written last (in one step): it lists every stored file
 with its size and SHA-256. What no manifest lists does not exist for a reader, so a run killed
 at any moment leaves either the whole stage or none of it.
 """
@@ -9,16 +9,16 @@ at any moment leaves either the whole stage or none of it.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
+from bigembed.store.arrays import zarr_place
+from bigembed.store.objects import asking
+from bigembed.store.paths import AnyPath, PathLike, at, put, remove, stored
 
 FORMAT = 1
 _FILES_A_TASK = 64
@@ -48,21 +48,15 @@ def digest_of(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Write aside, sync, rename: a reader sees the old text or the new one. Without indent it is quicker."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=indent, sort_keys=True, default=_plain))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+def write_json(path: PathLike, value: Any, indent: int | None = 1) -> None:
+    """Write it in one step: a reader sees the old text or the new one. Without indent it is quicker."""
+    put(path, json.dumps(value, indent=indent, sort_keys=True, default=_plain).encode())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: PathLike) -> Any:
     """The JSON value in a file; :class:`DamagedError` if it is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(at(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise MissingPathError(f"{path}: no such file") from error
     except ValueError as error:
@@ -70,7 +64,7 @@ def read_json(path: Path) -> Any:
 
 
 def publish(
-    root: Path,
+    root: AnyPath,
     stage: str,
     key: str,
     parameters: Mapping[str, Any],
@@ -85,7 +79,7 @@ def publish(
     return manifest
 
 
-def find(root: Path, stage: str) -> Manifest | None:
+def find(root: AnyPath, stage: str) -> Manifest | None:
     """The manifest of a published stage, or None."""
     path = root / "manifest" / f"{stage}.json"
     if not path.exists():
@@ -97,16 +91,14 @@ def find(root: Path, stage: str) -> Manifest | None:
     return Manifest(**value)
 
 
-def complete(root: Path, manifest: Manifest) -> bool:
+def complete(root: AnyPath, manifest: Manifest) -> bool:
     """Whether every listed file is there with its size (a look at names and sizes only)."""
     base = root / "stages" / manifest.stage
-    try:
-        return all((base / name).stat().st_size == size for name, (size, _) in manifest.files.items())
-    except OSError:
-        return False
+    there = {file.name: file.size for file in stored(base)} if base.is_dir() else {}
+    return all(there.get(name) == size for name, (size, _) in manifest.files.items())
 
 
-def verify(root: Path, manifest: Manifest) -> list[str]:
+def verify(root: AnyPath, manifest: Manifest) -> list[str]:
     """Every listed file that is absent or whose bytes are not those published, as messages."""
     base = root / "stages" / manifest.stage
     there = digests(base) if base.exists() else {}
@@ -120,15 +112,15 @@ def verify(root: Path, manifest: Manifest) -> list[str]:
     return problems
 
 
-def discard(root: Path, stage: str) -> None:
+def discard(root: AnyPath, stage: str) -> None:
     """Unpublish, then delete, a stage."""
     (root / "manifest" / f"{stage}.json").unlink(missing_ok=True)
-    shutil.rmtree(root / "stages" / stage, ignore_errors=True)
+    remove(root / "stages" / stage)
 
 
-def digests(base: Path) -> dict[str, tuple[int, str]]:
+def digests(base: AnyPath) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of every file under a folder."""
-    names = sorted(str(path.relative_to(base)) for path in base.rglob("*") if path.is_file())
+    names = [file.name for file in stored(base)]
     parts = [names[start : start + _FILES_A_TASK] for start in range(0, len(names), _FILES_A_TASK)]
     found = map_blocks(digest_files, [(str(base), part) for part in parts], label="publish")
     return {name: entry for part in found for name, entry in part}
@@ -139,7 +131,7 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
     out = []
     for name in names:
         digest, size = sha256(), 0
-        with open(os.path.join(base, name), "rb") as file:
+        with (at(base) / name).open("rb") as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
                 size += len(piece)
@@ -147,7 +139,7 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
     return out
 
 
-def prepare(root: Path, kind: str) -> None:
+def prepare(root: AnyPath, kind: str) -> None:
     """Make ``root`` a Zarr group of this kind, or check that it is one already."""
     import zarr
 
@@ -161,15 +153,16 @@ def prepare(root: Path, kind: str) -> None:
             raise DamagedError(f"{root}: format {attributes.get('format')}, this version reads {FORMAT}")
         return
     root.mkdir(parents=True, exist_ok=True)
-    zarr.create_group(str(root), attributes={"bigembed": kind, "format": FORMAT})
+    with asking(root):
+        zarr.create_group(zarr_place(root), attributes={"bigembed": kind, "format": FORMAT})
 
 
-def _unfinished(path: Path) -> bool:
+def _unfinished(path: AnyPath) -> bool:
     """Whether this is what a process leaves that was killed while it made the group."""
     return path.name.startswith("zarr.") and path.name.endswith(".partial")
 
 
-def _attributes(root: Path) -> dict[str, Any]:
+def _attributes(root: AnyPath) -> dict[str, Any]:
     path = root / "zarr.json"
     return dict(read_json(path).get("attributes", {})) if path.exists() else {}
 

@@ -6,11 +6,9 @@ of them in a row are one source, so the blocks of a Dask array are written each 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,9 @@ from scipy import sparse
 
 from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.arrays import RowSource, open_zarr, work_dtype, write_array
+from bigembed.store.arrays import RowSource, open_zarr, whole, work_dtype, write_array, zarr_place
+from bigembed.store.objects import asking
+from bigembed.store.paths import AnyPath, at, remove, stamp
 
 ENTRY_BYTES = 12
 """A stored entry as it is worked on: a value and a column, with a share of the row pointers."""
@@ -96,11 +96,12 @@ def held_source(matrix: Any) -> SparseSource:
     return SparseSource(tuple(rows.shape), np.dtype(rows.dtype), held=rows, entries=int(rows.nnz))
 
 
-def group_source(path: Path) -> SparseSource:
+def group_source(path: AnyPath) -> SparseSource:
     """The rows of a CSR group in Zarr."""
     import zarr
 
-    group = zarr.open_group(str(path), mode="r")
+    with asking(path):
+        group = zarr.open_group(zarr_place(path), mode="r")
     attributes: dict[str, Any] = dict(group.attrs)
     missing = [name for name in NAMES if name not in group]
     if missing or attributes.get("encoding-type", "csr_matrix") != "csr_matrix":
@@ -121,21 +122,19 @@ def group_source(path: Path) -> SparseSource:
     return SparseSource((n, int(shape[1])), dtype, parts=((str(path), n),), entries=int(data.shape[0]))
 
 
-def is_csr_group(path: Path) -> bool:
+def is_csr_group(path: AnyPath) -> bool:
     """Whether the path is a Zarr group, not an array."""
     return any((path / name).exists() for name in NAMES) or (path / ".zgroup").exists()
 
 
 def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
     """Rows ``start:stop`` of a CSR group."""
-    indptr, indices, data = _opened(path, _stamp(path))
-    try:
+    with whole(path, f"rows {start}:{stop}"):
+        indptr, indices, data = _opened(path, _stamp(path))
         pointers = np.asarray(indptr[start : stop + 1], np.int64)
         low, high = int(pointers[0]), int(pointers[-1])
         column = np.asarray(indices[low:high])
         values = np.asarray(data[low:high], dtype)
-    except (ValueError, OSError, RuntimeError) as error:
-        raise DamagedError(f"{path}: rows {start}:{stop} cannot be read: {error}") from error
     if (np.diff(pointers) < 0).any() or (len(column) and (column.min() < 0 or column.max() >= columns)):
         raise DamagedError(f"{path}: rows {start}:{stop} have pointers or columns out of range (0 to {columns - 1})")
     rows = sparse.csr_array((values, column, pointers - low), shape=(stop - start, columns))
@@ -144,35 +143,38 @@ def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _opened(path: str, stamp: int) -> tuple[Any, ...]:
+def _opened(path: str, written: str) -> tuple[Any, ...]:
     import zarr
 
-    group = zarr.open_group(path, mode="r")
+    group = zarr.open_group(zarr_place(path), mode="r")
     return tuple(group[name] for name in NAMES)
 
 
-def _stamp(path: str) -> int:
+def _stamp(path: str) -> str:
     for name in ("zarr.json", ".zgroup"):
-        if (Path(path) / name).exists():
-            return (Path(path) / name).stat().st_mtime_ns
+        try:
+            return stamp(at(path) / name)
+        except FileNotFoundError:
+            continue
     raise MissingPathError(f"{path}: there is no Zarr group here")
 
 
-def write_csr(path: Path, matrix: Any) -> int:
+def write_csr(path: AnyPath, matrix: Any) -> int:
     """Write a CSR group, checksummed; the number of its entries."""
     import zarr
 
     rows = sparse.csr_array(matrix)
-    zarr.create_group(str(path), attributes={"encoding-type": "csr_matrix", "shape": list(rows.shape)}, overwrite=True)
+    attributes = {"encoding-type": "csr_matrix", "shape": list(rows.shape)}
+    zarr.create_group(zarr_place(path), attributes=attributes, overwrite=True)
     write_array(path / "indptr", rows.indptr.astype(np.int64))
     write_array(path / "indices", rows.indices)
     write_array(path / "data", rows.data)
     return int(rows.nnz)
 
 
-def stored(source: SparseSource, path: Path) -> SparseSource:
+def stored(source: SparseSource, path: AnyPath) -> SparseSource:
     """The same rows in groups at ``path``, for tasks in other processes."""
-    shutil.rmtree(path, ignore_errors=True)
+    remove(path)
     path.mkdir(parents=True)
     parts = []
     for number, (start, stop) in enumerate(bounds(source.shape[0], source.block)):
@@ -181,13 +183,13 @@ def stored(source: SparseSource, path: Path) -> SparseSource:
     return SparseSource(source.shape, source.dtype, parts=tuple(parts), entries=source.entries)
 
 
-def dask_source(X: Any, path: Path) -> SparseSource:
+def dask_source(X: Any, path: AnyPath) -> SparseSource:
     """The rows of a Dask array of SciPy sparse blocks, each row of blocks written by its own task."""
     import dask
     from dask.delayed import delayed
 
     rows = [int(count) for count in X.chunks[0]]
-    shutil.rmtree(path, ignore_errors=True)
+    remove(path)
     path.mkdir(parents=True)
     write = delayed(_write_blocks, pure=False)
     grid = X.to_delayed()
@@ -198,4 +200,4 @@ def dask_source(X: Any, path: Path) -> SparseSource:
 
 
 def _write_blocks(path: str, blocks: Sequence[Any]) -> int:
-    return write_csr(Path(path), blocks[0] if len(blocks) == 1 else sparse.hstack(blocks, format="csr"))
+    return write_csr(at(path), blocks[0] if len(blocks) == 1 else sparse.hstack(blocks, format="csr"))

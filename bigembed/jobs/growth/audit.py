@@ -14,7 +14,6 @@ errors of a share).
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -36,6 +35,7 @@ from bigembed.store.arrays import work_dtype
 from bigembed.store.exchange import Exchange
 from bigembed.store.growing import StoreRows
 from bigembed.store.manifest import write_json
+from bigembed.store.paths import remove
 
 REPORT = "audit.json"
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
@@ -76,7 +76,7 @@ def audit(
     if sample < 2:
         raise InputError(f"sample={sample}; at least 2 rows of each kind are compared")
     growth = open_growth(job.output_path)
-    with stoppable(growth.root, wishes.deadline):
+    with stoppable(str(growth.root), wishes.deadline):
         work = growth.root / "audit"
         work.mkdir(exist_ok=True)
         with held(work, job, wishes) as (told, _):
@@ -122,7 +122,7 @@ def _figures(version: Version, there: Present, new: int, held: int, seed: int, g
 
     model, n, d = load(version.model), version.fitted, there.shape[1]
     exchange = Exchange(str(growth.root / "audit" / "exchange"))
-    shutil.rmtree(exchange.root, ignore_errors=True)  # of an audit that was killed
+    remove(exchange.root)  # of an audit that was killed
     dtype, metric = str(work_dtype(there.dtype)), "cosine" if _is_cosine(model) else "euclidean"
     every, fitted = (Shape(rows, d, dtype, metric) for rows in (there.shape[0], n))
     source = StoreRows((n, d), there.dtype, path=there.path)
@@ -152,7 +152,7 @@ def _figures(version: Version, there: Present, new: int, held: int, seed: int, g
         shares = recall_at(lists, internal_ids(Ordered.open(index.order), nearest[:new]))
         figures["recall"] = {"n_neighbors": k, **_recall(shares, k)}
     exchange.clear()
-    shutil.rmtree(exchange.root, ignore_errors=True)
+    remove(exchange.root)
     return figures
 
 

@@ -5,11 +5,8 @@ Killed at any moment, it leaves what was published as it was; the same call goes
 
 from __future__ import annotations
 
-import shutil
 import time
 from typing import Any
-
-import numpy as np
 
 from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import InputError
@@ -25,6 +22,8 @@ from bigembed.store.arrays import RowSource, read_array
 from bigembed.store.growing import StoreRows, append_source, rows_digest
 from bigembed.store.lock import Lock
 from bigembed.store.manifest import digest_of
+from bigembed.store.npy import npy_rows
+from bigembed.store.paths import free_bytes, remove
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""
@@ -49,7 +48,7 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
         before, n = version.covered, there.shape[0]
         if before < n:
             _place(job, version, there, known, told, lock)
-        shutil.rmtree(version.root / "placing", ignore_errors=True)
+        remove(version.root / "placing")
         return about(growth, version, unchanged=before == n) | {
             "placed": n - before,
             "other_parameters": version.asked != asked_of(job),
@@ -98,14 +97,14 @@ def _place_range(
     try:
         run_stages([stage], run)
     except InputError as error:
-        shutil.rmtree(aside)
+        remove(aside)
         raise InputError(f"{there.path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
     account = Range(start, stop, "placed", content, model_digest(version.model))
     array = run.path(stage.name, "coordinates")
     placed = RowSource((stop - start, *read_array(array, 0, 0).shape[1:]), read_array(array, 0, 0).dtype, path=array)
     lock.check()
     append_source(version.array, placed, version.attributes([*version.ranges, account]))
-    shutil.rmtree(aside)
+    remove(aside)
 
 
 def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
@@ -120,7 +119,7 @@ def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) 
 
 def span_digest(path: str, start: int, stop: int) -> str:
     """Digest of rows ``start:stop``, however they are stored."""
-    width = read_array(path, 0, 0) if not path.endswith(".npy") else np.load(path, mmap_mode="r")[:0]
+    width = npy_rows(path) if path.endswith(".npy") else read_array(path, 0, 0)
     spans = bounds(stop - start, block_rows(width.shape[1], width.dtype.itemsize))
     return digest_of(map_blocks(rows_digest, [(path, start + a, start + b) for a, b in spans], label="digest rows"))
 
@@ -137,5 +136,5 @@ def _plan(job: JobSpec, stage: Stage, there: Present, place: Place | None, versi
         place_of(job.cluster, shape, rows * shape[1] * there.dtype.itemsize, place, False, compiled),
         ((stage.name, stage.cost),),
         (),
-        shutil.disk_usage(nearest_folder(version.root)).free,
+        free_bytes(nearest_folder(version.root)),
     )

@@ -7,7 +7,6 @@ rows are appended) the rows that were there are read and compared.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from bigembed.blocks.rows import map_blocks
 from bigembed.errors import ChangedInputError, InputError
 from bigembed.store.growing import Unit, rows_digest, stored_units
 from bigembed.store.manifest import digest_of
+from bigembed.store.paths import PathLike
 
 NAMED = 10
 """Shards named in an error."""
@@ -76,7 +76,7 @@ class Ledger:
         return cls(value["path"], value["width"], value["dtype"], tuple(Entry(**entry) for entry in value["entries"]))
 
 
-def present(path: str | os.PathLike[str]) -> Present:
+def present(path: PathLike) -> Present:
     """Shape, dtype and stored units of the rows that are at the path now (all of them: an incomplete array is an
     error)."""
     shape, dtype, units = stored_units(path)

@@ -5,10 +5,7 @@ Killed at any moment, it leaves what was published as it was; the same call goes
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +21,7 @@ from bigembed.store.arrays import RowSource
 from bigembed.store.formats import write_dask
 from bigembed.store.growing import append_source
 from bigembed.store.lock import Lock
+from bigembed.store.paths import put, remove
 
 BESIDE = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""
@@ -88,7 +86,7 @@ def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: T
     try:
         version.keep(unchanged(job, version.ledger, present(job.input_path), False, told))
     except ChangedInputError:
-        shutil.rmtree(version.root)
+        remove(version.root)
         raise
 
 
@@ -106,6 +104,4 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Te
         growth.publish(version, keep)
     for name, file in BESIDE.items():
         if place := getattr(job.output, name):
-            Path(place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(version.root / file, f"{place}.partial")
-            os.replace(f"{place}.partial", place)
+            put(place, (version.root / file).read_bytes())

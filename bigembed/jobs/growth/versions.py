@@ -17,11 +17,8 @@ replaced together with the shape, so the array and its account never differ.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigembed import __version__
@@ -34,6 +31,7 @@ from bigembed.store import manifest as manifests
 from bigembed.store.arrays import RowSource, open_array
 from bigembed.store.growing import StoreRows
 from bigembed.store.manifest import digest_of, read_json, write_json
+from bigembed.store.paths import AnyPath, PathLike, at, remove
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -60,7 +58,7 @@ class Range:
 class Version:
     """One fit of the growing input, and what was placed by it since."""
 
-    root: Path
+    root: AnyPath
     fitted: int
     """Rows that were fitted: those that were there when it began."""
     asked: str
@@ -69,17 +67,17 @@ class Version:
     """Digest of the rows fitted."""
 
     @property
-    def run(self) -> Path:
+    def run(self) -> AnyPath:
         """The run: ``bigembed verify`` and ``bigembed report`` take it."""
         return self.root / "run.zarr"
 
     @property
-    def model(self) -> Path:
+    def model(self) -> AnyPath:
         """The saved model: :func:`bigembed.load` takes it."""
         return self.root / "model.zarr"
 
     @property
-    def array(self) -> Path:
+    def array(self) -> AnyPath:
         """The Zarr array of the coordinates."""
         return self.root / "coordinates"
 
@@ -117,8 +115,8 @@ class Growth:
     """A growing embedding at a path. Reading takes no lock; a version that was opened stays until the one after the
     next is published."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root).absolute()
+    def __init__(self, root: PathLike) -> None:
+        self.root = at(root).absolute()
 
     @property
     def current(self) -> Version | None:
@@ -164,7 +162,7 @@ class Growth:
         listed = self.history
         for path in self.root.glob("versions/*"):
             if path.name not in listed:
-                shutil.rmtree(path)
+                remove(path)
 
     def _begun(self, name: str) -> bool:
         return (self.root / "versions" / name / ABOUT).exists()
@@ -175,7 +173,7 @@ class Growth:
         return Version(root, about["fitted"], about["asked"], about["content"])
 
 
-def open_growth(path: str | os.PathLike[str]) -> Growth:
+def open_growth(path: PathLike) -> Growth:
     """The growing embedding that ``workflows/refresh.py`` keeps at a path, to read.
 
     Parameters
@@ -205,7 +203,7 @@ def open_growth(path: str | os.PathLike[str]) -> Growth:
     >>> open_growth(f"{folder}/growing.zarr").current is None
     True
     """
-    root = Path(path)
+    root = at(path)
     if not root.exists():
         raise MissingPathError(f"{root}: no such path. Give [output] path of the job that workflows/refresh.py runs")
     file = root / "zarr.json"
@@ -234,7 +232,7 @@ def asked_of(job: JobSpec) -> str:
     return digest_of({"input": str(job.input_path), "method": method, "version": __version__})
 
 
-def model_digest(path: Path) -> str:
+def model_digest(path: AnyPath) -> str:
     """Digest of a saved model: of its files and parameters, not of how long it took to make them."""
     run = Run(path, kind="model")
     stages = {name: run.manifest(name) for name in run.published()}

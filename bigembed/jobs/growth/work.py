@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import executor
@@ -19,12 +18,13 @@ from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
 from bigembed.stages import observing
 from bigembed.store.lock import Lock, hold
+from bigembed.store.paths import AnyPath
 
 
 @contextmanager
 def working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling, Lock]]:
     """Around a job on a growing embedding: held by this process, stoppable, told of."""
-    with stoppable(job.output_path, wishes.deadline):
+    with stoppable(str(job.output_path), wishes.deadline):
         present(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
         with held(growth.root, job, wishes) as (told, lock):
@@ -32,13 +32,13 @@ def working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling, Loc
 
 
 @contextmanager
-def held(root: Path, job: JobSpec, wishes: Wishes) -> Iterator[tuple[Telling, Lock]]:
+def held(root: AnyPath, job: JobSpec, wishes: Wishes) -> Iterator[tuple[Telling, Lock]]:
     """Hold a folder for a job; its status and log are kept there."""
     metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
     with (
         metrics,
         hold(root) as lock,
-        telling(wishes, root, lock.owner, root / status.NAME, metrics, root / logs.NAME) as told,
+        telling(wishes, str(root), lock.owner, root / status.NAME, metrics, root / logs.NAME) as told,
     ):
         yield told, lock
 

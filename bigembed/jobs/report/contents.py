@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from bigembed.jobs.run import read_record
 from bigembed.jobs.status import read_status
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
+from bigembed.store.paths import AnyPath, at
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""
@@ -54,14 +54,14 @@ class Warned:
 class Contents:
     """A run, read; ``extra`` collects warnings of the page itself, by kind."""
 
-    root: Path
+    root: AnyPath
     run: Run
     record: dict[str, Any]
     status: dict[str, Any]
     extra: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, root: Path) -> Contents:
+    def read(cls, root: AnyPath) -> Contents:
         """From the files of a run."""
         return cls(root, Run(root), read_record(root), read_status(root))
 
@@ -104,7 +104,7 @@ class Contents:
     def source(self) -> str:
         """What the rows are called: their data set, or the last part of their path."""
         named = self.job.get("input", {}).get("dataset")
-        return str(named or Path(self.record.get("plan", {}).get("input", self.root)).name)
+        return str(named or at(self.record.get("plan", {}).get("input", self.root)).name)
 
     @cached_property
     def summary(self) -> str:

@@ -6,14 +6,13 @@ import base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
-from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
+from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.jobs.report.contents import Contents
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
@@ -23,6 +22,8 @@ from bigembed.plotting.vector import Series, chart, ends, number
 from bigembed.store import manifest as manifests
 from bigembed.store.arrays import RowSource, open_zarr
 from bigembed.store.formats import open_reader
+from bigembed.store.npy import npy_rows
+from bigembed.store.paths import at
 
 LARGE, SMALL = 840, 380
 """Pixels of a side: of the first pair, and of the others."""
@@ -232,18 +233,12 @@ def coloring_of(contents: Contents, color: str | None, n: int) -> Coloring:
 
 def _array(path: str, n: int) -> Coloring:
     """An array with an entry for each row."""
-    found: Any = np.load(path, mmap_mode="r", allow_pickle=False) if _is_npy(path) else open_zarr(path)
+    found: Any = npy_rows(path) if path.endswith(".npy") else open_zarr(path)
     if tuple(found.shape) != (n,):
         raise InputError(f"color: {path} has shape {found.shape}; it needs an entry for each of the {n} rows: ({n},)")
     if found.dtype.kind == "c":
         raise InputError(f"color: {path} holds complex numbers; give real numbers, text or booleans")
-    return Coloring(Path(path).name, blocks(RowSource((n,), found.dtype, path=path)))
-
-
-def _is_npy(path: str) -> bool:
-    if path.endswith(".npy") and not Path(path).exists():
-        raise MissingPathError(f"color: {path}: no such file")
-    return path.endswith(".npy")
+    return Coloring(at(path).name, blocks(RowSource((n,), found.dtype, path=path)))
 
 
 def _column(contents: Contents, color: str, n: int) -> Coloring:
@@ -251,16 +246,16 @@ def _column(contents: Contents, color: str, n: int) -> Coloring:
     place = contents.record.get("plan", {}).get("input")
     if not text.isdigit() or place is None:
         raise InputError(f"color: {color!r}; column:J takes column J of the input of a job, counted from 0")
-    rows = open_reader(Path(place))
-    at = int(text)
-    if at >= rows.shape[1] or rows.shape[0] != n:
+    rows = open_reader(place)
+    j = int(text)
+    if j >= rows.shape[1] or rows.shape[0] != n:
         raise InputError(f"color: {color!r}; the input {place} has shape {rows.shape}, and the run has {n} rows")
     spans = bounds(n, block_rows(rows.shape[1], 8))
 
     def walk() -> Iterator[Array]:
-        return (np.asarray(part)[:, at] for start, stop in spans for part in rows.stream(start, stop))
+        return (np.asarray(part)[:, j] for start, stop in spans for part in rows.stream(start, stop))
 
-    return Coloring(f"column {at} of the input", walk)
+    return Coloring(f"column {j} of the input", walk)
 
 
 def _labels(contents: Contents, n: int) -> Coloring | None:
@@ -300,6 +295,6 @@ def _components(contents: Contents, n: int) -> Coloring | None:
     """The component of each row, where there are several."""
     found: Any = contents.run.results("components") if contents.run.has("components") else {}
     path = contents.run.path("coordinates", "labels")
-    if found.get("components", 1) < 2 or not Path(path).exists():
+    if found.get("components", 1) < 2 or not at(path).exists():
         return None
     return Coloring("component of the graph", blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")

@@ -6,9 +6,7 @@ What a run says of itself is read by :mod:`bigembed.jobs.report.contents`, the m
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from bigembed.jobs.report.map import CLOSE, draw_map
 from bigembed.jobs.report.words import seconds_of, shown
 from bigembed.jobs.verify import kind_of
 from bigembed.plotting.vector import Mark, Series, chart, number
+from bigembed.store.paths import AnyPath, PathLike, at, put
 
 TEMPLATE = "report.html"
 SHOWN = 6
@@ -30,11 +29,11 @@ FLAT, BESIDE = 0.01, 6
 
 
 def write_report(
-    run: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
+    run: PathLike,
+    out: PathLike | None = None,
     *,
     title: str | None = None,
-    color: str | os.PathLike[str] | None = None,
+    color: PathLike | None = None,
 ) -> dict[str, Any]:
     """Write the page of a run (finished, stopped or damaged) to ``out``, by default ``RUN`` with ``.html``.
 
@@ -56,17 +55,17 @@ def write_report(
     Cost: two passes over the coordinates and one or two over the colours, a block at a time; 60 MB of grids.
     """
     began = time.perf_counter()
-    root = Path(run).absolute()
+    root = at(run).absolute()
     if not root.exists():
         raise MissingPathError(f"{root}: no such run")
     if kind_of(root) != "run":
         raise InputError(f"{root}: a model; a report is made of a run. Give the path that [output] of a job names")
-    page = Path(out).absolute() if out is not None else root.with_suffix(".html")
+    page = at(out).absolute() if out is not None else root.with_suffix(".html")
     _refuse(page)
     contents = Contents.read(root)
-    drawn = draw_map(contents, None if color is None else os.fspath(color))
+    drawn = draw_map(contents, None if color is None else str(color))
     text = render(contents, drawn, title)
-    _write(page, text)
+    put(page, text.encode())
     return {
         "page": str(page),
         "bytes": len(text.encode()),
@@ -235,20 +234,9 @@ def curves(contents: Contents) -> list[str]:
     ]  # fmt: skip
 
 
-def _refuse(page: Path) -> None:
+def _refuse(page: AnyPath) -> None:
     """A file that is not a page of this program is not overwritten."""
     if page.is_dir():
         raise ExistingOutputError(f"{page}: a folder. Give the path of a file")
     if page.exists() and b'name="generator" content="bigembed' not in page.read_bytes()[:2000]:
         raise ExistingOutputError(f"{page}: exists and is no report. Nothing was changed; choose another path")
-
-
-def _write(page: Path, text: str) -> None:
-    """Aside, then renamed: a reader never sees half a page."""
-    page.parent.mkdir(parents=True, exist_ok=True)
-    partial = page.with_name(f".{page.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, page)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bigembed.jobs.plan import MARGIN
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import Manifest
+from bigembed.store.paths import AnyPath
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class StageLine:
     measured: int | None = None
 
 
-def stage_lines(root: Path, record: Mapping[str, Any], status: Mapping[str, Any]) -> list[StageLine]:
+def stage_lines(root: AnyPath, record: Mapping[str, Any], status: Mapping[str, Any]) -> list[StageLine]:
     """In the order in which they ran; of a run that was stopped, those planned; else those that are there."""
     plan = record.get("plan", {})
     planned = {one["name"]: one for one in plan.get("stages", [])}

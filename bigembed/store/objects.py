@@ -1,0 +1,368 @@
+"""Object stores (``s3://``, ``gs://``, ``az://``): a URL with the words of :class:`pathlib.Path`.
+
+Credentials come from the environment of the process that asks (variables, roles, profiles) and from nowhere else: what
+is pickled, logged or stored is the URL. Requests that fail because the store is away are repeated for some minutes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from bigembed.errors import BigembedError, InputError, StoreAccessError, UnreachableError
+from bigembed.store.extras import needed
+
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+PATIENCE = timedelta(minutes=3)
+"""How long a request is repeated while the store does not answer, or answers that it cannot."""
+REPEATS = 60
+REQUEST = timedelta(minutes=2)
+"""Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
+TAIL_BYTES = 64 << 10
+"""Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
+PIECE_BYTES = 8 << 20
+"""Read at a time where an object is read from its start to its end."""
+
+
+class Stat(NamedTuple):
+    """What a store says of an object, in the words of :func:`os.stat`."""
+
+    st_size: int
+    st_mtime: float
+    st_mtime_ns: int
+    tag: str
+    """Changes whenever the bytes do."""
+
+
+@dataclass(frozen=True, order=True)
+class ObjectPath:
+    """An object, or all objects whose keys begin with this one and a slash."""
+
+    root: str
+    """Scheme and bucket: ``s3://bucket``."""
+    key: str = ""
+
+    @classmethod
+    def of(cls, url: str) -> ObjectPath:
+        """The path of a URL; :class:`InputError` for a scheme that is not known, or credentials in it."""
+        parts = urlsplit(url)
+        scheme = parts.scheme.lower()
+        if scheme not in SCHEMES:
+            known = ", ".join(f"{name}://" for name in SCHEMES)
+            raise InputError(f"{scheme}://…: not a kind of store that is known; known are {known} and paths")
+        secret = "@" in parts.netloc and (not scheme.startswith("abfs") or ":" in parts.netloc.partition("@")[0])
+        if secret or parts.query:
+            raise InputError(
+                f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}: credentials and options do not belong in "
+                "a URL, which is logged and stored. Give them in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, a "
+                "role, …)"
+            )
+        if not parts.netloc:
+            raise InputError(f"{url}: names no bucket; write {scheme}://BUCKET/KEY")
+        return cls(f"{scheme}://{parts.netloc}", "/".join(part for part in parts.path.split("/") if part))
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    def __truediv__(self, name: object) -> ObjectPath:
+        parts = [part for part in f"{self.key}/{name}".split("/") if part and part != "."]
+        return ObjectPath(self.root, "/".join(parts))
+
+    # ---------------------------------------------------------------------------- names
+
+    @property
+    def _pure(self) -> PurePosixPath:
+        return PurePosixPath(self.key)
+
+    @property
+    def name(self) -> str:
+        return self._pure.name or self.root.partition("://")[2]
+
+    @property
+    def stem(self) -> str:
+        return self._pure.stem
+
+    @property
+    def suffix(self) -> str:
+        return self._pure.suffix
+
+    @property
+    def parent(self) -> ObjectPath:
+        parent = str(self._pure.parent)
+        return ObjectPath(self.root, "" if parent == "." else parent)
+
+    def with_name(self, name: str) -> ObjectPath:
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> ObjectPath:
+        return self.parent / f"{self.stem}{suffix}"
+
+    def absolute(self) -> ObjectPath:
+        return self
+
+    # ------------------------------------------------------------------------- questions
+
+    def exists(self) -> bool:
+        """Whether there is such an object, or one beneath."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether there are objects beneath."""
+        return next(self._listed(), None) is not None
+
+    def stat(self) -> Stat:
+        obstore = library()
+        if not self.key:
+            raise FileNotFoundError(f"{self}: a bucket")
+        with asking(self):
+            return _stat(obstore.head(self.client, self.key))
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """Objects and folders right beneath."""
+        obstore = library()
+        with asking(self):
+            found = obstore.list_with_delimiter(self.client, self.key or None)
+        yield from (ObjectPath(self.root, key.rstrip("/")) for key in found["common_prefixes"])
+        yield from (ObjectPath(self.root, entry["path"]) for entry in found["objects"])
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """Those beneath whose names match, a pattern a level."""
+        first, _, rest = pattern.partition("/")
+        there = [self / first] if not re.search(r"[*?\[]", first) else list(self.iterdir())
+        for path in sorted(there):
+            if fnmatchcase(path.name, first):
+                yield from path.glob(rest) if rest else (path,)
+
+    def walk_objects(self) -> Iterator[tuple[str, Stat]]:
+        """Every object beneath: its name from here on, and what the store says of it."""
+        cut = len(self.key) + 1 if self.key else 0
+        for entry in self._listed():
+            yield entry["path"][cut:], _stat(entry)
+
+    def _listed(self) -> Iterator[Any]:
+        obstore = library()
+        with asking(self):
+            for page in obstore.list(self.client, self.key or None, chunk_size=1000):
+                yield from (entry for entry in page if entry["path"] != self.key)
+
+    # --------------------------------------------------------------------------- content
+
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        """The bytes as a file that is read by ranges."""
+        if mode != "rb":
+            raise ValueError(f"{self}: opened with mode {mode!r}; objects are read, or written as a whole")
+        return io.BufferedReader(Ranges(self), 256 << 10)
+
+    def read_bytes(self) -> bytes:
+        obstore = library()
+        with asking(self):
+            return bytes(obstore.get(self.client, self.key).bytes())
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self.read_bytes().decode(encoding)
+
+    def write_bytes(self, data: Any) -> None:
+        """Replace the object in one step."""
+        obstore = library()
+        with asking(self):
+            obstore.put(self.client, self.key, data)
+
+    def write_text(self, text: str, encoding: str = "utf-8") -> None:
+        self.write_bytes(text.encode(encoding))
+
+    def create(self, data: bytes) -> None:
+        """Write the object if there is none; :class:`FileExistsError` otherwise."""
+        obstore = library()
+        try:
+            with asking(self):
+                obstore.put(self.client, self.key, data, mode="create")
+        except FileExistsError:
+            # A request that was repeated, because its answer was lost, finds what it wrote itself.
+            if self.read_bytes() != data:
+                raise
+
+    def rewrite(self, data: bytes | None) -> None:
+        """Replace an object that is there (by its own bytes, for None: it is younger then), unless it changes
+        meanwhile: OSError."""
+        obstore = library()
+        with asking(self):
+            found = obstore.get(self.client, self.key)
+            version = {"e_tag": found.meta["e_tag"], "version": found.meta["version"]}
+            fresh = bytes(found.bytes()) if data is None else data
+            obstore.put(self.client, self.key, fresh, mode=version)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        obstore = library()
+        if not missing_ok and not self.is_file():
+            raise FileNotFoundError(str(self))
+        with asking(self):
+            try:
+                obstore.delete(self.client, self.key)
+            except FileNotFoundError:
+                return
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Nothing: folders are what keys begin with."""
+
+    def remove_tree(self) -> None:
+        """Delete the object and everything beneath."""
+        obstore = library()
+        with asking(self):
+            keys = [entry["path"] for entry in self._listed()]
+            for start in range(0, len(keys), 1000):
+                obstore.delete(self.client, keys[start : start + 1000])
+        self.unlink(missing_ok=True)
+
+    def copy_to(self, other: ObjectPath) -> None:
+        """Copy the object inside its store."""
+        obstore = library()
+        if other.root != self.root:
+            other.write_bytes(self.read_bytes())
+            return
+        with asking(self):
+            obstore.copy(self.client, self.key, other.key)
+
+    @property
+    def client(self) -> Any:
+        """The store of the bucket, one a process."""
+        return _client(self.root, os.getpid())
+
+    def zarr(self, read_only: bool = False) -> Any:
+        """As a place that zarr opens. Never to be pickled: it may carry credentials."""
+        from zarr.storage import ObjectStore, StorePath
+
+        return StorePath(ObjectStore(self.client, read_only=read_only), self.key)
+
+
+class Ranges(io.RawIOBase):
+    """An object as a raw file; the end is read once, since indexes and footers lie there."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self.path, self.size, self.position = path, path.stat().st_size, 0
+        self._tail = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"{self.path}: position {base + offset} is before the start")
+        self.position = base + offset
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), max(0, self.size - self.position))
+        if count:
+            view[:count] = self._range(self.position, count)
+            self.position += count
+        return count
+
+    def _range(self, start: int, count: int) -> memoryview:
+        obstore = library()
+        tail = max(0, self.size - TAIL_BYTES)
+        with asking(self.path):
+            if start < tail:
+                return memoryview(obstore.get_range(self.path.client, self.path.key, start=start, length=count))
+            if not self._tail:
+                self._tail = bytes(
+                    obstore.get_range(self.path.client, self.path.key, start=tail, length=self.size - tail)
+                )
+        return memoryview(self._tail)[start - tail : start - tail + count]
+
+
+def library() -> Any:
+    """The library that asks the stores."""
+    return needed("obstore", "objects", "an object store (s3://, gs://, az://)")
+
+
+@contextmanager
+def asking(path: object) -> Iterator[None]:
+    """Errors of the store as those of bigembed, or of Python: none of them tells more than it should."""
+    try:
+        yield
+    except (FileNotFoundError, BigembedError):
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith("obstore"):
+            raise
+        raise translated(path, error) from None  # (its text and its cause hold whole requests)
+
+
+def translated(path: object, error: Exception) -> Exception:
+    """What an error of the library is called here."""
+    kind, said = type(error).__name__, _first_line(error)
+    if kind in ("AlreadyExistsError", "PreconditionError"):
+        return FileExistsError(f"{path}: exists")
+    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return StoreAccessError(
+            f"{path}: the store refuses these credentials ({said}). They come from the environment of each process "
+            "(AWS_ACCESS_KEY_ID, AWS_PROFILE, a role, …), on workers too"
+        )
+    return UnreachableError(f"{path}: the store cannot do it, or does not answer ({said})")
+
+
+def _first_line(error: Exception) -> str:
+    """The first line, without what may stand in a query (signatures) or in the body of an answer."""
+    line = str(error).partition("\n")[0].partition(": <?xml")[0]
+    return re.sub(r"\?\S+", "", line)[:300]
+
+
+def _stat(entry: Any) -> Stat:
+    moment = entry["last_modified"].timestamp()
+    tag = entry.get("e_tag") or entry.get("version") or str(moment)
+    return Stat(int(entry["size"]), moment, int(moment * 1e9), str(tag).strip('"'))
+
+
+@lru_cache(maxsize=64)
+def _client(root: str, process: int) -> Any:
+    library()
+    from obstore.store import from_url
+
+    make: Any = from_url  # (its overloads are for one kind of store each)
+    options: dict[str, Any] = {"timeout": REQUEST, "connect_timeout": timedelta(seconds=10)}
+    retry = {
+        "max_retries": REPEATS,
+        "retry_timeout": PATIENCE,
+        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+    }
+    with asking(root):
+        return make(root, client_options=options, retry_config=retry, **_profile(root))
+
+
+def _profile(root: str) -> dict[str, Any]:
+    """The credentials of a profile of AWS, where there is one and nothing that goes before it."""
+    before = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
+    files = (os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), "~/.aws/config")
+    if not root.startswith("s3") or any(name in os.environ for name in before):
+        return {}
+    if "AWS_PROFILE" not in os.environ and not any(Path(file).expanduser().exists() for file in files):
+        return {}
+    needed("boto3", "objects", "the profiles of AWS")
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    return {"credential_provider": Boto3CredentialProvider()}

@@ -1,0 +1,242 @@
+"""Where things lie: a path of a file system, or the URL of an object store, with the same words for both.
+
+What readers must see whole or not at all is written by :func:`put`, :func:`create` and :func:`move`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigembed.errors import InputError
+from bigembed.store.objects import ObjectPath
+
+AnyPath = Path | ObjectPath
+PathLike = str | os.PathLike[str] | ObjectPath
+MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
+"""What makes a folder of objects something: written last, deleted first."""
+TOGETHER = 16
+"""Requests in flight where many objects are copied."""
+
+
+class Stored(NamedTuple):
+    """A file under a folder."""
+
+    name: str
+    """From the folder on."""
+    size: int
+    stamp: str
+    """Changes when the file is written anew."""
+
+
+def is_url(path: object) -> bool:
+    """Whether it names a place in an object store.
+
+    >>> is_url("s3://bucket/points.zarr"), is_url("points.zarr")
+    (True, False)
+    """
+    return isinstance(path, ObjectPath) or "://" in str(path)
+
+
+def at(path: PathLike) -> AnyPath:
+    """The place that a path or a URL names.
+
+    >>> at("s3://bucket/points.zarr/zarr.json").parent.name
+    'points.zarr'
+    """
+    if isinstance(path, (Path, ObjectPath)):
+        return path
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        return Path(text.removeprefix("file://"))
+    return ObjectPath.of(text) if "://" in text else Path(text)
+
+
+def absolute(path: PathLike) -> str:
+    """The same place, whatever the working directory, as text."""
+    return str(at(path).absolute())
+
+
+def stored(path: PathLike) -> list[Stored]:
+    """Every file under a folder, by name; of a file, itself under the name ``.``."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        found = [Stored(name, stat.st_size, stat.tag) for name, stat in place.walk_objects()]
+        if not found and place.is_file():
+            stat = place.stat()
+            found = [Stored(".", stat.st_size, stat.tag)]
+        return sorted(found)
+    files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
+    return [Stored(str(file.relative_to(place)), *_looked_at(file)) for file in files]
+
+
+def stamp(path: PathLike) -> str:
+    """Size and time of a file, or what the store says of an object."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        return place.stat().tag
+    size, moment = _looked_at(place)
+    return f"{size}:{moment}"
+
+
+def _looked_at(file: Path) -> tuple[int, str]:
+    stat = file.stat()
+    return stat.st_size, str(stat.st_mtime_ns)
+
+
+def put(path: PathLike, data: Any) -> None:
+    """Replace a file in one step: aside, synced, renamed; a reader sees the old bytes or the new ones."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        place.write_bytes(data)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+    _synced(partial, data)
+    os.replace(partial, place)
+
+
+def create(path: PathLike, data: bytes) -> None:
+    """Write a file that is whole at once, if there is none of the name; :class:`FileExistsError` otherwise."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        place.create(data)
+        return
+    partial = place.with_name(f".{os.getpid()}-{uuid.uuid4().hex}.partial")
+    _synced(partial, data)
+    try:
+        os.link(partial, place)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here: the name first, then the content, which readers expect
+        _synced(place, data, "xb")
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _synced(path: Path, data: Any, mode: str = "wb") -> None:
+    with open(path, mode) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rewrite(path: PathLike, data: bytes) -> None:
+    """Replace the bytes of a file that is there, in one step; OSError if it is gone, or somebody else was quicker."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        place.rewrite(data)
+        return
+    partial = place.with_name(f".{os.getpid()}-{uuid.uuid4().hex}.partial")
+    _synced(partial, data)
+    os.replace(partial, place)
+
+
+def touch(path: PathLike) -> None:
+    """Make a file that is there younger; OSError if there is none."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        place.rewrite(None)
+    else:
+        os.utime(place)
+
+
+def remove(path: PathLike) -> None:
+    """Delete a file, or a folder with all that is in it, if it is there."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        _unmark(place)
+        place.remove_tree()
+    elif place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)
+
+
+def published(path: PathLike) -> bool:
+    """Whether readers would find something whole. Of a folder of objects its mark says so, not an object in it."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        return place.is_file() or any((place / mark).is_file() for mark in MARKS)
+    return place.exists()
+
+
+def move(source: PathLike, target: PathLike) -> None:
+    """Give what lies at ``source`` the name ``target``, in one step; OSError if something has it.
+
+    A folder of objects is copied inside the store; its mark (``zarr.json``, ``model.json``) comes last, and only where
+    there is none: until then nothing is there for a reader.
+    """
+    old, new = at(source), at(target)
+    if isinstance(old, Path) and isinstance(new, Path):
+        os.rename(old, new)
+        return
+    names = [entry.name for entry in stored(old)]
+    marks = [name for name in MARKS if name in names]
+    if published(new):
+        raise FileExistsError(f"{new}: exists")
+    copy_files(old, new, [name for name in names if name not in marks])
+    for name in marks:
+        create(new / name, (old / name).read_bytes())
+    remove(old)
+
+
+def move_files(source: PathLike, target: PathLike, names: Sequence[str]) -> None:
+    """Move some files of a folder into another one of the same store, each in one step, over what is there."""
+    old, new = at(source), at(target)
+    if isinstance(old, Path) and isinstance(new, Path):
+        for name in names:
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(old / name, new / name)
+        return
+    copy_files(old, new, names)
+    for name in names:
+        (old / name).unlink(missing_ok=True)
+
+
+def copy_files(source: PathLike, target: PathLike, names: Sequence[str]) -> None:
+    """Copy some files of a folder into another one, of whatever kind."""
+    old, new = at(source), at(target)
+    if isinstance(old, Path) and isinstance(new, Path):
+        for name in names:
+            copy_file(old / name, new / name)
+        return
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        list(pool.map(lambda name: copy_file(old / name, new / name), names))
+
+
+def copy_file(source: AnyPath, target: AnyPath) -> None:
+    """Copy one file."""
+    if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
+        source.copy_to(target)
+    elif isinstance(source, Path) and isinstance(target, Path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    else:
+        put(target, source.read_bytes())
+
+
+def _unmark(place: ObjectPath) -> None:
+    """First of all, make it nothing for readers."""
+    for mark in MARKS:
+        (place / mark).unlink(missing_ok=True)
+
+
+def free_bytes(path: PathLike) -> int:
+    """What may still be written in a folder; of a store, as much as one likes."""
+    place = at(path)
+    return sys.maxsize if isinstance(place, ObjectPath) else shutil.disk_usage(place).free
+
+
+def local(path: PathLike, what: str) -> Path:
+    """A path of this file system; :class:`InputError` for a URL."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        raise InputError(f"{place}: {what} must lie in a file system, not in an object store. Give a path")
+    return place
