@@ -8,7 +8,7 @@ otherwise read as zeros.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,7 +34,6 @@ CHUNK_BYTES = 256 << 10
 
 def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) -> None:
     """Write one whole array: one shard of checksummed chunks. An existing one is replaced."""
-    import zarr
     from zarr.codecs import Crc32cCodec
 
     array = np.asarray(array)
@@ -45,8 +44,8 @@ def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) 
         inner = rows
     tail = tuple(max(1, length) for length in array.shape[1:])
     shard = -(-rows // inner) * inner
-    target = zarr.create_array(
-        zarr_place(path),
+    target = make_array(
+        path,
         shape=array.shape,
         dtype=array.dtype,
         chunks=(inner, *tail) if array.ndim else (),
@@ -54,10 +53,10 @@ def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) 
         compressors=[Crc32cCodec()],
         fill_value=0,
         overwrite=True,
-        config={"write_empty_chunks": True},
     )
     if array.size:
-        target[...] = array
+        with asking(path):
+            target[...] = array
 
 
 def create_rows(
@@ -73,7 +72,6 @@ def create_rows(
 
     ``compress=False`` for what is read many times and does not compress.
     """
-    import zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     row_bytes = max(1, int(np.prod(shape[1:])) * np.dtype(dtype).itemsize)
@@ -81,8 +79,8 @@ def create_rows(
     shard = -(-shard_rows // inner) * inner
     if shard != shard_rows:
         inner = shard = shard_rows
-    zarr.create_array(
-        zarr_place(path),
+    make_array(
+        path,
         shape=shape,
         dtype=dtype,
         chunks=(inner, *shape[1:]),
@@ -90,18 +88,13 @@ def create_rows(
         compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],
         fill_value=0,
         overwrite=overwrite,
-        config={"write_empty_chunks": True},
     )
 
 
 def write_rows(path: PathLike, start: int, rows: Array) -> None:
     """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
-    import zarr
-
-    # Not kept in the metadata, so given at every open; and the configuration is one for all threads.
-    with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):
-        array = zarr.open_array(zarr_place(path), mode="r+")
-    array[start : start + len(rows)] = rows
+    with asking(path):
+        _to_write(path)[start : start + len(rows)] = rows
 
 
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:
@@ -143,28 +136,70 @@ def whole(path: PathLike, what: str) -> Iterator[None]:
 
 def create_grid(path: PathLike, shape: tuple[int, int], dtype: Any, chunks: tuple[int, int]) -> None:
     """Create an array to be filled chunk by chunk with :func:`write_window`; not compressed, but checksummed."""
-    import zarr
     from zarr.codecs import Crc32cCodec
 
-    zarr.create_array(
-        zarr_place(path),
+    make_array(
+        path,
         shape=shape,
         dtype=dtype,
         chunks=chunks,
         compressors=[Crc32cCodec()],
         fill_value=0,
         overwrite=True,
-        config={"write_empty_chunks": True},
     )
 
 
 def write_window(path: PathLike, row: int, column: int, values: Array) -> None:
     """Write whole chunks of an array that :func:`create_grid` made, from that row and column on."""
+    with asking(path):
+        _to_write(path)[row : row + values.shape[0], column : column + values.shape[1]] = values
+
+
+def make_array(path: PathLike, *, overwrite: bool, **layout: Any) -> Any:
+    """A new zarr array that writes every chunk, empty ones too.
+
+    In an object store its metadata are put there as they are: zarr would make every folder above it a group.
+    """
     import zarr
 
+    place = at(path)
+    if not isinstance(place, ObjectPath):
+        return zarr.create_array(str(place), overwrite=overwrite, config={"write_empty_chunks": True}, **layout)
+    if overwrite:
+        place.remove_tree()
+    put_metadata(place, lambda store: zarr.create_array(store, **layout))
+    return _to_write(place)
+
+
+def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """A new zarr group."""
+    import zarr
+
+    place = at(path)
+    if not isinstance(place, ObjectPath):
+        zarr.create_group(str(place), attributes=dict(attributes), overwrite=overwrite)
+        return
+    if overwrite:
+        place.remove_tree()
+    put_metadata(place, lambda store: zarr.create_group(store, attributes=dict(attributes)))
+
+
+def put_metadata(place: ObjectPath, make: Callable[[Any], Any]) -> None:
+    """Write what zarr makes in an empty store to this place of an object store."""
+    from zarr.storage import MemoryStore
+
+    made: dict[str, Any] = {}
+    make(MemoryStore(made))
+    for name, content in made.items():
+        (place / name).write_bytes(content.to_bytes())
+
+
+def _to_write(path: PathLike) -> Any:
+    import zarr
+
+    # Not kept in the metadata, so given at every open; and the configuration is one for all threads.
     with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):
-        array = zarr.open_array(zarr_place(path), mode="r+")
-    array[row : row + values.shape[0], column : column + values.shape[1]] = values
+        return zarr.open_array(zarr_place(path), mode="r+", zarr_format=3)
 
 
 def zarr_place(path: PathLike) -> Any:

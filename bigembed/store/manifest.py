@@ -16,8 +16,7 @@ from typing import Any
 
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
-from bigembed.store.arrays import zarr_place
-from bigembed.store.objects import asking
+from bigembed.store.arrays import make_group
 from bigembed.store.paths import AnyPath, PathLike, at, put, remove, stored
 
 FORMAT = 1
@@ -141,8 +140,6 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
 
 def prepare(root: AnyPath, kind: str) -> None:
     """Make ``root`` a Zarr group of this kind, or check that it is one already."""
-    import zarr
-
     if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
         attributes = _attributes(root)
         if attributes.get("bigembed") != kind:
@@ -153,8 +150,7 @@ def prepare(root: AnyPath, kind: str) -> None:
             raise DamagedError(f"{root}: format {attributes.get('format')}, this version reads {FORMAT}")
         return
     root.mkdir(parents=True, exist_ok=True)
-    with asking(root):
-        zarr.create_group(zarr_place(root), attributes={"bigembed": kind, "format": FORMAT})
+    make_group(root, {"bigembed": kind, "format": FORMAT})
 
 
 def _unfinished(path: AnyPath) -> bool:

@@ -28,6 +28,7 @@ PATIENCE = timedelta(minutes=3)
 REPEATS = 60
 REQUEST = timedelta(minutes=2)
 """Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TAIL_BYTES = 64 << 10
 """Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
 PIECE_BYTES = 8 << 20
@@ -204,7 +205,7 @@ class ObjectPath:
         obstore = library()
         with asking(self):
             found = obstore.get(self.client, self.key)
-            version = {"e_tag": found.meta["e_tag"], "version": found.meta["version"]}
+            version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name]}
             fresh = bytes(found.bytes()) if data is None else data
             obstore.put(self.client, self.key, fresh, mode=version)
 
@@ -344,7 +345,7 @@ def _client(root: str, process: int) -> Any:
     from obstore.store import from_url
 
     make: Any = from_url  # (its overloads are for one kind of store each)
-    options: dict[str, Any] = {"timeout": REQUEST, "connect_timeout": timedelta(seconds=10)}
+    options = {"timeout": REQUEST, "connect_timeout": timedelta(seconds=10), "allow_http": _unencrypted(root)}
     retry = {
         "max_retries": REPEATS,
         "retry_timeout": PATIENCE,
@@ -352,6 +353,21 @@ def _client(root: str, process: int) -> Any:
     }
     with asking(root):
         return make(root, client_options=options, retry_config=retry, **_profile(root))
+
+
+def _unencrypted(root: str) -> bool:
+    """Whether the endpoint that the environment names is asked without TLS: on this machine, or because it says so."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if root.startswith("s3") else ()
+    endpoint = next((os.environ[name] for name in names if name in os.environ), "")
+    if not endpoint.startswith("http://"):
+        return os.environ.get("AZURE_ALLOW_HTTP", "") == "true"
+    host = urlsplit(endpoint).hostname
+    if host not in LOOPBACK and os.environ.get("AWS_ALLOW_HTTP", "").lower() not in ("true", "1"):
+        raise InputError(
+            f"{root}: its endpoint http://{host} is not encrypted. Use https://, or say that you mean it: "
+            "AWS_ALLOW_HTTP=true"
+        )
+    return True
 
 
 def _profile(root: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.arrays import RowSource, open_zarr, whole, work_dtype, write_array, zarr_place
+from bigembed.store.arrays import RowSource, make_group, open_zarr, whole, work_dtype, write_array, zarr_place
 from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath, at, remove, stamp
 
@@ -161,11 +161,8 @@ def _stamp(path: str) -> str:
 
 def write_csr(path: AnyPath, matrix: Any) -> int:
     """Write a CSR group, checksummed; the number of its entries."""
-    import zarr
-
     rows = sparse.csr_array(matrix)
-    attributes = {"encoding-type": "csr_matrix", "shape": list(rows.shape)}
-    zarr.create_group(zarr_place(path), attributes=attributes, overwrite=True)
+    make_group(path, {"encoding-type": "csr_matrix", "shape": list(rows.shape)}, overwrite=True)
     write_array(path / "indptr", rows.indptr.astype(np.int64))
     write_array(path / "indices", rows.indices)
     write_array(path / "data", rows.data)

