@@ -45,7 +45,8 @@ class S3:
         credentials = [{"accessKey": KEY, "secretKey": SECRET}]
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         config = self.folder / "s3.json"
-        config.write_text(json.dumps({"identities": [{"name": "tester", "credentials": credentials, "actions": actions}]}))
+        identity = {"name": "tester", "credentials": credentials, "actions": actions}
+        config.write_text(json.dumps({"identities": [identity]}))
         (self.folder / "data").mkdir(exist_ok=True)
         names = ("s3.port", "master.port", "volume.port", "filer.port")
         program = weed()

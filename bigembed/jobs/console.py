@@ -17,6 +17,7 @@ from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.logs import plain
 from bigembed.jobs.status import status_of
 from bigembed.stages import Event
+from bigembed.store.paths import UNLIMITED
 
 PLAIN_SECONDS = 10.0
 """Between two plain lines on the tasks of one map."""
@@ -185,7 +186,8 @@ def plan_lines(plan: Any) -> list[str]:
         f"memory at the most: {size(plan.worker_peak)} a worker, "
         f"{size(plan.coordinator_peak)} the coordinator, {size(plan.total_peak)} all processes",
         f"time: about {duration(plan.seconds)} on a machine like this one, its start included",
-        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept; {size(plan.free_disk)} free",
+        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept"
+        + ("" if plan.free_disk == UNLIMITED else f"; {size(plan.free_disk)} free"),
     ]
     return lines
 

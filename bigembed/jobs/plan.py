@@ -29,7 +29,7 @@ from bigembed.jobs.spec import ClusterTable, JobSpec
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, free_bytes
+from bigembed.store.paths import UNLIMITED, AnyPath, free_bytes
 
 UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
@@ -176,7 +176,7 @@ class Plan:
             "write": int(self.total("write")),
             "disk": int(self.total("disk")),
             "disk_peak": self.disk_peak,
-            "free_disk": self.free_disk,
+            "free_disk": None if self.free_disk == UNLIMITED else self.free_disk,
             "memory": self.memory,
             "seconds": self.seconds,
             "rates": None if self.rates is None else asdict(self.rates),

@@ -25,7 +25,8 @@ from bigembed.store.extras import needed
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 PATIENCE = timedelta(minutes=3)
 """How long a request is repeated while the store does not answer, or answers that it cannot."""
-REPEATS = 60
+REPEATS = 10_000
+"""More than fit into that time."""
 REQUEST = timedelta(minutes=2)
 """Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -349,7 +350,7 @@ def _client(root: str, process: int) -> Any:
     retry = {
         "max_retries": REPEATS,
         "retry_timeout": PATIENCE,
-        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+        "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 3},
     }
     with asking(root):
         return make(root, client_options=options, retry_config=retry, **_profile(root))

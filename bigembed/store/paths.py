@@ -21,6 +21,7 @@ AnyPath = Path | ObjectPath
 PathLike = str | os.PathLike[str] | ObjectPath
 MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
 """What makes a folder of objects something: written last, deleted first."""
+UNLIMITED = sys.maxsize
 TOGETHER = 16
 """Requests in flight where many objects are copied."""
 
@@ -229,9 +230,9 @@ def _unmark(place: ObjectPath) -> None:
 
 
 def free_bytes(path: PathLike) -> int:
-    """What may still be written in a folder; of a store, as much as one likes."""
+    """What may still be written in a folder; :data:`UNLIMITED` in an object store."""
     place = at(path)
-    return sys.maxsize if isinstance(place, ObjectPath) else shutil.disk_usage(place).free
+    return UNLIMITED if isinstance(place, ObjectPath) else shutil.disk_usage(place).free
 
 
 def local(path: PathLike, what: str) -> Path:

@@ -1,0 +1,444 @@
+"""Object stores, on a real S3 server: files, arrays, locks, estimators; the bytes are those of a disk, nothing secret."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import bigembed as be
+from bigembed.errors import (
+    DamagedError,
+    ExistingOutputError,
+    InputError,
+    LockedError,
+    MissingPathError,
+    StoreAccessError,
+    UnreachableError,
+)
+from bigembed.store import objects
+from bigembed.store.arrays import RowSource, create_rows, read_array, read_rows, write_array, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.formats import ingest, write_dask
+from bigembed.store.growing import append_rows, stored_units
+from bigembed.store.lock import hold, holder, take
+from bigembed.store.manifest import digests
+from bigembed.store.npy import npy_rows, write_npy
+from bigembed.store.paths import (
+    at,
+    copy_files,
+    create,
+    move,
+    move_files,
+    published,
+    put,
+    remove,
+    rewrite,
+    stored,
+    touch,
+)
+from tests.s3 import ABSENT, KEY, SECRET, serving, weed
+
+pytestmark = [pytest.mark.skipif(weed() is None, reason=ABSENT), pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("s3")) as found, pytest.MonkeyPatch.context() as patch:
+        for name, value in found.environment.items():
+            patch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture
+def place(server, request):
+    """A folder of its own."""
+    return at(f"{server.url}/{request.node.name}".replace("[", "-").replace("]", ""))
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).normal(size=(1500, 4)).astype("f4")
+
+
+# ----------------------------------------------------------------------------------- files
+
+
+def test_the_words_of_a_path(place):
+    file = place / "a" / "b.json"
+    assert not file.exists()
+    assert not place.exists()
+    with pytest.raises(FileNotFoundError):
+        file.read_text()
+    with pytest.raises(FileNotFoundError):
+        file.unlink()
+    file.unlink(missing_ok=True)
+    put(file, b"one")
+    put(place / "a" / "c.txt", b"two")
+    assert (file.read_text(), file.stat().st_size, file.is_file(), file.is_dir()) == ("one", 3, True, False)
+    assert (place.exists(), place.is_dir(), place.is_file()) == (True, True, False)
+    assert sorted(path.name for path in (place / "a").iterdir()) == ["b.json", "c.txt"]
+    assert [path.name for path in place.glob("*/*.json")] == ["b.json"]
+    assert [(found.name, found.size) for found in stored(place)] == [("a/b.json", 3), ("a/c.txt", 3)]
+    remove(place)
+    assert not place.exists()
+
+
+def test_only_one_creates(place):
+    def attempt(number):
+        try:
+            create(place / "one", f"by {number}".encode())
+        except FileExistsError:
+            return None
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [number for number in pool.map(attempt, range(24)) if number is not None]
+    assert len(winners) == 1
+    assert (place / "one").read_text() == f"by {winners[0]}"
+
+
+def test_a_repeated_request_that_won_has_won(place):
+    create(place / "one", b"mine")
+    create(place / "one", b"mine")  # as the library does when the first answer was lost
+    with pytest.raises(FileExistsError):
+        create(place / "one", b"yours")
+
+
+def test_what_is_gone_is_not_brought_back(place):
+    put(place / "file", b"old")
+    before = (place / "file").stat()
+    time.sleep(1.1)  # (times of objects are whole seconds)
+    touch(place / "file")
+    assert (place / "file").stat().st_mtime > before.st_mtime
+    rewrite(place / "file", b"new")
+    assert (place / "file").read_bytes() == b"new"
+    (place / "file").unlink()
+    for act in (lambda: touch(place / "file"), lambda: rewrite(place / "file", b"")):
+        with pytest.raises(OSError):
+            act()
+    assert not (place / "file").exists()
+
+
+def test_a_folder_appears_with_its_mark(place, monkeypatch):
+    source, target = place / "made", place / "out.zarr"
+    write_array(source, np.arange(10.0))
+    copied = []
+    monkeypatch.setattr("bigembed.store.paths.copy_files", lambda *given: copied.append(published(target)))
+    monkeypatch.setattr("bigembed.store.paths.create", lambda *_: pytest.fail("killed here"))
+    with pytest.raises(pytest.fail.Exception):
+        move(source, target)
+    assert (copied, published(target), published(source)) == ([False], False, True)
+    monkeypatch.undo()
+    copy_files(source, target, ["c/0"])  # what a killed one left
+    move(source, target)
+    assert (published(target), published(source)) == (True, False)
+    assert read_array(target).tolist() == list(range(10))
+    write_array(source, np.arange(3.0))
+    with pytest.raises(FileExistsError):
+        move(source, target)
+    assert read_array(target).tolist() == list(range(10))
+
+
+def test_files_move_between_a_disk_and_a_store(place, tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x").write_bytes(b"bytes")
+    copy_files(tmp_path / "d", place / "d", ["x"])
+    move_files(place / "d", place / "e", ["x"])
+    copy_files(place / "e", tmp_path / "e", ["x"])
+    assert (tmp_path / "e" / "x").read_bytes() == b"bytes"
+    assert not (place / "d").exists()
+
+
+def test_ranges(place):
+    data = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
+    put(place / "file", data)
+    with (place / "file").open("rb") as file:
+        for start, count in ((0, 10), (299_990, 10), (299_990, 100), (200_000, 70_000), (17, 1), (300_000, 5)):
+            file.seek(start)
+            assert file.read(count) == data[start : start + count]
+        file.seek(-4, 2)
+        assert file.read() == data[-4:]
+
+
+# ---------------------------------------------------------------------------------- arrays
+
+
+def test_arrays_of_any_layout(place, rows):
+    write_array(place / "one", rows)
+    write_array(place / "none", rows[:0])
+    write_array(place / "scalar", np.float64(3))
+    create_rows(place / "many", rows.shape, rows.dtype, 400)
+    for start in range(0, len(rows), 400):
+        write_rows(place / "many", start, rows[start : start + 400])
+    for name in ("one", "many"):
+        np.testing.assert_array_equal(read_array(place / name), rows)
+        np.testing.assert_array_equal(read_array(str(place / name), 399, 801), rows[399:801])
+        np.testing.assert_array_equal(read_rows(place / name, np.array([1400, 3, 3])), rows[[1400, 3, 3]])
+        lazy = be.open_array(str(place / name))
+        np.testing.assert_array_equal(lazy[5:900, 1:3].compute(scheduler="synchronous"), rows[5:900, 1:3])
+    assert (read_array(place / "none").shape, read_array(place / "scalar")) == ((0, 4), 3)
+    assert not (place / "zarr.json").exists()  # nothing above an array becomes a group
+    assert not (at(place.root) / "zarr.json").exists()
+
+
+def test_lost_and_damaged_bytes_are_noticed(place, rows):
+    create_rows(place / "x", rows.shape, rows.dtype, 400)
+    for start in (0, 400, 1200):
+        write_rows(place / "x", start, rows[start : start + 400])
+    with pytest.raises(DamagedError, match="chunks are missing"):
+        be.open_array(str(place / "x"))
+    write_rows(place / "x", 800, rows[800:1200])
+    be.open_array(str(place / "x"))
+    shard = place / "x" / "c" / "1" / "0"
+    good = shard.read_bytes()
+    for position in (10, len(good) // 2, len(good) - 20):
+        put(shard, bytes(byte ^ (i == position) for i, byte in enumerate(good)))
+        with pytest.raises(DamagedError):
+            read_array(place / "x", 400, 800)
+    put(shard, good)
+    np.testing.assert_array_equal(read_array(place / "x"), rows)
+
+
+def test_npy_by_ranges(place, rows, tmp_path):
+    write_npy(place / "x.npy", rows)
+    found = npy_rows(place / "x.npy")
+    assert (found.shape, found.dtype, found.ndim) == (rows.shape, rows.dtype, 2)
+    np.testing.assert_array_equal(found[3:700], rows[3:700])
+    np.testing.assert_array_equal(found[3:700, 1:2], rows[3:700, 1:2])
+    np.testing.assert_array_equal(be.open_array(str(place / "x.npy")).compute(scheduler="synchronous"), rows)
+    write_npy(place / "f.npy", np.asfortranarray(rows))
+    with pytest.raises(InputError, match="by columns"):
+        npy_rows(place / "f.npy")
+    put(place / "cut.npy", (place / "x.npy").read_bytes()[:-1])
+    with pytest.raises(InputError, match="shorter"):
+        npy_rows(place / "cut.npy")
+    with pytest.raises(MissingPathError):
+        npy_rows(place / "none.npy")
+
+
+def test_the_exchange(place, rows):
+    exchange = Exchange(str(place / "exchange"))
+    exchange.put("halo", 3, {"a": rows, "b": rows[:0], "7": np.arange(3)})
+    np.testing.assert_array_equal(exchange.get("halo", 3, "a"), rows)
+    assert exchange.get("halo", 3, "none") is None
+    assert sorted(exchange.get_all("halo", 3)) == ["7", "a", "b"]
+    assert (exchange.has("halo", 3), exchange.has("halo", 4)) == (True, False)
+    with pytest.raises(DamagedError, match="is gone"):
+        exchange.get("halo", 4, "a")
+    exchange.clear()
+    assert not place.exists()
+
+
+def test_rows_are_appended(place, rows):
+    ingest_rows(place / "x.zarr", rows[:700])
+    before = stored_units(place / "x.zarr")[2]
+    source = RowSource((700, 4), rows.dtype, path=str(place / "x.zarr"))
+    fingerprint = source.fingerprint()
+    assert append_rows(str(place / "x.zarr"), rows[700:]) == 1500
+    np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
+    assert stored_units(place / "x.zarr")[2] != before
+    assert source.fingerprint() != fingerprint
+    with hold(place / "x.zarr.growing"), pytest.raises(LockedError, match="held by"):
+        append_rows(place / "x.zarr", rows[:3])
+
+
+def ingest_rows(path, rows):
+    import dask.array as da
+
+    write_dask(da.from_array(rows), path)
+
+
+def test_ingest(place, rows, tmp_path):
+    np.save(tmp_path / "x.npy", rows)
+    assert ingest(tmp_path / "x.npy", str(place / "x.zarr")) == rows.shape
+    assert ingest(str(place / "x.zarr"), tmp_path / "back.zarr") == rows.shape
+    np.testing.assert_array_equal(read_array(tmp_path / "back.zarr"), rows)
+    with pytest.raises(ExistingOutputError):
+        ingest(tmp_path / "x.npy", str(place / "x.zarr"))
+    assert not [found.name for found in stored(place) if "partial" in found.name]
+
+
+def test_sparse_rows(place):
+    from scipy import sparse
+
+    from bigembed.store.sparse import group_source, write_csr
+
+    matrix = sparse.random(300, 40, 0.1, "csr", "f4", random_state=0)
+    write_csr(place / "csr", matrix)
+    source = group_source(place / "csr")
+    np.testing.assert_array_equal(source.read(17, 200).toarray(), matrix[17:200].toarray())
+    plain = be.PCA(n_components=2, random_state=0).fit(matrix)
+    np.testing.assert_allclose(
+        be.PCA(n_components=2, random_state=0).fit(str(place / "csr")).singular_values_,
+        plain.singular_values_,
+        rtol=1e-6,
+    )
+
+
+# ----------------------------------------------------------------------------------- locks
+
+
+def test_one_holds(place):
+    with hold(place) as lock:
+        assert holder(place).pid == lock.owner.pid
+        with pytest.raises(LockedError, match=f"process {lock.owner.pid}"):
+            take(place)
+    assert holder(place) is None
+    with hold(place) as again:
+        assert again.number == lock.number + 1
+
+
+def _contend(url, environment, barrier, results):
+    import os
+
+    os.environ.update(environment)
+    barrier.wait()
+    try:
+        lock = take(at(url))
+    except LockedError:
+        results.put(0)
+        return
+    time.sleep(2)
+    lock.check()
+    results.put(lock.number)
+    lock.release()
+
+
+def test_of_several_processes_one_holds(place, server):
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(4), context.Queue()
+    arguments = (str(place), server.environment, barrier, results)
+    processes = [context.Process(target=_contend, args=arguments) for _ in range(4)]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(found)[:3] == [0, 0, 0]
+    assert max(found) >= 1
+
+
+def test_a_silent_owner_is_taken_over_and_notices(place, monkeypatch):
+    from bigembed.store import lock as locks
+
+    monkeypatch.setattr(locks, "_lives", lambda owner, age: False)  # (another machine, silent for long)
+    first = take(place)
+    second = take(place)
+    with pytest.raises(LockedError, match="took over"):
+        first.check()
+    second.check()
+    first.release()
+    second.release()
+
+
+# ------------------------------------------------------------------------------ estimators
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.DegenerateWarning")  # few landmarks
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        be.PCA(n_components=2),
+        be.DiffusionMap(n_components=2, n_neighbors=8, random_state=0),
+        be.LandmarkMDS(n_components=2, n_landmarks=40, random_state=0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_the_same_bytes_as_on_a_disk(place, rows, tmp_path, estimator):
+    ingest_rows(tmp_path / "x.zarr", rows)
+    ingest_rows(place / "x.zarr", rows)
+    kind, parameters = type(estimator), estimator.get_params()
+    found = {}
+    for home in (tmp_path, place):
+        fitted = kind(**parameters | {"workdir": str(home / "run.zarr")}).fit(str(home / "x.zarr"))
+        fitted.save(str(home / "model.zarr"))
+        with pytest.raises(ExistingOutputError):
+            fitted.save(str(home / "model.zarr"))
+        loaded = be.load(str(home / "model.zarr"))
+        loaded.transform_to(str(home / "x.zarr"), str(home / "out.zarr"))
+        with pytest.raises(ExistingOutputError):
+            loaded.transform_to(str(home / "x.zarr"), str(home / "out.zarr"))
+        coordinates = np.asarray(fitted.embedding_[:])
+        lazy = loaded.transform(be.open_array(str(home / "x.zarr")))
+        np.testing.assert_array_equal(np.asarray(lazy), read_array(home / "out.zarr"))
+        assert SECRET.encode() not in pickle.dumps((lazy, fitted.embedding_, fitted, loaded))
+        found[home] = (
+            coordinates.tobytes(),
+            read_array(home / "out.zarr").tobytes(),
+            digests(home / "run.zarr" / "stages"),
+        )
+    assert found[tmp_path][:2] == found[place][:2]
+    assert found[tmp_path][2] == found[place][2]
+    assert not [name.name for name in stored(place) if "partial" in name.name]
+
+
+# --------------------------------------------------------------------- access and absence
+
+
+def test_wrong_credentials(place, monkeypatch):
+    put(place / "x", b"1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+    objects._client.cache_clear()
+    try:
+        with pytest.raises(StoreAccessError, match="environment") as caught:
+            (place / "x").read_bytes()
+    finally:
+        objects._client.cache_clear()
+    assert "another-secret" not in str(caught.value)
+    assert KEY not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_store_that_is_away(tmp_path, monkeypatch):
+    from datetime import timedelta
+
+    monkeypatch.setattr(objects, "PATIENCE", timedelta(seconds=1))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    objects._client.cache_clear()
+    try:
+        with pytest.raises(UnreachableError, match="does not answer") as caught:
+            at("s3://bucket/x").read_bytes()
+        with pytest.raises(UnreachableError):
+            be.open_array("s3://bucket/x.zarr")
+    finally:
+        objects._client.cache_clear()
+    assert SECRET not in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+
+
+def test_a_server_that_hangs_is_waited_for(place, server, rows):
+    ingest_rows(place / "x.zarr", rows)
+    server.process.send_signal(signal.SIGSTOP)
+    threading.Timer(2, server.process.send_signal, [signal.SIGCONT]).start()
+    began = time.monotonic()
+    np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
+    assert time.monotonic() - began > 1
+
+
+@pytest.mark.slow
+def test_an_outage_is_waited_for(place, server, rows):
+    ingest_rows(place / "x.zarr", rows)
+    back = threading.Event()
+
+    def outage():
+        with server.away(3):
+            pass
+        back.set()
+
+    thread = threading.Thread(target=outage)
+    thread.start()
+    while not back.is_set():
+        np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
+        put(place / "file", b"1")
+        create(place / f"{time.monotonic()}", b"2")
+    thread.join()
+    np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
