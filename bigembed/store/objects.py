@@ -10,6 +10,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,14 @@ REPEATS = 10_000
 """More than fit into that time."""
 REQUEST = timedelta(minutes=2)
 """Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
+PROFILE = {
+    "aws_access_key_id": "aws_access_key_id",
+    "aws_secret_access_key": "aws_secret_access_key",
+    "aws_session_token": "aws_session_token",
+    "region": "aws_region",
+    "endpoint_url": "aws_endpoint_url",
+}
+"""Keys of a profile, and what the library calls them."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TAIL_BYTES = 64 << 10
 """Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
@@ -372,14 +381,24 @@ def _unencrypted(root: str) -> bool:
 
 
 def _profile(root: str) -> dict[str, Any]:
-    """The credentials of a profile of AWS, where there is one and nothing that goes before it."""
+    """What the profile of AWS says that the environment names, where no keys or role go before it."""
     before = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
-    files = (os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), "~/.aws/config")
+    files = {
+        "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+        "AWS_CONFIG_FILE": "~/.aws/config",
+    }
     if not root.startswith("s3") or any(name in os.environ for name in before):
         return {}
-    if "AWS_PROFILE" not in os.environ and not any(Path(file).expanduser().exists() for file in files):
-        return {}
-    needed("boto3", "objects", "the profiles of AWS")
-    from obstore.auth.boto3 import Boto3CredentialProvider
-
-    return {"credential_provider": Boto3CredentialProvider()}
+    parser = ConfigParser(interpolation=None)
+    parser.read([Path(os.environ.get(name, usual)).expanduser() for name, usual in files.items()])
+    name = os.environ.get("AWS_PROFILE", "default")
+    found = {key: value for part in (f"profile {name}", name) if part in parser for key, value in parser[part].items()}
+    known = {key: found[key] for key in PROFILE if key in found}
+    if "AWS_PROFILE" in os.environ and "aws_access_key_id" not in known:
+        raise InputError(
+            f"{root}: the profile {name!r} of AWS_PROFILE holds no keys in ~/.aws/credentials or ~/.aws/config. If it "
+            f'is one of a role or of single sign-on: eval "$(aws configure export-credentials --profile {name} '
+            '--format env)"'
+        )
+    renamed = {PROFILE[key]: value for key, value in known.items() if PROFILE[key].upper() not in os.environ}
+    return {"config": renamed} if "aws_access_key_id" in known else {}

@@ -1,4 +1,4 @@
-"""Object stores, on a real S3 server: files, arrays, locks, estimators; the bytes are those of a disk, nothing secret."""
+"""Object stores, on a real S3 server: files, arrays, locks, estimators, and that nothing secret goes anywhere."""
 
 from __future__ import annotations
 
