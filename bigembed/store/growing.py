@@ -100,8 +100,8 @@ def append_rows(path: PathLike, rows: Any) -> int:
 
     Notes
     -----
-    A killed call leaves the array as it was. ``ARRAY.growing`` holds who appends. Cost: the last shard is read and written anew, nothing else; memory: the
-    rows and one shard.
+    A killed call leaves the array as it was. ``ARRAY.growing`` says who appends. Cost: the last shard is read and
+    written anew, nothing else; memory: the rows and one shard.
 
     Examples
     --------
