@@ -15,7 +15,16 @@ author = "The bigembed authors"
 copyright = "The bigembed authors"
 version = release = bigembed.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "public_names", "command_line", "job_file", "floors"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "docstrings",
+    "public_names",
+    "command_line",
+    "job_file",
+    "floors",
+    "pictures",
+]
 exclude_patterns = ["_ext", "_templates"]
 templates_path = ["_templates"]
 nitpicky = True
