@@ -1,0 +1,186 @@
+"""deploy/systemd and deploy/cron: valid units, what they may do, and command lines that bigembed understands."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+
+import pytest
+
+from bigembed.jobs.growth.audit import DUE
+from bigembed.jobs.spec import parse_bytes, read_job
+from tests.deploy.processes import DEPLOY, command, run
+from tests.deploy.words import commands, parse
+
+FOLDER = DEPLOY / "systemd"
+INSTANCES = ["extend", "audit", "refresh"]
+TIMERS = {"bigembed-extend": "extend", "bigembed-audit": "audit", "bigembed-refresh": "refresh"}
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="needs the repository")
+systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+
+
+def settings(name, *drop_ins):
+    """Section and key to the values given, as systemd reads them: an empty one takes back those before."""
+    found = defaultdict(list)
+    for file in (name, *drop_ins):
+        section = ""
+        for line in (FOLDER / file).read_text().splitlines():
+            if line.startswith("["):
+                section = line.strip("[]")
+            elif line and not line.startswith("#"):
+                key, value = line.split("=", 1)
+                found[section, key] = [*found[section, key], value] if value else []
+    return found
+
+
+def instance(name):
+    drop_ins = sorted(
+        f"bigembed@{name}.service.d/{path.name}" for path in (FOLDER / f"bigembed@{name}.service.d").glob("*")
+    )
+    return settings("bigembed@.service", *drop_ins)
+
+
+@pytest.fixture
+def units(tmp_path):
+    """The units as if bigembed were installed here."""
+    shutil.copytree(FOLDER, tmp_path / "units")
+    installed = tmp_path / "bigembed" / "bin"
+    installed.mkdir(parents=True)
+    (installed / "python").symlink_to(sys.executable)
+    template = tmp_path / "units" / "bigembed@.service"
+    template.write_text(template.read_text().replace("/opt/bigembed/bin/", f"{installed}/"))
+    return tmp_path / "units"
+
+
+def verify(units, name):
+    done = run(["systemd-analyze", "verify", "--man=no", units / name], units, SYSTEMD_UNIT_PATH=f"{units}:")
+    return done.returncode, done.stderr
+
+
+@systemd
+@pytest.mark.parametrize(
+    "name", [*(f"bigembed@{name}.service" for name in INSTANCES), *(f"{name}.timer" for name in TIMERS)]
+)
+def test_systemd_takes_every_unit(units, name):
+    assert verify(units, name) == (0, "")
+
+
+@systemd
+def test_a_unit_with_a_mistake_is_found(units):
+    template = units / "bigembed@.service"
+    right = template.read_text()
+    template.write_text(right.replace("MemoryMax=8G", "MemoryMaximum=8G"))
+    assert "MemoryMaximum" in verify(units, "bigembed@extend.service")[1]
+    template.write_text(right.replace("/bin/python", "/bin/pyton"))
+    assert verify(units, "bigembed@extend.service")[0] != 0
+    drop_in = units / "bigembed@refresh.service.d" / "window.conf"
+    drop_in.write_text(drop_in.read_text().replace("RestartForceExitStatus", "RestartOnExitStatus"))
+    assert "RestartOnExitStatus" in verify(units, "bigembed@refresh.service")[1]
+
+
+@systemd
+def test_the_service_can_do_little_harm(units):
+    rate = ["systemd-analyze", "security", "--offline=yes", "--no-pager"]
+    for name in INSTANCES:
+        done = run([*rate, "--threshold=16", units / f"bigembed@{name}.service"], units, SYSTEMD_UNIT_PATH=f"{units}:")
+        assert done.returncode == 0, done.stdout
+    template = units / "bigembed@.service"
+    template.write_text(re.sub(r"(?m)^(NoNewPrivileges|ProtectSystem|SystemCallFilter)=.*\n", "", template.read_text()))
+    done = run([*rate, "--threshold=16", units / "bigembed@extend.service"], units, SYSTEMD_UNIT_PATH=f"{units}:")
+    assert done.returncode != 0
+
+
+@systemd
+@pytest.mark.parametrize("timer", TIMERS)
+def test_timers(timer):
+    found = settings(f"{timer}.timer")
+    [when] = found["Timer", "OnCalendar"]
+    assert run(["systemd-analyze", "calendar", when], FOLDER).returncode == 0
+    assert run(["systemd-analyze", "calendar", when.replace(":", "!")], FOLDER).returncode != 0
+    assert found["Timer", "Unit"] == [f"bigembed@{TIMERS[timer]}.service"]
+    assert found["Timer", "Persistent"] == ["true"]
+    assert found["Install", "WantedBy"] == ["timers.target"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="systemd-sysusers is not installed")
+def test_the_user_of_the_service_is_declared():
+    file = FOLDER / "bigembed.sysusers"
+    done = run(["systemd-sysusers", "--dry-run", file], FOLDER)
+    assert done.returncode == 0, done.stderr
+    assert f"u {instance('extend')['Service', 'User'][0]} " in file.read_text()
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_exit_statuses(name):
+    found = instance(name)
+    good = {int(word) for value in found["Service", "SuccessExitStatus"] for word in value.split()}
+    assert good == {4, 5} | ({DUE} if name == "audit" else set())
+    windowed = any("--deadline" in value for value in found["Service", "Environment"])
+    assert windowed == (name == "refresh")
+    assert found["Service", "RestartForceExitStatus"] == ([] if windowed else ["5"])
+    assert found["Unit", "StartLimitBurst"]
+    assert found["Service", "KillMode"] == ["mixed"]  # (a signal to the workers, too, would look like their loss)
+    assert found["Service", "TimeoutStopSec"] == ["60"]
+
+
+def test_an_audit_that_says_so_starts_the_refresh(tmp_path):
+    [line] = instance("audit")["Service", "ExecStopPost"]
+    prefix, shell = line[0], line[1:].replace("$$", "$")
+    assert prefix == "+"
+    (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/said\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    for status in (0, 2, 4, 5, DUE):
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "EXIT_STATUS": str(status)}
+        assert subprocess.run(["sh", "-c", shell], env=variables, check=False).returncode == 0
+    assert (tmp_path / "said").read_text() == "start --no-block bigembed@refresh.service\n"
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_command_lines_of_units_are_understood(name):
+    found = instance(name)
+    [line] = found["Service", "ExecStart"]
+    options = [
+        value.strip('"').removeprefix("OPTIONS=") for value in found["Service", "Environment"] if "OPTIONS" in value
+    ]
+    [words] = commands(line.replace("%i", name).replace("$OPTIONS", " ".join(options)))
+    assert parse(words)["job"].as_posix() == "/etc/bigembed/growing.toml"
+    assert found["Service", "EnvironmentFile"] == ["-/etc/bigembed/%i.env"]
+
+
+def test_memory_of_the_unit_and_of_the_job_agree():
+    job = read_job(DEPLOY / "growing.toml")
+    [limit] = instance("extend")["Service", "MemoryMax"]
+    assert parse_bytes(limit.replace("G", " GiB")) == job.cluster.workers * job.cluster.memory + (2 << 30)
+    written = instance("extend")["Service", "ReadWritePaths"]
+    assert written == ["/data"]
+    assert job.output_path.parts[:2] == ("/", "data")
+
+
+# ----------------------------------------------------------------------------------------- cron
+
+
+def test_the_crontab():
+    crontab = pytest.importorskip("crontab", reason="python-crontab is not installed: pip install -e '.[test]'")
+    file = DEPLOY / "cron" / "bigembed.crontab"
+    table = crontab.CronTab(tabfile=str(file))
+    entries = list(table)
+    assert [str(entry.slices) for entry in entries] == ["30 * * * *", "0 2 * * *"]
+    assert all(entry.is_valid() for entry in entries)
+    assert set(table.env) == {"SHELL", "PATH", "MAILTO"}
+    asked = [parse(words) for entry in entries for words in commands(entry.command)]
+    assert len(asked) == 3
+    for entry in entries:
+        assert "%" not in entry.command  # (cron takes it for the end of the line)
+    known = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    assert len(known) == len(entries) + len(table.env)
+
+
+def test_shell_code_of_the_crontab(tmp_path):
+    lines = [line for line in (DEPLOY / "cron" / "bigembed.crontab").read_text().splitlines() if "workflows" in line]
+    codes = [line.split(maxsplit=5)[5] for line in lines if not line.startswith("#")]
+    (tmp_path / "lines.sh").write_text("\n".join(["#!/bin/sh", *codes, ""]))
+    done = run([command("shellcheck"), "--exclude=SC2181", "lines.sh"], tmp_path)  # SC2181: $? is asked for 7
+    assert done.returncode == 0, done.stdout
