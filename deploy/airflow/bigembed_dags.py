@@ -1,0 +1,71 @@
+"""A growing store kept embedded by Airflow 3: extended every hour, audited every night, fitted anew when that says so.
+
+Put this file into the folder of the DAGs. It only calls the command line of an installation of its own (BIGEMBED_HOME,
+by default /opt/bigembed) with a job file (BIGEMBED_JOB, by default /etc/bigembed/growing.toml); both, and the data,
+have to be there for the worker that runs the tasks. The first model is made by hand, or by a run of bigembed_first.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
+from airflow.providers.standard.operators.python import ShortCircuitOperator
+from airflow.sdk import DAG, BaseOperator
+
+HOME = os.environ.get("BIGEMBED_HOME", "/opt/bigembed")
+JOB = os.environ.get("BIGEMBED_JOB", "/etc/bigembed/growing.toml")
+HELD, INTERRUPTED, DUE = 4, 5, 7
+REFUSED = {2: "bad input or job file", 3: "it cannot fit", 6: "damaged"}
+
+
+class Workflow(BaseOperator):
+    """A script of workflows/. Its exit status decides: 0 and 7 (refresh due) succeed and are returned, 4 (another job
+    holds the output) skips, 2, 3 and 6 fail at once, and 5 (interrupted) and all others are tried again."""
+
+    def __init__(self, *, script: str, options: tuple[str, ...] = (), **more: Any) -> None:
+        super().__init__(**more)
+        self.script, self.options = script, options
+        self.process = SubprocessHook()
+
+    def execute(self, context: Any) -> int:
+        """Run the script; what it prints goes to the log of the task."""
+        words = [f"{HOME}/bin/python", f"{HOME}/workflows/{self.script}.py", JOB, *self.options]
+        status = self.process.run_command(words).exit_code
+        if status in (0, DUE):
+            return int(status)
+        if status == HELD:
+            raise AirflowSkipException("another job holds the output; the next run makes up for it")
+        if status in REFUSED:
+            raise AirflowFailException(f"{REFUSED[status]} (exit status {status}): see the log")
+        reason = "interrupted; the same command goes on" if status == INTERRUPTED else "failed"
+        raise AirflowException(f"{reason} (exit status {status})")
+
+    def on_kill(self) -> None:
+        """Stop in good order: what is finished is kept."""
+        self.process.send_sigterm()
+
+
+ALWAYS: dict[str, Any] = {
+    "start_date": datetime(2026, 1, 1),
+    "catchup": False,  # (a later run does the work of those that were missed)
+    "max_active_runs": 1,
+    "default_args": {"retries": 5, "retry_delay": timedelta(minutes=1)},
+    "tags": ["bigembed"],
+}
+
+with DAG("bigembed_first", schedule=None, **ALWAYS):
+    Workflow(task_id="refresh", script="refresh")
+
+with DAG("bigembed_extend", schedule="30 * * * *", **ALWAYS):
+    Workflow(task_id="extend", script="extend")
+
+with DAG("bigembed_refresh", schedule="0 2 * * *", **ALWAYS):
+    audit = Workflow(task_id="audit", script="audit")
+    due = ShortCircuitOperator(
+        task_id="due", python_callable=lambda status: int(status) == DUE, op_args=[audit.output], retries=0
+    )
+    audit >> due >> Workflow(task_id="refresh", script="refresh")
