@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
-from bigembed.jobs.spec import parse_bytes, read_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.where import parse_bytes
 from bigembed.store.arrays import write_array
 from tests.deploy.processes import DEPLOY, ROOT, command, free_port, run, started, wait_until
 

@@ -8,9 +8,10 @@ import subprocess
 import pytest
 import yaml
 
-from bigembed.jobs.spec import parse_bytes, read_job
+from bigembed.jobs.spec import read_job
 from bigembed.jobs.status import STATUS
 from bigembed.jobs.stopping import parse_deadline
+from bigembed.jobs.where import parse_bytes
 from tests.deploy.manifests import FOLDER, KINDS, built, jobs, pods, words
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.words import commands, parse

@@ -11,7 +11,8 @@ from collections import defaultdict
 import pytest
 
 from bigembed.jobs.growth.audit import DUE
-from bigembed.jobs.spec import parse_bytes, read_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.where import parse_bytes
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.words import commands, parse
 
