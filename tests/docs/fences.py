@@ -70,7 +70,7 @@ def blocks(page: Path) -> Iterator[Block]:
 class Folder:
     """A folder in which the blocks of a page are run: files are written, commands see ``bigembed`` and ``python``."""
 
-    def __init__(self, root: Path, tools: Path) -> None:
+    def __init__(self, root: Path, tools: Path, environment: Mapping[str, str] | None = None) -> None:
         self.root = root
         tools.mkdir(parents=True, exist_ok=True)
         for name, command in {"bigembed": "-m bigembed.cli", "python": "", "dask": "-m dask"}.items():
@@ -84,6 +84,7 @@ class Folder:
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(package),
             "COLUMNS": "160",
+            **(environment or {}),
         }
         self.printed = ""
         self.python: subprocess.Popen[str] | None = None

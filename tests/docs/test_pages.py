@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bigembed import errors
 from tests.docs.fences import Block, Folder, blocks
+from tests.s3 import ABSENT, serving, weed
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
@@ -24,9 +29,21 @@ def marked(page: Path) -> object:
     return pytest.param(page, id=str(page), marks=[] if str(page) in QUICK else [pytest.mark.slow])
 
 
+@pytest.fixture
+def environment(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What the commands of a page find in their environment: of the one on object stores, a server."""
+    if page.name != "object_stores.md":
+        yield {}
+        return
+    if weed() is None:
+        pytest.skip(ABSENT)
+    with serving(tmp_path_factory.mktemp("s3")) as server:
+        yield server.environment
+
+
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES if any(True for _ in blocks(DOCS / page))])
-def test_the_page_is_true(page: Path, tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "work", tmp_path / "tools")
+def test_the_page_is_true(page: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "work", tmp_path / "tools", environment)
     try:
         for block in blocks(DOCS / page):
             folder.do(block)
@@ -51,3 +68,14 @@ def test_a_wrong_page_is_found(tmp_path: Path) -> None:
     folder.close()
     with pytest.raises(AssertionError, match="neither run nor output"):
         folder.do(Block("ruby", "puts 1", 9))
+
+
+def test_every_error_and_warning_has_its_remedy() -> None:
+    text = (DOCS / "guide" / "troubleshooting.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^### (\w+)\n\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL))
+    bases = (errors.BigembedError, errors.BigembedWarning)
+    known = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, bases)} - {
+        one.__name__ for one in bases
+    }
+    assert set(said) == known
+    assert [name for name, what in said.items() if "*Remedy*" not in what] == []
