@@ -5,4 +5,5 @@ from bigembed.datasets.cities import US_CITIES
 distances, truth = datasets.dataset("us_cities").draw()
 east, north = be.ClassicalMDS(n_components=2, metric="precomputed").fit(distances).embedding_.T
 east, north = (axis if axis @ truth[name] > 0 else -axis for axis, name in ((east, "longitude"), (north, "latitude")))
-plotting.named("cities.png", east, north, list(US_CITIES), title="Cities from their distances alone")
+title = "Cities from their distances alone"
+plotting.named("cities.png", east, north, list(US_CITIES), title=title)

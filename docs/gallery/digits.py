@@ -3,4 +3,5 @@ from bigembed import datasets, plotting
 
 rows, truth = datasets.dataset("digits", classes=5).draw()
 dm = be.DiffusionMap(n_components=3, n_neighbors=10).fit(rows)
-plotting.scatter("digits.png", dm.embedding_, labels=truth["label"], title="Handwritten digits 0 to 4")
+title = "Handwritten digits 0 to 4"
+plotting.scatter("digits.png", dm.embedding_, labels=truth["label"], title=title)

@@ -3,4 +3,5 @@ from bigembed import datasets, plotting
 
 rows, truth = datasets.dataset("digits", classes=5).draw()
 lda = be.LinearDiscriminantAnalysis(n_components=2, shrinkage=0.1).fit(rows, truth["label"])
-plotting.scatter("digits_discriminant.png", lda.embedding_, labels=truth["label"], title="The same by discriminants")
+title = "The same by discriminants"
+plotting.scatter("digits_discriminant.png", lda.embedding_, labels=truth["label"], title=title)
