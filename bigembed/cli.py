@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,33 @@ Scheduler = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")]
 Memory = Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Columns of a table, separated by commas; by default all that do not lie beside the rows."),
+]
+ArrayName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a "
+        "netCDF variable, or several of one shape separated by commas, which become columns.",
+    ),
+]
+RowDimensions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIMENSION",
+        help="Leading dimensions of a netCDF variable that make the rows; the rest are columns.",
+    ),
+]
+Ids = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|PATH",
+        help="What names the rows: a column or a variable of the source, or an array beside it.",
+    ),
+]
+FillAbsent = Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")]
 Deadline = Annotated[
     str | None,
     typer.Option(metavar="WHEN", help='Stop by then, resumable (exit 5): "6h", "45m", "06:30" or a date and time.'),
@@ -51,13 +79,19 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 @app.command()
 def ingest(
     source: Annotated[
-        str, typer.Argument(help="A Zarr array, .npy, Parquet (file or folder) or idx (MNIST, also .gz).")
+        str,
+        typer.Argument(
+            help="A Zarr array, .npy, Parquet (file or folder), CSV, HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, "
+            "bvecs, ivecs or idx (MNIST, also .gz)."
+        ),
     ],
-    dest: Annotated[str, typer.Argument(help="The new Zarr array.")],
-    columns: Annotated[
-        str | None, typer.Option(help="Columns of Parquet, separated by commas; by default all.")
-    ] = None,
-    fill_absent: Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")] = False,
+    dest: Annotated[str, typer.Argument(help="The new Zarr array; of sparse rows a CSR group.")],
+    columns: Columns = None,
+    array: ArrayName = None,
+    rows: RowDimensions = None,
+    ids: Ids = None,
+    dense: Annotated[bool, typer.Option("--dense", help="Write sparse rows dense.")] = False,
+    fill_absent: FillAbsent = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -71,13 +105,13 @@ def ingest(
         from bigembed.jobs.stopping import stoppable
         from bigembed.store.formats import ingest as copy
 
-        names = [name.strip() for name in columns.split(",")] if columns else None
+        choice = _choice(columns, array, rows, fill_absent, dense)
         with (
             stoppable(dest),
             cluster(ClusterTable(), "process", console.progress) as place,
             executor(place.executor),
         ):
-            n, d = copy(source, dest, columns=names, fill_absent=fill_absent)
+            n, d = copy(source, dest, choice, {} if ids is None else {"ids": ids})
         console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
 
 
@@ -138,13 +172,22 @@ def run(
 @app.command()
 def extend(
     model: Annotated[str, typer.Argument(help="A saved model.")],
-    new: Annotated[str, typer.Argument(help="New rows: a Zarr array or .npy.")],
+    new: Annotated[str, typer.Argument(help="New rows, in any format that ingest knows.")],
     out: Annotated[str, typer.Argument(help="The new Zarr array of their coordinates.")],
     scheduler: Scheduler = None,
     workers: Workers = None,
     memory: Memory = None,
     epsilons: Annotated[
-        str | None, typer.Option(help="One scale a new row, for a model that was fitted with epsilons.")
+        str | None,
+        typer.Option(metavar="NAME|PATH", help="One scale a new row, for a model that was fitted with epsilons."),
+    ] = None,
+    ids: Ids = None,
+    columns: Columns = None,
+    array: ArrayName = None,
+    rows: RowDimensions = None,
+    fill_absent: FillAbsent = False,
+    results: Annotated[
+        str | None, typer.Option("--table", metavar="FILE", help="At the end also a new .parquet, .csv or .npy.")
     ] = None,
     deadline: Deadline = None,
     log: Log = None,
@@ -165,16 +208,48 @@ def extend(
         from bigembed.jobs.extend import plan_extension
 
         table = _table({}, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        beside = {} if epsilons is None else {"epsilons": epsilons}
+        given = {"epsilons": epsilons, "ids": ids}
+        beside = {name: value for name, value in given.items() if value is not None}
+        choice = _choice(columns, array, rows, fill_absent)
         if plan_only:
-            planned = plan_extension(model, new, out, table, beside)
+            planned = plan_extension(model, new, out, table, beside, choice)
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
         found = extend_rows(
-            model, new, out, table, _wishes(console, deadline, log, metrics, performance_report), beside
+            model,
+            new,
+            out,
+            table,
+            _wishes(console, deadline, log, metrics, performance_report),
+            beside,
+            choice,
+            results,
         )
         console.result(found, extend_lines(found))
+
+
+@app.command()
+def export(
+    source: Annotated[
+        str, typer.Argument(metavar="RUN|ARRAY", help="A run, or the coordinates that bigembed extend wrote.")
+    ],
+    out: Annotated[
+        str, typer.Argument(help="A new .parquet, .csv or .npy; or an AnnData (.h5ad, .zarr) that is there.")
+    ],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there under that name.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Coordinates with the ids of their rows as a table, or into obsm of an AnnData."""
+    from bigembed.jobs.console import Console
+
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.export import export as export_rows
+
+        found = export_rows(source, out, overwrite=overwrite)
+        named = "with their ids" if found["ids"] else "without ids"
+        console.result(found, [f"{out}: {found['n']:,} rows, {found['n_components']} coordinates, {named}"])
 
 
 @app.command()
@@ -236,6 +311,18 @@ def methods(as_json: Json = False, debug: Debug = False) -> None:
     with Console(as_json, debug) as console:
         found = describe_methods()
         console.result({"methods": found}, method_lines(found))
+
+
+def _choice(columns: str | None, array: str | None, rows: str | None, fill_absent: bool, dense: bool = False) -> Any:
+    """What is wanted of a source that holds several things."""
+    from bigembed.store.reader import Choice
+
+    return Choice(_names(columns), _names(array), _names(rows), fill_absent, dense)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Names separated by commas; one that holds a comma stands in quotation marks."""
+    return tuple(name.strip() for row in csv.reader([text or ""]) for name in row)
 
 
 def _wishes(console: Any, deadline: str | None, log: str | None, metrics: Path | None, performance: Path | None) -> Any:

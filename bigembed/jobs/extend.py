@@ -5,25 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import executor
-from bigembed.errors import ExistingOutputError, InputError
 from bigembed.jobs import status
 from bigembed.jobs.calibrate import rates
 from bigembed.jobs.cluster import Place, choose, cluster
+from bigembed.jobs.export import ABOUT, export, made_by
+from bigembed.jobs.ids import copy_ids
+from bigembed.jobs.inputs import Input, find_rows
+from bigembed.jobs.logs import plain
 from bigembed.jobs.measure import MemoryPeak
 from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.performance import check_performance, performance
-from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
+from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, input_costs, nearest_folder, place_of
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Wishes, telling
-from bigembed.methods.extension import aside_of, refuse_existing
+from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.methods.extension import aside_of, refuse_existing, transform_to
 from bigembed.stages import Run, keeping, observing
-from bigembed.store.formats import NpyReader, ZarrReader, open_reader
+from bigembed.store.beside import link, place_beside
 from bigembed.store.lock import Owner
 from bigembed.store.paths import AnyPath, PathLike, absolute, at, free_bytes, published, remove
+from bigembed.store.reader import Choice
+from bigembed.store.tables import check_table
 
 
 def extend(
@@ -32,11 +39,16 @@ def extend(
     out: PathLike,
     table: ClusterTable | None = None,
     wishes: Wishes | None = None,
-    beside: Mapping[str, PathLike] | None = None,
+    beside: Mapping[str, str] | None = None,
+    choice: Choice | None = None,
+    results: PathLike | None = None,
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
 
-    ``beside``: paths of vectors that belong to the new rows, for a model that was fitted with such (``epsilons``).
+    ``beside``: vectors that belong to the new rows, by their path or their name in ``new``: what a model was fitted
+    with (``epsilons``), and ``ids``, which then lie at ``OUT-ids.zarr``. ``choice``: what of ``new`` is wanted where it
+    holds several things. ``results``: a table that is written at the end. A format without quick access by rows is
+    copied beside ``out`` until the coordinates are there.
 
     ``out`` appears when it is whole. A stopped one leaves what it has in ``OUT.partial``, and the same command goes
     on from there; ``OUT.status.json`` says how it stands. Raises :class:`PlanError` before anything is written if
@@ -46,16 +58,20 @@ def extend(
     from bigembed.methods.base import load
 
     table, wishes = table or ClusterTable(), wishes or Wishes()
-    vectors = {name: absolute(path) for name, path in (beside or {}).items()}
     began = time.perf_counter()
     metrics = Metrics(wishes.metrics, str(out), "extend")
     with stoppable(str(out), wishes.deadline), metrics:
         check_performance(wishes.performance_report)
-        rows = _reader(new, out)
-        fitted, kind = load(model), choose(table, rows.shape, _nbytes(rows))
+        refuse_existing(out)
+        if results is not None:
+            check_table(results)
+            refuse_existing(results)
+        fitted = load(model)
+        rows = _rows(fitted, new, out, choice, beside)
+        kind = choose(table, rows.shape, rows.nbytes)
         plan = None
         if kind != "remote":
-            plan = _plan(fitted, rows, new, out, table, None, vectors)
+            plan = _plan(fitted, rows, new, out, table, None)
             plan.refuse()
         with (
             _held(out) as owner,
@@ -63,10 +79,10 @@ def extend(
             cluster(table, kind, told.progress) as place,
         ):
             if plan is None:
-                plan = _plan(fitted, rows, new, out, table, place, vectors)
+                plan = _plan(fitted, rows, new, out, table, place)
                 plan.refuse()
             told.planned(plan)
-            place.prove_access(nearest_folder(at(out).absolute().parent), absolute(new))
+            place.prove_access(nearest_folder(at(out).absolute().parent), None)
             with (
                 MemoryPeak(place.local_pids) as peak,
                 executor(place.executor),
@@ -74,7 +90,15 @@ def extend(
                 performance(place, wishes.performance_report),
             ):
                 told.peak = peak
-                fitted.transform_to(absolute(new), absolute(out), **vectors)
+                rows = _ready(rows, out, told, place)
+                about = _about(model, fitted, out, rows)
+                transform_to(fitted, rows.given, absolute(out), about, **_vectors(rows))
+                if rows.about:  # a copy, which has served
+                    for path in (rows.path, *(rows.beside[name] for name in rows.vectors)):
+                        remove(path)
+                if results is not None:
+                    with told.stage("table"):
+                        export(out, results)
     return {
         "model": str(model),
         "input": str(new),
@@ -85,7 +109,41 @@ def extend(
         "predicted_seconds": plan.seconds,
         "predicted": plan.as_dict()["memory"],
         "measured": peak.as_dict(),
+        "table": None if results is None else str(results),
     }
+
+
+def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, beside: Mapping[str, str] | None) -> Input:
+    """The new rows, with what lies beside them."""
+    given = dict(beside or {})
+    chosen = replace(choice or Choice(), beside=tuple(given.values()))
+    copy = at(f"{at(out).absolute().with_suffix('')}-input.zarr")
+    return find_rows(
+        at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: bool(fitted._extension(fitted._run).sparse)
+    )
+
+
+def _ready(rows: Input, out: PathLike, told: Telling, place: Place) -> Input:
+    """The rows, copied if they have to be, and their ids beside the output."""
+    if not rows.written:
+        with told.stage("input"):
+            rows = rows.ready()
+    place.prove_access(nearest_folder(at(out).absolute().parent), str(rows.path))
+    if rows.ids is not None:
+        copy_ids(rows.ids, place_beside(at(out).absolute(), "ids"), {"of": absolute(out)})
+    return rows
+
+
+def _vectors(rows: Input) -> dict[str, str]:
+    return {name: str(path) for name, path in rows.beside.items() if name != "ids"}
+
+
+def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:
+    """Attributes of the output: what made it, and what lies beside it."""
+    names = [name for name in rows.beside if name == "ids"]
+    given = {name: value for name, value in fitted.get_params().items() if name != "workdir"}
+    made = made_by(type(fitted).registered, int(fitted.n_components_), given)
+    return {ABOUT: plain({**made, "model": absolute(model)}), **link(at(out), dict.fromkeys(names))}
 
 
 def status_path(out: PathLike) -> AnyPath:
@@ -109,32 +167,26 @@ def plan_extension(
     new: PathLike,
     out: PathLike,
     table: ClusterTable | None = None,
-    beside: Mapping[str, PathLike] | None = None,
+    beside: Mapping[str, str] | None = None,
+    choice: Choice | None = None,
 ) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
     from bigembed.methods.base import load
 
-    table, rows = table or ClusterTable(), _reader(new, out)
-    vectors = {name: absolute(path) for name, path in (beside or {}).items()}
-    fitted = load(model)
+    refuse_existing(out)
+    table, fitted = table or ClusterTable(), load(model)
+    rows = _rows(fitted, new, out, choice, beside)
     if table.address and not (table.workers and table.memory):
         with cluster(table, "remote") as place:
-            return _plan(fitted, rows, new, out, table, place, vectors)
-    return _plan(fitted, rows, new, out, table, None, vectors)
+            return _plan(fitted, rows, new, out, table, place)
+    return _plan(fitted, rows, new, out, table, None)
 
 
-def _plan(
-    fitted: Any,
-    rows: NpyReader | ZarrReader,
-    new: PathLike,
-    out: PathLike,
-    table: ClusterTable,
-    place: Place | None,
-    vectors: Mapping[str, str],
-) -> Plan:
+def _plan(fitted: Any, rows: Input, new: PathLike, out: PathLike, table: ClusterTable, place: Place | None) -> Plan:
     from bigembed.methods.extension import stage_for
 
-    stage = stage_for(fitted, absolute(new), **vectors)
+    source = rows.source()
+    stage = stage_for(fitted, replace(source, beside={}), **source.beside)
     run = fitted._run
     compiled = run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
     return Plan(
@@ -142,22 +194,9 @@ def _plan(
         str(out),
         rows.shape,
         str(rows.dtype),
-        place_of(table, rows.shape, _nbytes(rows), place, False, compiled),
-        ((stage.name, stage.cost),),
+        place_of(table, rows.shape, rows.nbytes, place, False, compiled),
+        (*input_costs(rows), (stage.name, stage.cost)),
         (),
         free_bytes(nearest_folder(at(out).absolute().parent)),
         rates(nearest_folder(at(out).absolute().parent)),
     )
-
-
-def _reader(new: PathLike, out: PathLike) -> NpyReader | ZarrReader:
-    if published(out):
-        raise ExistingOutputError(f"{out}: exists. Nothing was changed; choose another path or move it away")
-    rows = open_reader(new)
-    if not isinstance(rows, (NpyReader, ZarrReader)):
-        raise InputError(f"{new}: new rows are read from .npy or Zarr; bigembed ingest {new} new.zarr makes one")
-    return rows
-
-
-def _nbytes(rows: NpyReader | ZarrReader) -> int:
-    return rows.shape[0] * rows.shape[1] * rows.dtype.itemsize

@@ -1,4 +1,4 @@
-"""The rows of a job: where they lie, or how they come to lie there."""
+"""The rows of a job and the vectors beside them: where they lie, or how they come to lie there."""
 
 from __future__ import annotations
 
@@ -6,49 +6,83 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.rows import Array
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.spec import JobSpec, needed_beside
+from bigembed.store.annotated import CsrReader
 from bigembed.store.arrays import RowSource
-from bigembed.store.formats import NpyReader, Reader, ZarrReader, copy_rows, open_reader, source_of
+from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
+from bigembed.store.copying import ABOUT, source_of
+from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
-from bigembed.store.npy import write_npy
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at, published
+from bigembed.store.paths import AnyPath, at, is_url, published, stamp
+from bigembed.store.reader import Choice, Named, Reader, native
+from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
-KNOWN_ROWS = 1 << 16
-AGAIN = 2.0
-"""Seconds between two looks whether another job is done with an input."""
 LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
 """Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
+IDS = "ids"
+AGAIN = 2.0
+"""Seconds between two looks whether another job is done with an input."""
 
 
 @dataclass(frozen=True)
 class DatasetReader:
-    """A data set, read as a format."""
+    """A data set, read as a format; what is known of its rows are its vectors."""
 
     dataset: Dataset
     grain: int = 1
+    row_ids: None = None
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, ...]:
         return self.dataset.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.dataset.dtype)
 
+    @property
+    def names(self) -> Mapping[str, str]:
+        return {name: str(values.dtype) for name, values in self.dataset.truth(0, 1).items() if values.ndim == 1}
+
+    def vector(self, name: str) -> TruthReader:
+        """What is known of the rows under this name."""
+        return TruthReader(self.dataset, name)
+
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         yield self.dataset.rows(start, stop)
+
+
+@dataclass(frozen=True)
+class TruthReader:
+    """What is known of the rows of a data set."""
+
+    dataset: Dataset
+    name: str
+    grain: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.dataset.shape[:1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.dataset.truth(0, 1)[self.name].dtype
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        yield self.dataset.truth(start, stop)[self.name]
 
 
 @dataclass(frozen=True)
@@ -71,7 +105,7 @@ class Unwritten(RowSource):
 
 @dataclass(frozen=True)
 class Input:
-    """The rows of a job, and the reader that still has to copy them to their path, if one has."""
+    """The rows of a job, and the readers that still have to copy them, and what lies beside them, to their paths."""
 
     path: AnyPath
     shape: tuple[int, int]
@@ -80,11 +114,20 @@ class Input:
     about: Mapping[str, Any] = field(default_factory=dict)
     dataset: Dataset | None = None
     beside: Mapping[str, AnyPath] = field(default_factory=dict)
-    """Vectors that belong to the rows."""
+    """Where the vectors lie, or will lie, that belong to the rows; their ids among them."""
+    vectors: Mapping[str, Reader] = field(default_factory=dict)
+    """Of those that are copied from the source of the rows."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """What the job calls them: a path, or a name in the source."""
+    choice: Choice = field(default_factory=Choice)
+    entries: int | None = None
+    """Stored entries of sparse rows; None for dense ones."""
 
     @property
     def nbytes(self) -> int:
-        """n · d · itemsize."""
+        """n · d · itemsize; of sparse rows what their entries take."""
+        if self.entries is not None:
+            return ENTRY_BYTES * (self.entries + self.shape[0])
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     @property
@@ -92,17 +135,27 @@ class Input:
         """Bytes that a process needs to read the data set, beside the rows."""
         return LOADING.get(self.dataset.name, 0) if self.dataset else 0
 
+    @property
+    def ids(self) -> AnyPath | None:
+        """Where the ids of the rows lie, or will lie."""
+        return self.beside.get(IDS)
+
     def source(self) -> RowSource:
         """What stages read."""
+        columns = {name: self._column(name) for name in self.beside if name != IDS}
+        if self.entries is not None:
+            unwritten = SparseSource(self.shape, self.dtype, entries=self.entries)
+            return replace(group_source(self.path) if self.reader is None else unwritten, beside=columns)
         kind = RowSource if self.reader is None else Unwritten
-        scratch = self.path.parent  # (paths are read where they lie)
-        columns = {
-            name: column_source(
-                known_labels(self.dataset) if self._unwritten(path) else path, self.shape[0], scratch, name
-            )
-            for name, path in self.beside.items()
-        }
         return kind(self.shape, self.dtype, path=str(self.path), beside=columns)
+
+    def _column(self, name: str) -> RowSource:
+        """A vector; held in memory where it is not copied yet, for a plan."""
+        path, n = self.beside[name], self.shape[0]
+        if name in self.vectors and not published(path):
+            held = np.concatenate(list(self.vectors[name].stream(0, n)))
+            return RowSource(held.shape, held.dtype, array=held)
+        return column_source(path, n, path.parent, name)
 
     @property
     def given(self) -> Any:
@@ -112,86 +165,126 @@ class Input:
     @property
     def written(self) -> bool:
         """Whether the rows, and what lies beside them, are there."""
-        return self.reader is None and not any(self._unwritten(path) for path in self.beside.values())
+        return self.reader is None and all(published(path) for path in self.beside.values())
 
     def ready(self) -> Input:
-        """The same, written if it was not. Two jobs that share it wait for each other."""
+        """The same, written if it was not: the ids first, so that a wrong one costs little.
+
+        Two jobs that share it wait for each other.
+        """
         if self.written:
             return self
-        todo = [path for path in self.beside.values() if self._unwritten(path)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _turn(self.path):
-            for path in todo:
-                write_npy(path, known_labels(self.dataset))
+            for name in sorted(self.vectors, key=lambda name: name != IDS):
+                if not published(self.beside[name]):
+                    copy_beside(self.vectors[name], self.beside[name], name, label="input")
             if self.reader is not None and not published(self.path):
-                copy_rows(self.reader, self.path, self.about, label="input")
-        if self.reader is None:
-            return self
-        return replace(_existing(self.path, self.reader, self.about, self.dataset), beside=self.beside)
-
-    def _unwritten(self, path: AnyPath) -> bool:
-        """Whether a vector is one that the data set brings, and not there yet."""
-        return self.dataset is not None and path == own_labels(self.path) and not published(path)
+                attributes = {ABOUT: self.about, **link(self.path, self.vectors)}
+                write_copy(self.reader, self.path, self.choice, attributes, label="input")
+        return self if self.reader is None else _existing(self)
 
 
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
-    found = _find_rows(job)
-    beside = {name: at(path) for name, path in job.beside.items()}
-    if "labels" in needed_beside(job.method.name) and "labels" not in beside:
-        if found.dataset is None or "label" not in found.dataset.truth(0, 1):
+    if job.input.dataset is None:
+        copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
+        return find_rows(job.input_path, copy, job.choice, job.beside, job.file.parent, lambda: _takes_sparse(job))
+    made = dataset(str(job.input.dataset), **job.input.parameters)
+    about = {
+        "dataset": made.name,
+        "shape": made.shape,
+        "dtype": made.dtype,
+        "seed": made.seed,
+        "parameters": dict(made.parameters),
+    }
+    reader, given = DatasetReader(made), dict(job.beside)
+    if "labels" in needed_beside(job.method.name) and "labels" not in given:
+        if "label" not in reader.names:
             raise InputError(
                 f"[input] labels: {job.method.name} needs a label for each row, and {job.input.dataset!r} brings none; "
                 "give the path of an array with one entry a row"
             )
-        beside["labels"] = own_labels(found.path)
-    return replace(found, beside=beside)
+        given["labels"] = "label"
+    todo = Input(job.input_path, made.shape, reader.dtype, reader, about, made)
+    found = _with_beside(_existing(todo), reader, made.name, given, job.file.parent)
+    return replace(found, named={name: found.named[name] for name in job.beside})
 
 
-def own_labels(path: AnyPath) -> AnyPath:
-    """Where the labels that a data set brings are written."""
-    return at(f"{path.with_suffix('')}-labels.npy")
+def find_rows(
+    path: AnyPath,
+    copy: AnyPath,
+    choice: Choice,
+    beside: Mapping[str, str],
+    folder: Path,
+    takes_sparse: Callable[[], bool],
+) -> Input:
+    """Rows that are there. Those of a format without quick access by rows will be copied to ``copy``.
+
+    ``beside``: vectors, each by its name in the source of the rows, or by its path from ``folder`` on.
+    """
+    reader = open_reader(path, choice)
+    if isinstance(reader, CsrReader) and not takes_sparse():
+        choice = replace(choice, dense=True)
+    entries = reader.entries if isinstance(reader, CsrReader) and stays_sparse(reader, choice) else None
+    n, d = reader.shape
+    if _in_place(path, reader, entries):
+        found = Input(path, (n, d), reader.dtype, entries=entries)
+    else:
+        about = {"copied": str(path), "stamp": stamp(path) if path.is_file() else "", **choice.asked()}
+        found = _existing(Input(copy, (n, d), native(reader.dtype), reader, about, choice=choice, entries=entries))
+    return _with_beside(found, reader, path, beside, folder)
 
 
-def known_labels(made: Dataset | None) -> Array:
-    """The labels that a data set brings, (n,)."""
-    assert made is not None
-    spans = bounds(len(made), KNOWN_ROWS)
-    return np.concatenate([made.truth(start, stop)["label"] for start, stop in spans])
+def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str, str], folder: Path) -> Input:
+    """The rows with what lies beside them: what is given; and ids that the source, or an earlier copy, brings."""
+    inside = reader.names if isinstance(reader, Named) else {}
+    given = dict(beside)
+    if isinstance(reader, Named) and reader.row_ids is not None:
+        given.setdefault(IDS, reader.row_ids)
+    places, vectors = {}, {}
+    for name, text in given.items():
+        if text in inside:
+            vectors[name] = named_vector(reader, source, text, name)
+            places[name] = place_beside(found.path, name)
+        else:
+            places[name] = at(text) if is_url(text) else (folder / Path(text).expanduser()).resolve()
+            named_vector(reader, source, str(places[name]), name)
+    own = beside_of(found.path).get(IDS) if found.reader is None else None
+    if own is not None and IDS not in places:
+        require_length(vector_source(own), found.shape[0], own, f"{found.path}: ids")
+        places[IDS] = own
+    named = {name: given[name] if name in vectors else str(places[name]) for name in given}
+    return replace(found, beside=places, vectors=vectors, named={name: named[name] for name in beside})
 
 
-def _find_rows(job: JobSpec) -> Input:
-    if job.input.dataset is not None:
-        made = dataset(job.input.dataset, **job.input.parameters)
-        about = {
-            "dataset": made.name,
-            "shape": made.shape,
-            "dtype": made.dtype,
-            "seed": made.seed,
-            "parameters": dict(made.parameters),
-        }
-        return _existing(job.input_path, DatasetReader(made), about, made)
-    reader = open_reader(job.input_path)
-    if isinstance(reader, NpyReader) or (isinstance(reader, ZarrReader) and (job.input_path / "zarr.json").is_file()):
-        return Input(job.input_path, reader.shape, reader.dtype)
-    stat = job.input_path.stat()
-    about = {"copied": str(job.input_path), "bytes": stat.st_size, "time": stat.st_mtime_ns}
-    return _existing(at(f"{job.output_path.with_suffix('')}-input.zarr"), reader, about, None)
+def _in_place(path: AnyPath, reader: Reader, entries: int | None) -> bool:
+    """Whether any rows can be read quickly where they lie."""
+    if isinstance(reader, CsrReader):
+        return entries is not None and is_csr_group(path) and not reader.array
+    return isinstance(reader, NpyReader) or (isinstance(reader, ZarrReader) and (path / "zarr.json").is_file())
 
 
-def _existing(path: AnyPath, reader: Reader, about: Mapping[str, Any], made: Dataset | None) -> Input:
+def _takes_sparse(job: JobSpec) -> bool:
+    from bigembed.methods import method
+
+    tags = method(job.method.name)(**job.method.parameters).__sklearn_tags__()
+    return bool(tags.input_tags.sparse)
+
+
+def _existing(todo: Input) -> Input:
     """The input if these rows are there already, else with the reader that makes them."""
-    about = json.loads(json.dumps(about, default=str))
-    todo = Input(path, reader.shape, reader.dtype.newbyteorder("="), reader, about, made)
-    if not published(path):
+    about = json.loads(json.dumps(todo.about, default=str))
+    todo = replace(todo, about=about)
+    if not published(todo.path):
         return todo
-    found = source_of(path)
+    found = source_of(todo.path)
     if found != about:
         raise ExistingOutputError(
-            f"{path}: exists and holds {found or 'something else'}; the job would write {about} there. "
+            f"{todo.path}: exists and holds {found or 'something else'}; the job would write {about} there. "
             "Nothing was changed; choose another [input] path or move it away"
         )
-    return Input(path, todo.shape, todo.dtype, None, about, made)
+    return replace(todo, reader=None)
 
 
 @contextmanager

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bigembed.errors import BigembedWarning, JobError
+from bigembed.errors import BigembedWarning
 from bigembed.jobs.cluster import Place
+from bigembed.store.extras import needed
 
 
 def check_performance(path: Path | None) -> None:
-    """:class:`JobError` if a report is wanted and cannot be drawn."""
-    if path is not None and importlib.util.find_spec("bokeh") is None:
-        raise JobError('--performance-report: is drawn by bokeh; pip install "bigembed[performance]", or leave it out')
+    """:class:`MissingExtraError` if a report is wanted and cannot be drawn."""
+    if path is not None:
+        needed("bokeh", "performance", "--performance-report")
 
 
 @contextmanager

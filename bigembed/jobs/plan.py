@@ -21,6 +21,7 @@ from bigembed.jobs.cluster import (
     machine_memory,
     worker_count,
 )
+from bigembed.jobs.ids import ids_cost
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import footprint, imported_here
 from bigembed.jobs.pace import TASK_HERE, Pace
@@ -37,6 +38,8 @@ PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""
 FIRST_USE = 16 << 20
 """Code, buffers and log files that this process touches only when it works."""
+TABLE_BYTES = 192 << 20
+"""Blocks of coordinates, and pyarrow, that the writer of a table holds."""
 REPORT_BYTES = 160 << 20
 """Blocks of coordinates, and the grids and pixels that a report holds at a time."""
 MARGIN = 0.1
@@ -267,17 +270,26 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
 def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [(stage.name, stage.cost) for stage in stages]
-    if rows.reader is not None:
-        block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
-        costs.insert(0, ("input", Cost(write=rows.nbytes, disk=rows.nbytes, memory=block)))
+    costs = [*input_costs(rows), *costs]
     if job.output.model is not None:
         kept = sum(cost.disk for _, cost in costs)
         costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
+    if job.output.table is not None:
+        costs.append(("table", Cost(read=8 * rows.shape[0], coordinator=TABLE_BYTES)))
     if job.output.picture is not None:
         held = rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0])
         costs.append(("picture", Cost(read=16 * rows.shape[0], coordinator=held)))
     if job.output.report is not None:
         costs.append(("report", Cost(read=16 * rows.shape[0], coordinator=rows.loading + REPORT_BYTES)))
+    return costs
+
+
+def input_costs(rows: Input) -> list[tuple[str, Cost]]:
+    """Of the copy of the rows, where they are copied, and of their ids, where they have some."""
+    costs = [] if rows.ids is None else [("ids", ids_cost(rows.shape[0]))]
+    if rows.reader is not None:
+        block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
+        costs.append(("input", Cost(write=rows.nbytes, disk=rows.nbytes, memory=block)))
     return costs
 
 

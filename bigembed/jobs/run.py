@@ -16,19 +16,22 @@ from bigembed.blocks.rows import executor
 from bigembed.errors import BigembedWarning, ExistingOutputError
 from bigembed.jobs import logs, status
 from bigembed.jobs.cluster import choose, cluster
+from bigembed.jobs.ids import keep_ids
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import MemoryPeak
 from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.performance import check_performance, performance
 from bigembed.jobs.plan import Plan, estimator, make_plan
-from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.jobs.status import read_status
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
 from bigembed.stages import Run, keeping, locked, observing
 from bigembed.store import manifest as manifests
+from bigembed.store.beside import vector_source
 from bigembed.store.manifest import digest_of
 from bigembed.store.paths import AnyPath, at, move, published, remove
+from bigembed.store.tables import check_table
 
 RECORD = "job.json"
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
@@ -51,6 +54,8 @@ def run_job(
     metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
     with stoppable(str(job.output_path), wishes.deadline), metrics:
         check_performance(wishes.performance_report)
+        if job.output.table is not None:
+            check_table(job.output.table)
         rows = rows or find_input(job)
         metrics.rows = rows.shape[0]
         plan = None
@@ -97,7 +102,8 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         place.prove_access(root, None)
         record = {
             "plan": plan.as_dict(),
-            "job": _asked(job),
+            "job": _asked(job, rows),
+            "beside": {name: str(path) for name, path in rows.beside.items()},
             "version": __version__,
             "outputs": _outputs(job),
             "finished": False,
@@ -110,12 +116,15 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             performance(place, told.wishes.performance_report),
         ):
             told.peak = peak
+            keep_ids(rows, root)
             if not rows.written:
                 with told.stage("input"):
                     rows = rows.ready()
+                keep_ids(rows, root)
             place.prove_access(root, str(rows.path))
             fitted, said = _fit(job, rows)
             _save(job, fitted, told)
+            _tabulate(job, root, told)
             _draw(job, rows, fitted, told)
     record |= {
         "key": _key(job, rows),
@@ -142,7 +151,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
     from bigembed.methods.fitting import write_output
 
     chosen = estimator(job)
-    beside = {ARGUMENTS[name]: str(path) for name, path in rows.beside.items()}
+    beside = {ARGUMENTS[name]: str(path) for name, path in rows.beside.items() if name in ARGUMENTS}
     said: list[str] = []
     with warnings.catch_warnings():
         shown = warnings.showwarning
@@ -169,6 +178,16 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
         fitted.save(partial)
         remove(model)
         move(partial, model)
+
+
+def _tabulate(job: JobSpec, root: AnyPath, told: Telling) -> None:
+    """The coordinates as a table, written aside and renamed; one that this run wrote before is replaced."""
+    if job.output.table is None:
+        return
+    from bigembed.jobs.export import export
+
+    with told.stage("table"):
+        export(root, job.output.table, overwrite=True)
 
 
 def _draw(job: JobSpec, rows: Input, fitted: Any, told: Telling) -> None:
@@ -221,20 +240,28 @@ def read_record(root: AnyPath) -> dict[str, Any]:
 
 
 def _key(job: JobSpec, rows: Input) -> str:
-    return digest_of({"job": _asked(job), "input": rows.source().fingerprint(), "version": __version__})
+    named = None if rows.ids is None or not published(rows.ids) else vector_source(rows.ids).fingerprint()
+    asked = {"job": _asked(job, rows), "input": rows.source().fingerprint(), "version": __version__}
+    return digest_of(asked | ({"ids": named} if named else {}))
 
 
-def _asked(job: JobSpec) -> dict[str, Any]:
+def _asked(job: JobSpec, rows: Input) -> dict[str, Any]:
     """What the results depend on: not where it runs."""
     return {
-        "input": {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters, **job.beside},
+        "input": {
+            "path": str(job.input_path),
+            "dataset": job.input.dataset,
+            **job.input.parameters,
+            **{key: getattr(job.input, key) for key in CHOICE if getattr(job.input, key)},
+            **rows.named,
+        },
         "method": {"name": job.method.name, **job.method.parameters},
         "output": job.output.model_dump(),
     }
 
 
 def _outputs(job: JobSpec) -> list[str]:
-    return [path for path in (job.output.model, job.output.picture, job.output.report) if path]
+    return [path for path in (job.output.table, job.output.model, job.output.picture, job.output.report) if path]
 
 
 def _claim(job: JobSpec, root: AnyPath) -> None:

@@ -12,29 +12,51 @@ import typing
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bigembed.errors import BigembedError, JobError
 from bigembed.jobs.where import ClusterTable as ClusterTable
 from bigembed.jobs.where import Table, cluster_problems
 from bigembed.store.paths import AnyPath, is_url
 from bigembed.store.paths import at as located
+from bigembed.store.reader import Choice
 
-BESIDE = ("weights", "labels", "epsilons")
-"""Keys of [input] that are paths of vectors beside the rows."""
+BESIDE = ("ids", "weights", "labels", "epsilons")
+"""Keys of [input] that are vectors beside the rows: a path, or a name in the source of the rows."""
+CHOICE = ("columns", "array", "rows", "fill_absent")
+"""Keys of [input] that choose among what the source of the rows holds."""
+TABLE_SUFFIXES = (".parquet", ".csv", ".npy")
 FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
+
+
+def _known_table(value: str) -> str:
+    if Path(value).suffix not in TABLE_SUFFIXES:
+        raise ValueError(f"the name of a table ends in {', '.join(TABLE_SUFFIXES)}")
+    return value
 
 
 class InputTable(Table):
     """Rows: a path, or a data set that is generated once into the path."""
 
     path: str | None = None
-    """The rows: a Zarr array or .npy. With a data set, where it is generated, once; by default beside the output."""
+    """The rows, in any format that ``bigembed ingest`` knows; what is not a Zarr array or .npy is copied once beside
+    the output. With a data set, where it is generated, once; by default beside the output."""
     dataset: str | None = None
     """A data set to generate; its parameters stand in the same table."""
+    columns: list[str] | None = None
+    """Columns of a table that are the rows; by default all that do not lie beside them."""
+    array: str | list[str] | None = None
+    """The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a netCDF
+    variable, or several of one shape, which become columns."""
+    rows: str | list[str] | None = None
+    """Leading dimensions of a netCDF variable that make the rows; the others make the columns."""
+    fill_absent: bool = False
+    """Whether absent chunks of a Zarr array hold its fill value."""
+    ids: str | None = None
+    """A vector that names the rows; an AnnData and rows that were ingested with ids bring their own."""
     weights: str | None = None
     """A vector of one weight a row, for the methods that take them."""
     labels: str | None = None
@@ -53,10 +75,13 @@ class MethodTable(Table):
 
 
 class OutputTable(Table):
-    """Where the run lies; a picture of the map (PNG), the fitted model and a report (HTML), if wanted."""
+    """Where the run lies; if wanted, the coordinates as a table (Parquet, CSV, .npy), a picture of the map (PNG), the
+    fitted model and a report (HTML)."""
 
     path: str
     """The run, a folder: every stage, the coordinates, how it stands. Of a growing store: its versions."""
+    table: Annotated[str, AfterValidator(_known_table)] | None = None
+    """The coordinates with the ids of their rows as a table: Parquet, CSV or .npy, as its suffix says."""
     picture: str | None = None
     """A PNG of the first two coordinates."""
     model: str | None = None
@@ -80,8 +105,14 @@ class JobSpec(Table):
         return located(self.input.path or f"{self.output_path.with_suffix('')}-input.zarr")
 
     @property
+    def choice(self) -> Choice:
+        """What of the source of the rows is wanted."""
+        columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
+        return Choice(columns, array, rows, self.input.fill_absent, beside=tuple(self.beside.values()))
+
+    @property
     def beside(self) -> dict[str, str]:
-        """Paths of what lies beside the rows."""
+        """What lies beside the rows: paths, relative to the job file, or names in the source of the rows."""
         given = {name: getattr(self.input, name) for name in BESIDE}
         return {name: path for name, path in given.items() if path is not None}
 
@@ -89,6 +120,10 @@ class JobSpec(Table):
     def output_path(self) -> AnyPath:
         """Where the run lies."""
         return located(self.output.path)
+
+
+def _several(value: str | list[str] | None) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
 TABLES: dict[str, type[Table]] = {
@@ -182,7 +217,7 @@ def _typed(
     known: Mapping[str, inspect.Parameter],
     problems: list[str],
 ) -> tuple[dict[str, Any], list[str]]:
-    extra = ("path", "dataset", *BESIDE) if table == "input" else ("name",)
+    extra = ("path", "dataset", *BESIDE, *CHOICE) if table == "input" else ("name",)
     problems += _unknown(f"[{table}]", {key: 0 for key in given if key != "workdir"}, [*known, *extra])
     problems += [
         f"[{table}] {key}: must be given"
@@ -222,12 +257,18 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
     source, cluster, output = tables.get("input"), tables.get("cluster"), tables.get("output")
     if source is not None and source.path is None and source.dataset is None:
         problems.append("[input] needs path (rows that are there) or dataset (rows to generate)")
+    if source is not None and source.dataset is not None:
+        problems += [
+            f"[input] {name}: chooses among what a file holds; a data set has nothing to choose"
+            for name in CHOICE
+            if getattr(source, name)
+        ]
     chosen = tables.get("method")
     if source is not None and chosen is not None:
         problems += [
             f"[input] {name}: {chosen.name} takes none; leave it out"
             for name in BESIDE
-            if getattr(source, name) is not None and name not in _beside(chosen.name)
+            if name != "ids" and getattr(source, name) is not None and name not in _beside(chosen.name)
         ]
         problems += [
             f"[input] {name}: {chosen.name} needs them; give the path of an array with one entry a row"
@@ -237,7 +278,7 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
     if cluster is not None:
         problems += cluster_problems(cluster)
     if output is not None:
-        written = (output.path, output.picture, output.model, output.report)
+        written = (output.path, output.table, output.picture, output.model, output.report)
         places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {place!r} is named twice" for place in twice)
@@ -291,11 +332,10 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
     source = job.input.model_copy(
-        update={key: at(getattr(job.input, key)) for key in ("path", *BESIDE)}
-        | {"parameters": {**job.input.parameters, **folders}}
+        update={"path": at(job.input.path), "parameters": {**job.input.parameters, **folders}}
     )
     output = job.output.model_copy(
-        update={key: at(getattr(job.output, key)) for key in ("path", "picture", "model", "report")}
+        update={key: at(getattr(job.output, key)) for key in ("path", "table", "picture", "model", "report")}
     )
     cluster = job.cluster.model_copy(
         update={key: at(getattr(job.cluster, key)) for key in ("tls_ca", "tls_cert", "tls_key")}

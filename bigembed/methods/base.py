@@ -143,8 +143,7 @@ class Estimator(ABC):
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
         """Names of the coordinates: the class name in lower case and a number."""
         self._check_fitted()
-        count = self.n_components_  # type: ignore[attr-defined]
-        return np.array([f"{type(self).__name__.lower()}{number}" for number in range(count)], dtype=object)
+        return np.array(coordinate_names(type(self), self.n_components_), dtype=object)  # type: ignore[attr-defined]
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
@@ -164,6 +163,11 @@ class Estimator(ABC):
                 raise InputError(f"random_state={state}; a seed is a nonnegative integer")
             return int(state)
         return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
+
+
+def coordinate_names(kind: type, count: int) -> list[str]:
+    """Names of the coordinates that a class makes, as scikit-learn names them."""
+    return [f"{kind.__name__.lower()}{number}" for number in range(count)]
 
 
 def feature_names(X: Any) -> Array | None:

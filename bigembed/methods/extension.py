@@ -20,6 +20,7 @@ from bigembed.methods.rowwise import output_cost
 from bigembed.methods.streaming import STAGE, Placed, placed_stage
 from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.store.arrays import RowSource, open_array
+from bigembed.store.copying import describe
 from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
 from bigembed.store.passes import RowBlock, checked_shape, offenders, row_block, write_mapped
@@ -88,14 +89,16 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
             remove(scratch.root)
 
 
-def transform_to(estimator: Any, X: Any, out: PathLike, **beside: Any) -> None:
-    """Coordinates of new rows into a new Zarr array: written aside, renamed when whole.
+def transform_to(
+    estimator: Any, X: Any, out: PathLike, attributes: Mapping[str, Any] | None = None, **beside: Any
+) -> None:
+    """Coordinates of new rows into a new Zarr array, with these attributes: written aside, renamed when whole.
 
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
     """
     refuse_existing(out)
     extension = estimator._extension(estimator._run)
-    write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run)
+    write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run, attributes)
 
 
 def stage_for(estimator: Any, X: Any, **beside: Any) -> Stage:
@@ -132,7 +135,13 @@ def in_one_array(source: RowSource, extension: Extension) -> Array:
     return np.concatenate(map_blocks(extend_block, spans, label="transform", source=source, extension=extension))
 
 
-def write_coordinates(source: RowSource, extension: Extension, out: PathLike, fitted: Run) -> None:
+def write_coordinates(
+    source: RowSource,
+    extension: Extension,
+    out: PathLike,
+    fitted: Run,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
     """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
     target, aside = at(out).absolute(), aside_of(out)
     refuse_existing(target)
@@ -143,6 +152,8 @@ def write_coordinates(source: RowSource, extension: Extension, out: PathLike, fi
         remove(aside)
         raise
     refuse_existing(target)
+    if attributes:
+        describe(run.path(STAGE, "coordinates"), attributes)
     move(run.path(STAGE, "coordinates"), target)
     remove(aside)
 

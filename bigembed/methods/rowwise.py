@@ -77,7 +77,10 @@ class RowwiseEstimator(Estimator):
             write_extended(source, extension, context.path("embedding"))
             return {"n_components": extension.width}
 
-        return Stage("coordinates", (after,), {}, run, output_cost(source, width, dtype, against), on_demand=True)
+        parameters = {"source": source.fingerprint()}  # (the map may be the same for these rows in another order)
+        return Stage(
+            "coordinates", (after,), parameters, run, output_cost(source, width, dtype, against), on_demand=True
+        )
 
 
 def output_cost(source: RowSource, width: int, dtype: Any = np.float64, against: int = 0) -> Cost:

@@ -1,90 +1,76 @@
-"""One small reader per input format, and the copy of any of them into a chunked, checksummed Zarr array.
-
-A reader has a shape, a dtype and ``stream(start, stop)``: an iterator over those rows in pieces of any
-length. Copies go by canonical blocks, one task one shard, so that the memory is that of a block; they are
-written aside and renamed when they are whole.
-"""
+"""Which format a path holds, and its reader; the copy of any of them into a chunked, checksummed Zarr array."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store.arrays import (
-    create_grid,
-    create_rows,
-    missing_shards,
-    open_zarr,
-    whole,
-    work_dtype,
-    write_rows,
-    write_window,
-    zarr_place,
-)
+from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
+from bigembed.store.annotated import CsrReader
+from bigembed.store.arrays import open_zarr, whole, work_dtype, zarr_place
+from bigembed.store.beside import link, named_vector, place_beside, vector_source
+from bigembed.store.copying import copy_rows, copy_sparse, copy_vector
+from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
 from bigembed.store.npy import npy_rows
-from bigembed.store.objects import ObjectPath
 from bigembed.store.parquet import open_parquet, parquet_files
-from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
+from bigembed.store.paths import AnyPath, PathLike, at, published
+from bigembed.store.reader import Choice, Reader, two_dimensional
+from bigembed.store.sparse import group_source, is_csr_group
 
-KNOWN = "a Zarr array, .npy, Parquet (a file or a folder of them), or idx (the format of MNIST, also .gz)"
-ABOUT = "bigembed_source"
-WIDE_BYTES = 128 << 20
-
-
-class Reader(Protocol):
-    """Rows of some format. Small and picklable: it opens its file in the task that reads."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, d)."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """As stored."""
-        ...
-
-    @property
-    def grain(self) -> int:
-        """Rows that one task had better read in one go (row groups, a packed stream); 1 if any will do."""
-        ...
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        """Rows start to stop, in pieces."""
-        ...
+KNOWN = (
+    "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV, HDF5, AnnData (.h5ad, .zarr), "
+    "netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
+)
 
 
 def ingest(
     source: PathLike,
     dest: PathLike,
-    *,
-    columns: Sequence[str] | None = None,
-    fill_absent: bool = False,
-) -> tuple[int, int]:
-    """Copy rows of a known format into a new Zarr array at ``dest``; the dtype is kept. Returns the shape.
+    choice: Choice | None = None,
+    beside: Mapping[str, str] | None = None,
+) -> tuple[int, ...]:
+    """Copy rows of a known format into a new Zarr array at ``dest`` (sparse ones into a CSR group); the dtype is kept.
 
-    ``columns`` chooses columns of Parquet; ``fill_absent`` reads absent chunks of a Zarr array as its fill
-    value (other writers leave out chunks that are all fill; so does a killed one). Raises
+    ``beside``: vectors to keep beside the rows, as ``{"ids": NAME or path}``; the row names of an AnnData come by
+    themselves. They lie at ``DEST-ids.zarr``, and whoever reads the rows finds them. Returns the shape. Raises
     :class:`ExistingOutputError`, :class:`MissingPathError`, :class:`InputError`, :class:`DamagedError`.
     """
-    if published(dest):
-        raise ExistingOutputError(f"{dest}: exists. Nothing was changed; choose another path or move it away")
-    reader = open_reader(source, columns=columns, fill_absent=fill_absent)
-    copy_rows(reader, dest)
+    dest, beside = at(dest), dict(beside or {})
+    choice = replace(choice or Choice(), beside=tuple(beside.values()))
+    reader = open_reader(source, choice)
+    if isinstance(named := getattr(reader, "row_ids", None), str):
+        beside.setdefault("ids", named)
+    vectors = {name: named_vector(reader, source, given, name) for name, given in beside.items()}
+    there = [path for path in (dest, *(place_beside(dest, name) for name in vectors)) if published(path)]
+    if there:
+        raise ExistingOutputError(
+            f"{', '.join(map(str, there))}: exists. Nothing was changed; choose another path or move it away"
+        )
+    for name, vector in vectors.items():
+        copy_beside(vector, place_beside(dest, name), name)
+    write_copy(reader, dest, choice, attributes=link(dest, vectors))
     return reader.shape
 
 
-def open_reader(source: PathLike, *, columns: Sequence[str] | None = None, fill_absent: bool = False) -> Reader:
+def copy_beside(vector: Reader, dest: AnyPath, name: str, label: str = "ingest") -> None:
+    """Copy a vector that lies beside the rows; ids only if each names one row."""
+    copy_vector(vector, dest, f"{label} {name}", _unique if name == "ids" else None)
+
+
+def _unique(ids: AnyPath) -> None:
+    check_ids(vector_source(ids))
+
+
+def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
     """The reader of the format that the path holds; what it is, is told by its name or its first bytes."""
-    path = at(source)
+    path, choice = at(source), choice or Choice()
     if not path.exists():
         raise MissingPathError(f"{path}: no such path. Give {KNOWN}")
     path = path.absolute()
@@ -93,90 +79,51 @@ def open_reader(source: PathLike, *, columns: Sequence[str] | None = None, fill_
             f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
             'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
         )
-    parquet = [] if isinstance(path, ObjectPath) else parquet_files(path)
-    if columns and not parquet:
-        raise InputError(f"{path}: columns can be chosen in Parquet only")
-    if parquet:
-        return _checked(path, open_parquet(parquet, columns))
-    if path.suffix == ".npy":
-        return _checked(path, open_npy(path))
+    return _checked(path, _opened(path, choice))
+
+
+def _opened(path: AnyPath, choice: Choice) -> Reader:
+    if parquet := parquet_files(path):
+        choice.only(path, "Parquet", "columns")
+        return open_parquet(parquet, choice.columns, choice.beside)
+    if annotated.is_anndata(path):
+        return annotated.open_anndata(path, choice)
     if path.is_dir():
-        return _checked(path, open_raw_zarr(path, fill_absent))
+        choice.only(path, "Zarr", "fill_absent")
+        return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent)
+    if delimited.is_delimited(path):
+        return delimited.open_delimited(path, choice)
+    if path.suffix in netcdf.SUFFIXES:
+        return netcdf.open_netcdf(path, choice)
+    if hdf5.is_hdf5(path):
+        return hdf5.open_hdf5(path, choice)
+    choice.only(path, "a file of one array")
+    if path.suffix == ".npy":
+        return open_npy(path)
+    if path.suffix in vecs.TYPES:
+        return vecs.open_vecs(path, choice)
     if isinstance(path, Path) and is_idx(path):
-        return _checked(path, open_idx(path))
+        return open_idx(path)
     raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")
 
 
-def copy_rows(
+def write_copy(
     reader: Reader,
     dest: PathLike,
-    about: Mapping[str, Any] | None = None,
+    choice: Choice | None = None,
+    attributes: Mapping[str, Any] | None = None,
     label: str = "ingest",
 ) -> None:
-    """Copy all rows into a new Zarr array: aside, checked, renamed. ``about`` is kept with it."""
-    n, d = reader.shape
-    dtype = reader.dtype.newbyteorder("=")
-    rows = block_rows(d, dtype.itemsize)
-    with _aside(at(dest)) as partial:
-        create_rows(partial, (n, d), dtype, rows, overwrite=True)
-        tasks = [(reader, str(partial), part) for part in _parts(bounds(n, rows), reader.grain)]
-        map_blocks(_copy_part, tasks, label=label)
-        if about is not None:
-            _describe(partial, about)
-        _require_complete(partial)
+    """Copy rows as what they are: dense ones into an array; sparse ones into a CSR group, unless ``dense``."""
+    if stays_sparse(reader, choice):
+        copy_sparse(reader.parts(), reader.shape, dest, attributes, label)  # type: ignore[attr-defined]
+    else:
+        copy_rows(reader, dest, attributes, label)
 
 
-def source_of(path: PathLike) -> Any:
-    """What :func:`copy_rows` was told of the rows it wrote here, or None."""
-    import zarr
-
-    try:
-        return dict(zarr.open_array(zarr_place(path), mode="r").attrs).get(ABOUT)
-    except Exception:  # whatever it is, it is not a described array
-        return None
-
-
-def write_dask(X: Any, path: PathLike) -> None:
-    """Write a Dask array (n, d), whatever its chunks, into a new Zarr array by canonical blocks.
-
-    Where these would be larger than 128 MiB, its own chunks are kept.
-
-    An array that is there and whole, with this shape and dtype, is left as it is.
-    """
-    import dask
-    from dask.delayed import delayed
-
-    n, d = X.shape
-    dest = at(path)
-    if published(dest):
-        found = open_zarr(dest)
-        if tuple(found.shape) == (n, d) and found.dtype == X.dtype:
-            return
-        raise ExistingOutputError(f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}")
-    work_dtype(X.dtype)
-    rows = block_rows(d, X.dtype.itemsize)
-    if min(rows, n) * d * X.dtype.itemsize > WIDE_BYTES:
-        return _write_grid(X, dest)
-    with _aside(dest) as partial:
-        create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
-        write = delayed(write_rows, pure=False)
-        dask.compute(*[write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)])
-        _require_complete(partial)
-
-
-def _write_grid(X: Any, dest: AnyPath) -> None:
-    """Write a Dask array of very wide rows (distances between all rows, say) in its own chunks, one a task."""
-    import dask
-    from dask.delayed import delayed
-
-    high, wide = (max(sizes) for sizes in X.chunks)
-    regular = X.rechunk((high, wide))
-    with _aside(dest) as partial:
-        create_grid(partial, X.shape, X.dtype, (high, wide))
-        write = delayed(write_window, pure=False)
-        blocks = regular.to_delayed()
-        dask.compute(*[write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)])
-        _require_complete(partial)
+def stays_sparse(reader: Reader, choice: Choice | None = None) -> bool:
+    """Whether rows are sparse and are to stay so."""
+    return isinstance(reader, CsrReader) and not (choice and choice.dense)
 
 
 # ------------------------------------------------------------------------------------- readers
@@ -198,7 +145,7 @@ class NpyReader:
 def open_npy(path: AnyPath) -> NpyReader:
     """The rows of a .npy file."""
     array = npy_rows(path)
-    return NpyReader(str(path), _two(path, array.shape), array.dtype)
+    return NpyReader(str(path), two_dimensional(path, array.shape), array.dtype)
 
 
 @dataclass(frozen=True)
@@ -230,86 +177,13 @@ def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> ZarrReader:
                 f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
             ) from error
         array = zarr.open_array(zarr_place(path), mode="r")
-    return ZarrReader(str(path), _two(path, array.shape), np.dtype(array.dtype))
+    return ZarrReader(str(path), two_dimensional(path, array.shape), np.dtype(array.dtype))
 
 
-# ------------------------------------------------------------------------------------- copying
-
-
-class _aside:
-    """A path beside ``dest`` to write to; renamed to it at the end, removed where the writing failed."""
-
-    def __init__(self, dest: AnyPath) -> None:
-        self.dest, self.partial = dest, dest.with_name(dest.name + ".partial")
-
-    def __enter__(self) -> AnyPath:
-        self.dest.parent.mkdir(parents=True, exist_ok=True)
-        remove(self.partial)
-        return self.partial
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            remove(self.partial)
-            return
-        try:
-            move(self.partial, self.dest)
-        except OSError as failure:
-            raise ExistingOutputError(
-                f"{self.dest}: appeared while {self.partial} was written ({failure})"
-            ) from failure
-
-
-def _parts(blocks: list[tuple[int, int]], grain: int) -> list[list[tuple[int, int]]]:
-    """Runs of consecutive blocks that one task copies: at least ``grain`` rows each."""
-    parts: list[list[tuple[int, int]]] = []
-    for block in blocks:
-        if parts and parts[-1][-1][1] - parts[-1][0][0] < grain:
-            parts[-1].append(block)
-        else:
-            parts.append([block])
-    return parts
-
-
-def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> None:
-    """Copy consecutive blocks, each as one shard."""
-    if reader.grain == 1:
-        for start, stop in blocks:
-            _copy_block(reader, reader.stream(start, stop), dest, start, stop)
-        return
-    pieces = reader.stream(blocks[0][0], blocks[-1][1])
-    left: list[Array] = []
-    for start, stop in blocks:
-        left = [_copy_block(reader, chain(left, pieces), dest, start, stop)]
-
-
-def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, stop: int) -> Array:
-    """Fill one block from pieces and write it; what the last piece holds beyond it is returned."""
-    rows = np.empty((stop - start, reader.shape[1]), reader.dtype.newbyteorder("="))
-    rest, filled = rows[:0], 0
-    while filled < len(rows):
-        piece = next(pieces, None)
-        if piece is None:
-            raise DamagedError(f"{reader}: ended {len(rows) - filled} rows before row {stop}")
-        take = min(len(piece), len(rows) - filled)
-        rows[filled : filled + take] = piece[:take]
-        filled += take
-        rest = piece[take:]
-    write_rows(dest, start, rows)
-    return rest
-
-
-def _require_complete(path: AnyPath) -> None:
-    import zarr
-
-    missing = missing_shards(zarr.open_array(zarr_place(path), mode="r"))
-    if missing:
-        raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
-
-
-def _describe(path: AnyPath, about: Mapping[str, Any]) -> None:
-    import zarr
-
-    zarr.open_array(zarr_place(path), mode="r+").attrs[ABOUT] = dict(about)
+def open_csr_group(path: AnyPath) -> CsrReader:
+    """The sparse rows of a group in Zarr."""
+    source = group_source(path)
+    return CsrReader(str(path), "", (source.shape[0], source.width), source.dtype, source.entries)
 
 
 def _checked(path: AnyPath, reader: Reader) -> Reader:
@@ -320,11 +194,3 @@ def _checked(path: AnyPath, reader: Reader) -> Reader:
     if reader.dtype.itemsize > 8:
         raise InputError(f"{path}: dtype {reader.dtype}; at most 8 bytes a number can be stored")
     return reader
-
-
-def _two(path: AnyPath, shape: Sequence[int]) -> tuple[int, int]:
-    if len(shape) != 2:
-        raise InputError(
-            f"{path}: shape {tuple(shape)}; rows must be a 2-dimensional array (n, d). Reshape it, one item a row"
-        )
-    return int(shape[0]), int(shape[1])

@@ -49,7 +49,7 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
     if isinstance(values, RowSource):
         source = values
     elif isinstance(values, (str, os.PathLike, ObjectPath)):
-        source = _path_source(at(values), numbers=name != "labels")
+        source = _path_source(at(values), numbers=name not in ("labels", "ids"))
     elif is_zarr(values):
         source, _ = row_source(values, scratch, name)
     else:
@@ -80,7 +80,7 @@ def _path_source(path: AnyPath, sparse: bool = False, numbers: bool = True) -> R
 
 
 def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:
-    from bigembed.store.formats import write_dask
+    from bigembed.store.copying import write_dask
 
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)

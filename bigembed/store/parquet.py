@@ -1,71 +1,88 @@
-"""Numeric columns of Parquet files as rows, by pyarrow, which an extra installs."""
+"""Columns of Parquet files as rows, by pyarrow, which an extra installs; written, too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
+from bigembed.store.extras import needed
+from bigembed.store.paths import MARKS, AnyPath, stored
+from bigembed.store.reader import TEXT, as_text, described, handle
 
 
-def parquet_files(path: Path) -> list[Path]:
+def parquet_files(path: AnyPath) -> list[AnyPath]:
     """The Parquet files that a path names: itself, or those in a folder."""
-    if path.is_dir():
-        return [] if (path / "zarr.json").exists() else sorted(path.rglob("*.parquet"))
-    return [path] if path.suffix in (".parquet", ".pq") else []
+    if path.suffix in (".parquet", ".pq") and path.is_file():
+        return [path]
+    if not path.is_dir() or any((path / mark).is_file() for mark in MARKS):
+        return []
+    return [path / file.name for file in stored(path) if file.name.endswith(".parquet")]
 
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Numeric columns of Parquet files, row group by row group. Rows in the order of the files' names."""
+    """Columns of Parquet files, row group by row group. Rows in the order of the files' names."""
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
     groups: tuple[tuple[int, int, int], ...] = field(repr=False)
     """Of each row group: number of its file, its number there, its first row in all."""
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     grain: int = 1
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    row_ids: None = None
+
+    def vector(self, name: str) -> ParquetReader:
+        """One column, of numbers or of text."""
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=_vector_dtype(self.names[name]))
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         pq = _pyarrow("parquet")
         ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
-        batch_rows = block_rows(self.shape[1], self.dtype.itemsize) // 4
+        batch_rows = block_rows(len(self.columns), self.dtype.itemsize) // 4
         for (file, group, first), end in zip(self.groups, ends, strict=True):
             if end <= start or first >= stop:
                 continue
-            with pq.ParquetFile(self.paths[file], pre_buffer=False) as parquet:
+            with pq.ParquetFile(handle(self.paths[file]), pre_buffer=False) as parquet:
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=list(self.columns)):
                     low, high = max(start - first, 0), min(stop - first, batch.num_rows)
                     if low < high:
-                        yield self._rows(batch.slice(low, high - low), self.paths[file])
+                        rows = batch_rows_of(batch.slice(low, high - low), self.columns, self.dtype, self.paths[file])
+                        yield rows if len(self.shape) == 2 else rows[:, 0]
                     first += batch.num_rows
 
-    def _rows(self, batch: Any, path: str) -> Array:
-        nulls = [name for name in self.columns if batch.column(name).null_count]
-        if nulls:
-            raise InputError(
-                f"{path}: values are missing (null) in the columns {', '.join(nulls)}. Fill them or leave "
-                "those rows out; every row needs all its numbers"
-            )
-        out = np.empty((batch.num_rows, len(self.columns)), self.dtype)
-        for position, name in enumerate(self.columns):
-            out[:, position] = batch.column(name).to_numpy(zero_copy_only=False)
-        return out
+
+def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any], path: str, what: str = "null") -> Array:
+    """Columns of a batch of Arrow as rows; InputError where values are missing."""
+    nulls = [f"{name} ({batch.column(name).null_count})" for name in columns if batch.column(name).null_count]
+    if nulls:
+        raise InputError(
+            f"{path}: values are missing ({what}) in the columns {', '.join(nulls)}. Fill them or leave "
+            "those rows out; every row needs all its numbers"
+        )
+    out = np.empty((batch.num_rows, len(columns)), dtype)
+    for position, name in enumerate(columns):
+        column = batch.column(name)
+        if dtype == TEXT:
+            column = column.cast(_pyarrow("").string())
+        values = column.to_numpy(zero_copy_only=False)
+        out[:, position] = as_text(values) if dtype == TEXT else values
+    return out
 
 
-def open_parquet(paths: Sequence[Path], columns: Sequence[str] | None = None) -> ParquetReader:
-    """The chosen (by default all) columns of Parquet files of one schema, which must be numeric."""
+def open_parquet(paths: Sequence[AnyPath], columns: Sequence[str] = (), beside: Sequence[str] = ()) -> ParquetReader:
+    """The chosen columns of Parquet files of one schema, which must be numeric; by default all but those ``beside``."""
     pq = _pyarrow("parquet")
     schema, groups, total, largest = None, [], 0, 1
     for number, path in enumerate(paths):
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(handle(str(path))) as file:
                 found, meta = file.schema_arrow.remove_metadata(), file.metadata
         except (ValueError, OSError) as error:
             raise InputError(f"{path}: not readable as Parquet ({error})") from error
@@ -79,17 +96,21 @@ def open_parquet(paths: Sequence[Path], columns: Sequence[str] | None = None) ->
             groups.append((number, group, total))
             total += meta.row_group(group).num_rows
             largest = max(largest, meta.row_group(group).num_rows)
-    names = list(columns or schema.names)  # type: ignore[union-attr]
-    dtype = _parquet_dtype(paths[0], schema, names)
-    shape = (total, len(names))
-    return ParquetReader(tuple(map(str, paths)), tuple(names), tuple(groups), shape, dtype, 4 * largest)
+    there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
+    wanted = list(columns) or [name for name in there if name not in beside]
+    dtype = _rows_dtype(paths[0], schema, wanted, there)
+    shape = (total, len(wanted))
+    return ParquetReader(tuple(map(str, paths)), tuple(wanted), tuple(groups), shape, dtype, 4 * largest, there)
 
 
-def _parquet_dtype(path: Path, schema: Any, names: Sequence[str]) -> np.dtype[Any]:
+def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], there: Mapping[str, str]) -> np.dtype[Any]:
     types = _pyarrow("types")
-    unknown = [name for name in names if name not in schema.names]
+    unknown = [name for name in names if name not in there]
     if unknown:
-        raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {', '.join(schema.names)}")
+        raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {described(there)}")
+    twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
+    if twice:
+        raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
     kinds = {name: schema.field(name).type for name in names}
     wrong = [
         f"{name} ({kind})"
@@ -98,18 +119,21 @@ def _parquet_dtype(path: Path, schema: Any, names: Sequence[str]) -> np.dtype[An
     ]
     if wrong:
         raise InputError(
-            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (--columns)"
+            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns), or say that "
+            "it names the rows (ids)"
         )
     found = [np.dtype(kind.to_pandas_dtype()) for kind in kinds.values()]
     return np.result_type(*found) if found else np.dtype(np.float64)
 
 
-def _pyarrow(module: str) -> Any:
-    from importlib import import_module
-
+def _vector_dtype(kind: str) -> np.dtype[Any]:
+    """Of a column that lies beside the rows: its own where it is one of NumPy's numbers, else text."""
     try:
-        return import_module(f"pyarrow.{module}")
-    except ImportError as error:
-        raise InputError(
-            "reading Parquet needs pyarrow, which the extra 'parquet' installs: pip install \"bigembed[parquet]\""
-        ) from error
+        found = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(kind, kind))
+    except TypeError:
+        return TEXT
+    return found if found.kind in "buif" else TEXT
+
+
+def _pyarrow(module: str) -> Any:
+    return needed(f"pyarrow.{module}".rstrip("."), "parquet", "Parquet")

@@ -15,6 +15,7 @@ import bigembed
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ["dask", "distributed", "matplotlib", "numba", "pandas", "scipy", "sklearn", "zarr"]
+FORMATS = ["anndata", "csv", "hdf5", "netcdf", "parquet"]
 REPOSITORY = pytest.mark.skipif(
     not (ROOT / "pyproject.toml").exists(), reason="needs the repository, not only the package"
 )
@@ -107,10 +108,12 @@ def test_tested_versions_cover_what_is_required(python: str) -> None:
 @REPOSITORY
 def test_lowest_versions_are_the_lower_bounds() -> None:
     project = metadata()["project"]
-    items = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
+    extras = [item for name in FORMATS for item in project["optional-dependencies"][name]]
+    items = [*project["dependencies"], *extras]
     bounds = {normal(name): bound for name, bound in (item.split(">=") for item in items)}
     lines = (ROOT / "constraints" / "lowest.txt").read_text().splitlines()
-    lowest = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pins = [line.split("==") for line in lines if not line.startswith("#")]
+    lowest = {normal(name): pin for name, pin in pins}
     for name, bound in bounds.items():
         assert lowest[name].startswith(bound), name
 

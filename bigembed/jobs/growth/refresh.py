@@ -18,7 +18,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes
 from bigembed.store.arrays import RowSource
-from bigembed.store.formats import write_dask
+from bigembed.store.copying import write_dask
 from bigembed.store.growing import append_source
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove

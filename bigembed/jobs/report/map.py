@@ -14,6 +14,7 @@ from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.jobs.report.contents import Contents
+from bigembed.jobs.spec import BESIDE
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
 from bigembed.plotting.raster import Grid, View, count_points, png
@@ -260,7 +261,8 @@ def _column(contents: Contents, color: str, n: int) -> Coloring:
 
 def _labels(contents: Contents, n: int) -> Coloring | None:
     """Labels that the job was given."""
-    path = contents.job.get("input", {}).get("labels")
+    given = contents.job.get("input", {}).get("labels")
+    path = contents.record.get("beside", {}).get("labels", given) if given else None
     try:
         return Coloring("labels", _array(path, n).values, "classes") if path else None
     except (BigembedError, OSError, ValueError):
@@ -273,7 +275,7 @@ def _truth(contents: Contents, n: int) -> Coloring | None:
     name = asked.pop("dataset", None)
     if name is None:
         return None
-    for key in ("path", "weights", "labels", "epsilons"):
+    for key in ("path", *BESIDE):
         asked.pop(key, None)
     try:
         made: Dataset = dataset(name, **asked)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bigembed.errors import BigembedWarning, InterruptedRun, JobError, LockedError, PlanError
+from bigembed.errors import BigembedWarning, InterruptedRun, LockedError, MissingExtraError, PlanError
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.telling import Wishes
@@ -67,8 +68,8 @@ def test_a_performance_report_needs_a_cluster_and_bokeh(write_job, rows, tmp_pat
     with pytest.warns(BigembedWarning, match="runs in this process"):
         run_job(read_job(write_job()), Wishes(performance_report=page))
     assert not page.exists()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(JobError, match="pip install"):
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    with pytest.raises(MissingExtraError, match=r"bigembed\[performance\]"):
         run_job(read_job(write_job()), Wishes(performance_report=page))
 
 

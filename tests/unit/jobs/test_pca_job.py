@@ -84,3 +84,16 @@ def test_what_a_method_does_not_take_is_named(job):
         job('weights = "weights.npy"', 'name = "diffusion_map"')
     with pytest.raises(JobError, match="n_components"):
         job(method='name = "pca"\nn_components = [3]')
+
+
+def test_the_same_rows_in_another_order_get_their_own_coordinates(job, tmp_path):
+    """Four rows whose moments, and so the map, are the same bytes in either order."""
+    few = np.array([[1, 2], [3, 4], [5, 6], [7, 9]], float)
+    found = []
+    for values in (few, few[::-1], few[::-1].astype("f4")):
+        np.save(tmp_path / "rows.npy", values)
+        run_job(job(method='name = "pca"\nn_components = 2'))
+        found.append(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"))
+    np.testing.assert_array_equal(found[0][::-1], found[1])
+    assert not np.array_equal(found[0], found[1])
+    assert found[2].dtype == np.float32

@@ -1,0 +1,104 @@
+"""Coordinates of a run or an extension in the formats of others: Parquet, CSV, .npy, and ``obsm`` of an AnnData."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import InputError, MissingPathError
+from bigembed.jobs.ids import STAGE as IDS
+from bigembed.jobs.run import read_record
+from bigembed.jobs.verify import kind_of
+from bigembed.methods import REGISTRY, method
+from bigembed.methods.base import coordinate_names
+from bigembed.stages import Run
+from bigembed.store.annotate import is_annotated, write_obsm
+from bigembed.store.arrays import RowSource, open_zarr
+from bigembed.store.beside import beside_of, vector_source
+from bigembed.store.copying import attributes_of
+from bigembed.store.paths import AnyPath, PathLike, at
+from bigembed.store.tables import ID, Table, write_table
+
+PLACE = "coordinates", "embedding"
+COMPONENT = "component"
+"""The column of the component of the graph that a row lies in: ``labels_``."""
+ABOUT = "bigembed_coordinates"
+"""Attribute of an array of coordinates that says what made them."""
+
+
+def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
+    """Write the coordinates at ``source`` (a run, or an array such as ``bigembed extend`` writes) to ``out``.
+
+    ``.parquet`` and ``.csv`` hold a column ``id`` where the rows have ids, the coordinates under their names, and
+    ``component`` where the method tells it; ``.npy`` the coordinates alone. An ``.h5ad``, or the ``.zarr`` of an
+    AnnData, that is there gets them as ``obsm["X_METHOD"]``, in the order of its ``obs_names``, and what made them as
+    ``uns["METHOD"]``; nothing else in it is touched. Raises :class:`ExistingOutputError` unless ``overwrite``,
+    :class:`InputError`, :class:`MissingPathError`, :class:`MissingExtraError`.
+    """
+    source, out = at(source), at(out)
+    if not source.exists():
+        raise MissingPathError(f"{source}: no such run, and no array of coordinates")
+    table = table_of(source)
+    if out.suffix in (".h5ad", ".zarr"):
+        if not is_annotated(out):
+            raise InputError(
+                f"{out}: no AnnData is there. Coordinates are put into one that exists; else write a table"
+            )
+        write_obsm(table, out, overwrite=overwrite)
+    else:
+        write_table(table, out, overwrite)
+    n, m = table.coordinates.shape
+    return {"source": str(source), "output": str(out), "n": n, "n_components": m, "ids": ID in table.beside}
+
+
+def table_of(source: AnyPath) -> Table:
+    """The coordinates that lie at a path, and what is known of their rows and columns."""
+    if source.suffix != ".npy" and (attributes_of(source) or {}).get("bigembed") is not None:
+        return _of_run(source)
+    coordinates = vector_source(source)
+    if len(coordinates.shape) != 2:
+        raise InputError(f"{source}: shape {coordinates.shape}; coordinates are an array (n, m)")
+    made = (attributes_of(source) or {}).get(ABOUT, {})
+    names = tuple(made.get("names", (f"coordinate{number}" for number in range(coordinates.width))))
+    ids = beside_of(source).get(IDS)
+    return Table(coordinates, names, {} if ids is None else {ID: vector_source(ids)}, made)
+
+
+def _of_run(root: AnyPath) -> Table:
+    if kind_of(root) != "run":
+        raise InputError(f"{root}: a model has no rows to export; give the run, or what bigembed extend wrote")
+    run, record = Run(root), read_record(root)
+    if not run.has(PLACE[0]):
+        raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
+    coordinates = _source(run.path(*PLACE))
+    beside = {}
+    if run.has(IDS):
+        beside[ID] = _source(run.path(IDS, IDS))
+    if at(labels := run.path(PLACE[0], "labels")).exists():
+        beside[COMPONENT] = _source(labels)
+    asked = record.get("job", {}).get("method", {})
+    made = made_by(asked.get("name", ""), coordinates.width, asked)
+    values = _eigenvalues(root)
+    return Table(coordinates, tuple(made["names"]), beside, made | ({} if values is None else {"eigenvalues": values}))
+
+
+def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]:
+    """What made coordinates: the method's name, its parameters, the names of the coordinates."""
+    names = coordinate_names(method(name), width) if name in REGISTRY else [f"coordinate{i}" for i in range(width)]
+    given = {key: value for key, value in parameters.items() if key != "name"}
+    return {"method": name or "coordinates", "parameters": given, "names": list(names)}
+
+
+def _eigenvalues(root: AnyPath) -> list[Any] | None:
+    """Eigenvalues, or the variances that are such."""
+    from bigembed.jobs.report.contents import Contents
+
+    contents = Contents.read(root)
+    found = [contents.fitted(name) for name in ("eigenvalues_", "explained_variance_")]
+    return next((np.asarray(values).tolist() for values in found if values is not None), None)
+
+
+def _source(path: str) -> RowSource:
+    array = open_zarr(path)
+    return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path)

@@ -1,0 +1,217 @@
+"""AnnData on disk, ``.h5ad`` and ``.zarr``: X, a layer or an array of ``obsm`` as rows, named by ``obs_names``.
+
+The layout is that of AnnData's specification of files; it is read by h5py and zarr alone, by blocks, so that
+neither X nor the annotations are ever loaded as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import DamagedError, InputError
+from bigembed.store.arrays import open_zarr, zarr_place
+from bigembed.store.hdf5 import GroupArrayReader, about, array_in, opened
+from bigembed.store.paths import AnyPath
+from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, pieces, two_dimensional
+from bigembed.store.sparse import ENTRY_BYTES, NAMES
+
+EXTRA = "anndata"
+ROW_NAMES = "obs_names"
+
+
+@dataclass(frozen=True)
+class DenseReader(GroupArrayReader):
+    """Dense rows of an AnnData."""
+
+    extra: str = EXTRA
+    row_ids: str = ROW_NAMES  # type: ignore[assignment]
+
+    def vector(self, name: str) -> Reader:  # type: ignore[override]
+        """``obs_names``, or a column of ``obs``."""
+        return obs_vector(self.path, name, self.shape[0])
+
+
+@dataclass(frozen=True)
+class CsrReader:
+    """Sparse rows of a group of ``indptr``, ``indices`` and ``data``; streamed dense, or copied part by part."""
+
+    path: str
+    array: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    entries: int
+    grain: int = 1
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    row_ids: str | None = None
+    extra: str = EXTRA
+
+    def vector(self, name: str) -> Reader:
+        """``obs_names``, or a column of ``obs``."""
+        return obs_vector(self.path, name, self.shape[0])
+
+    def parts(self) -> dict[str, GroupArrayReader]:
+        """Readers of the three vectors that the rows are made of."""
+        with opened(self.path, self.extra) as group:
+            return {name: array_in(group, self.path, f"{self.array}/{name}".lstrip("/"), self.extra) for name in NAMES}
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        from scipy.sparse import csr_array
+
+        row_bytes = self.shape[1] * self.dtype.itemsize + ENTRY_BYTES * (1 + self.entries // self.shape[0])
+        with opened(self.path, self.extra) as root:
+            indptr, indices, data = (root[f"{self.array}/{name}".lstrip("/")] for name in NAMES)
+            for low, high in pieces(start, stop, 1, row_bytes):
+                try:
+                    pointers = np.asarray(indptr[low : high + 1], np.int64)
+                    inside = slice(int(pointers[0]), int(pointers[-1]))
+                    columns, values = np.asarray(indices[inside]), np.asarray(data[inside])
+                except (OSError, ValueError, RuntimeError) as error:
+                    raise DamagedError(
+                        f"{self.path}: rows {low}:{high} of {self.array} cannot be read: {error}"
+                    ) from error
+                if (np.diff(pointers) < 0).any() or (
+                    len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]
+                ):
+                    raise DamagedError(
+                        f"{self.path}: rows {low}:{high} of {self.array} have pointers or columns out of range"
+                    )
+                yield csr_array((values, columns, pointers - pointers[0]), (high - low, self.shape[1])).toarray()
+
+
+@dataclass(frozen=True)
+class CategoryReader:
+    """A categorical column: the category of each row's code."""
+
+    codes: GroupArrayReader
+    categories: tuple[Any, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.codes.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the categories."""
+        return np.asarray(self.categories).dtype if not isinstance(self.categories[0], str) else TEXT
+
+    @property
+    def grain(self) -> int:
+        return self.codes.grain
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        categories = np.array(self.categories, self.dtype)
+        for codes in self.codes.stream(start, stop):
+            if (codes < 0).any():
+                raise InputError(
+                    f"{self.codes.path}: {self.codes.array.removesuffix('/codes')} has no value in "
+                    f"{int((codes < 0).sum())} of {len(codes)} rows. Give each row one, or leave those rows out"
+                )
+            yield categories[codes]
+
+
+def is_anndata(path: AnyPath) -> bool:
+    """Whether the name, or the attributes of a Zarr group, are those of an AnnData."""
+    if not path.is_dir():
+        return path.suffix == ".h5ad"
+    if not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
+        return False
+    import zarr
+
+    try:
+        return zarr.open_group(zarr_place(path), mode="r").attrs.get("encoding-type") == "anndata"
+    except Exception:  # whatever it is, it is not such a group
+        return False
+
+
+def open_anndata(path: AnyPath, choice: Choice) -> Reader:
+    """X, or the chosen ``layers/NAME`` or ``obsm/NAME``."""
+    choice.only(path, "AnnData", "array", "fill_absent")
+    with opened(str(path), EXTRA) as root:
+        there = _matrices(root)
+        name = choice.array[0] if choice.array else "X"
+        if len(choice.array) > 1 or name not in there:
+            raise InputError(f"{path}: no array {', '.join(choice.array) or name}; there are {described(there)}")
+        stored = root[name]
+        names = _obs_names(root)
+        if path.is_dir():
+            _require_chunks(
+                [path / name] if hasattr(stored, "shape") else [path / name / part for part in NAMES], choice
+            )
+        if not hasattr(stored, "shape"):
+            return replace(csr_in(root, str(path), name), names=names, row_ids=ROW_NAMES, extra=EXTRA)
+        found = array_in(root, str(path), name, EXTRA)
+    two_dimensional(f"{path}: {name}", found.shape)
+    return DenseReader(found.path, found.array, found.shape, found.dtype, found.grain, names=names)
+
+
+def csr_in(root: Any, path: str, name: str) -> CsrReader:
+    """Sparse rows in a group; of a matrix by columns an error that says what to do."""
+    group = root[name] if name else root
+    kind = group.attrs.get("encoding-type", "csr_matrix")
+    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    missing = [one for one in NAMES if one not in group]
+    if kind != "csr_matrix" or missing:
+        raise InputError(
+            f"{path}: {name} is {kind}{f', without {missing}' if missing else ''}; rows are read from arrays and from "
+            "csr_matrix. A csc_matrix is stored by columns: write it again by rows (adata.X = adata.X.tocsr())"
+        )
+    n, d = (int(size) for size in group.attrs["shape"])
+    if int(group["indptr"].shape[0]) != n + 1 or group["indices"].shape != group["data"].shape:
+        raise DamagedError(f"{path}: {name}: indptr, indices and data do not fit its shape {(n, d)}")
+    return CsrReader(path, name, (n, d), np.dtype(group["data"].dtype), int(group["data"].shape[0]))
+
+
+def obs_vector(path: str, name: str, n: int) -> Reader:
+    """A column of ``obs``, or the index."""
+    with opened(path, EXTRA) as root:
+        obs = root["obs"]
+        index = str(obs.attrs["_index"])
+        key = f"obs/{index if name == ROW_NAMES else name}"
+        if hasattr(root[key], "shape"):
+            return array_in(root, path, key, EXTRA)
+        column = root[key]
+        if "codes" in column:
+            found = np.asarray(column["categories"][...])
+            plain = as_text(found) if found.dtype.kind in "OSTU" else found
+            return CategoryReader(array_in(root, path, f"{key}/codes", EXTRA), tuple(plain.tolist()))
+        if "values" in column and not np.asarray(column["mask"][...]).any():
+            return array_in(root, path, f"{key}/values", EXTRA)
+    raise InputError(f"{path}: {key} has missing values, or is of a kind that is not known; it has {n} rows")
+
+
+def _matrices(root: Any) -> dict[str, str]:
+    """What can be rows: X, layers and obsm."""
+    found = {"X": root["X"]} if "X" in root else {}
+    for group in ("layers", "obsm"):
+        found |= {f"{group}/{name}": root[group][name] for name in root.get(group, ())}
+    return {name: _about(one) for name, one in found.items() if _about(one)}
+
+
+def _about(one: Any) -> str:
+    if hasattr(one, "shape"):
+        return "" if one.shape is None or not one.shape else about(one)
+    return f"{tuple(map(int, one.attrs['shape']))} {one.attrs['encoding-type']}" if "shape" in one.attrs else ""
+
+
+def _obs_names(root: Any) -> dict[str, str]:
+    obs = root["obs"]
+    if not hasattr(obs, "keys"):
+        return {}  # (files from before AnnData 0.7)
+    index = str(obs.attrs["_index"])
+    return {ROW_NAMES: "", **{name: "" for name in obs if name != index}}
+
+
+def _require_chunks(arrays: Sequence[AnyPath], choice: Choice) -> None:
+    """DamagedError where chunks are absent: AnnData leaves out those of nothing but zeros, so does a killed writer."""
+    for path in () if choice.fill_absent else arrays:
+        try:
+            open_zarr(path)
+        except DamagedError as error:
+            raise DamagedError(
+                f"{error}. AnnData leaves out chunks of nothing but zeros; if it ended well, say so (fill_absent)"
+            ) from error

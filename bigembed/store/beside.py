@@ -1,0 +1,89 @@
+"""Vectors beside the rows: their ids, labels, weights, scales. One entry a row, of numbers or of text.
+
+They come from the source of the rows (a column, ``obs_names``, a dataset) or from a file of their own. What is copied
+lies beside the rows, ``ROWS-ids.zarr``, and an attribute of the rows says so: whoever reads the rows later finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError, MissingPathError
+from bigembed.store.arrays import RowSource, open_zarr
+from bigembed.store.copying import attributes_of
+from bigembed.store.npy import npy_rows
+from bigembed.store.paths import AnyPath, PathLike, at
+from bigembed.store.reader import TEXT, Named, Reader, described
+
+LINK = "bigembed_beside"
+PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class VectorReader:
+    """A vector of a Zarr array or .npy, as a reader."""
+
+    source: RowSource
+    grain: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return TEXT if self.source.dtype.kind in "USOT" else self.source.dtype
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        for low in range(start, stop, PIECE):
+            part = self.source.read(low, min(low + PIECE, stop))
+            yield part.astype(self.dtype) if self.dtype == TEXT else part
+
+
+def place_beside(rows: AnyPath, name: str) -> AnyPath:
+    """Where a vector of this name lies for rows at the path."""
+    return at(f"{rows.with_suffix('')}-{name}.zarr")
+
+
+def link(rows: AnyPath, names: Mapping[str, Any]) -> dict[str, Any]:
+    """The attribute of rows that says what lies beside them."""
+    return {LINK: {name: place_beside(rows, name).name for name in names}} if names else {}
+
+
+def beside_of(rows: AnyPath) -> dict[str, AnyPath]:
+    """Vectors that were copied with the rows at a path; {} where there are none."""
+    found: Any = (attributes_of(rows) or {}).get(LINK, {}) if (rows / "zarr.json").is_file() else {}
+    return {name: rows.with_name(file) for name, file in found.items()}
+
+
+def vector_source(path: AnyPath) -> RowSource:
+    """A vector at a path of its own: a Zarr array or .npy."""
+    if not path.exists():
+        raise MissingPathError(f"{path}: no such path")
+    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
+    return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path.absolute()))
+
+
+def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Reader:
+    """The vector that ``given`` names in the source of the rows, or the one at that path; as long as the rows."""
+    names = reader.names if isinstance(reader, Named) else {}
+    if given in names:
+        found: Reader = reader.vector(given)  # type: ignore[attr-defined]
+    elif at(given).exists():
+        found = VectorReader(vector_source(at(given)))
+    else:
+        inside = f", and no vector in {source}, where there are {described(names)}" if names else ""
+        raise MissingPathError(f"{what} {given!r}: no such path{inside}")
+    require_length(found, reader.shape[0], given, what)
+    return found
+
+
+def require_length(found: Any, n: int, given: Any, what: str) -> None:
+    """InputError unless it is a vector with an entry for each row."""
+    if tuple(found.shape) != (n,):
+        raise InputError(f"{what} {str(given)!r}: shape {found.shape}; one entry for each of the {n} rows is needed")

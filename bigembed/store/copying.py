@@ -1,0 +1,227 @@
+"""The copy of rows, sparse rows and vectors of any reader into checksummed Zarr arrays.
+
+Copies go by canonical blocks, one task one shard, so that the memory is that of a block; they are written aside and
+renamed when they are whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.errors import DamagedError, ExistingOutputError
+from bigembed.store.arrays import (
+    create_grid,
+    create_rows,
+    make_group,
+    missing_shards,
+    open_zarr,
+    work_dtype,
+    write_rows,
+    write_window,
+    zarr_place,
+)
+from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
+from bigembed.store.reader import TEXT, Reader, native
+
+ABOUT = "bigembed_source"
+WIDE_BYTES = 128 << 20
+VECTOR_ROWS = 1 << 18
+"""Entries of a shard of a vector."""
+
+
+def copy_rows(
+    reader: Reader,
+    dest: PathLike,
+    attributes: Mapping[str, Any] | None = None,
+    label: str = "ingest",
+) -> None:
+    """Copy all rows into a new Zarr array: aside, checked, renamed."""
+    n, d = reader.shape
+    dtype = native(reader.dtype)
+    rows = block_rows(d, dtype.itemsize)
+    with _aside(at(dest)) as partial:
+        create_rows(partial, (n, d), dtype, rows, overwrite=True)
+        tasks = [(reader, str(partial), part) for part in _parts(bounds(n, rows), reader.grain)]
+        map_blocks(_copy_part, tasks, label=label)
+        if attributes:
+            describe(partial, attributes)
+        _require_complete(partial)
+
+
+def copy_vector(
+    reader: Reader,
+    dest: PathLike,
+    label: str = "ingest",
+    check: Callable[[AnyPath], None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Copy a vector (n,) of numbers or of text into a new Zarr array: aside, checked, renamed."""
+    with _aside(at(dest)) as partial:
+        _copy_vector(reader, partial, label)
+        if attributes:
+            describe(partial, attributes)
+        if check is not None:
+            check(partial)
+
+
+def copy_sparse(
+    parts: Mapping[str, Reader],
+    shape: Sequence[int],
+    dest: PathLike,
+    attributes: Mapping[str, Any] | None = None,
+    label: str = "ingest",
+) -> None:
+    """Copy the three vectors of CSR rows into a new group: each by blocks of entries, whatever rows they are of."""
+    with _aside(at(dest)) as partial:
+        about = {"encoding-type": "csr_matrix", "shape": [int(size) for size in shape]}
+        make_group(partial, {**about, **(attributes or {})})
+        for name, reader in parts.items():
+            _copy_vector(reader, partial / name, f"{label} {name}")
+
+
+def attributes_of(path: PathLike) -> dict[str, Any] | None:
+    """Attributes of the Zarr array or group at a path; None where there is none."""
+    import zarr
+
+    try:
+        return dict(zarr.open(zarr_place(path), mode="r").attrs)
+    except Exception:  # whatever it is, it is not such
+        return None
+
+
+def source_of(path: PathLike) -> Any:
+    """What the attribute :data:`ABOUT` of the rows at a path says of where they are from, or None."""
+    return (attributes_of(path) or {}).get(ABOUT)
+
+
+def write_dask(X: Any, path: PathLike) -> None:
+    """Write a Dask array (n, d), whatever its chunks, into a new Zarr array by canonical blocks.
+
+    Where these would be larger than 128 MiB, its own chunks are kept.
+
+    An array that is there and whole, with this shape and dtype, is left as it is.
+    """
+    import dask
+    from dask.delayed import delayed
+
+    n, d = X.shape
+    dest = at(path)
+    if published(dest):
+        found = open_zarr(dest)
+        if tuple(found.shape) == (n, d) and found.dtype == X.dtype:
+            return
+        raise ExistingOutputError(f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}")
+    work_dtype(X.dtype)
+    rows = block_rows(d, X.dtype.itemsize)
+    if min(rows, n) * d * X.dtype.itemsize > WIDE_BYTES:
+        return _write_grid(X, dest)
+    with _aside(dest) as partial:
+        create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
+        write = delayed(write_rows, pure=False)
+        dask.compute(*[write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)])
+        _require_complete(partial)
+
+
+def _write_grid(X: Any, dest: AnyPath) -> None:
+    """Write a Dask array of very wide rows (distances between all rows, say) in its own chunks, one a task."""
+    import dask
+    from dask.delayed import delayed
+
+    high, wide = (max(sizes) for sizes in X.chunks)
+    regular = X.rechunk((high, wide))
+    with _aside(dest) as partial:
+        create_grid(partial, X.shape, X.dtype, (high, wide))
+        write = delayed(write_window, pure=False)
+        blocks = regular.to_delayed()
+        dask.compute(*[write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)])
+        _require_complete(partial)
+
+
+class _aside:
+    """A path beside ``dest`` to write to; renamed to it at the end, removed where the writing failed."""
+
+    def __init__(self, dest: AnyPath) -> None:
+        self.dest, self.partial = dest, dest.with_name(dest.name + ".partial")
+
+    def __enter__(self) -> AnyPath:
+        self.dest.parent.mkdir(parents=True, exist_ok=True)
+        remove(self.partial)
+        return self.partial
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            remove(self.partial)
+            return
+        try:
+            move(self.partial, self.dest)
+        except OSError as failure:
+            raise ExistingOutputError(
+                f"{self.dest}: appeared while {self.partial} was written ({failure})"
+            ) from failure
+
+
+def _parts(blocks: list[tuple[int, int]], grain: int) -> list[list[tuple[int, int]]]:
+    """Runs of consecutive blocks that one task copies: at least ``grain`` rows each."""
+    parts: list[list[tuple[int, int]]] = []
+    for block in blocks:
+        if parts and parts[-1][-1][1] - parts[-1][0][0] < grain:
+            parts[-1].append(block)
+        else:
+            parts.append([block])
+    return parts
+
+
+def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> None:
+    """Copy consecutive blocks, each as one shard."""
+    if reader.grain == 1:
+        for start, stop in blocks:
+            _copy_block(reader, reader.stream(start, stop), dest, start, stop)
+        return
+    pieces = reader.stream(blocks[0][0], blocks[-1][1])
+    left: list[Array] = []
+    for start, stop in blocks:
+        left = [_copy_block(reader, chain(left, pieces), dest, start, stop)]
+
+
+def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, stop: int) -> Array:
+    """Fill one block from pieces and write it; what the last piece holds beyond it is returned."""
+    rows = np.empty((stop - start, *reader.shape[1:]), native(reader.dtype))
+    rest, filled = rows[:0], 0
+    while filled < len(rows):
+        piece = next(pieces, None)
+        if piece is None:
+            raise DamagedError(f"{reader}: ended {len(rows) - filled} rows before row {stop}")
+        take = min(len(piece), len(rows) - filled)
+        rows[filled : filled + take] = piece[:take]
+        filled += take
+        rest = piece[take:]
+    write_rows(dest, start, rows)
+    return rest
+
+
+def _require_complete(path: AnyPath) -> None:
+    import zarr
+
+    missing = missing_shards(zarr.open_array(zarr_place(path), mode="r"))
+    if missing:
+        raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
+
+
+def describe(path: PathLike, attributes: Mapping[str, Any]) -> None:
+    """Set attributes of an array."""
+    import zarr
+
+    zarr.open_array(zarr_place(path), mode="r+").attrs.update(dict(attributes))
+
+
+def _copy_vector(reader: Reader, dest: AnyPath, label: str) -> None:
+    dtype: Any = str if reader.dtype == TEXT else native(reader.dtype)
+    create_rows(dest, reader.shape, dtype, VECTOR_ROWS, overwrite=True)
+    tasks = [(reader, str(dest), part) for part in _parts(bounds(reader.shape[0], VECTOR_ROWS), reader.grain)]
+    map_blocks(_copy_part, tasks, label=label)
+    _require_complete(dest)

@@ -1,0 +1,144 @@
+"""Datasets of HDF5 files as rows, by h5py; and arrays in a Zarr group, which are read in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import DamagedError, InputError
+from bigembed.store.arrays import zarr_place
+from bigembed.store.extras import needed
+from bigembed.store.paths import AnyPath, at
+from bigembed.store.reader import TEXT, Choice, as_text, described, handle, pieces, two_dimensional
+
+SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf")
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class GroupArrayReader:
+    """An array in a file or a group; a vector where it has one dimension. Stored chunks are read whole."""
+
+    path: str
+    array: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    grain: int = 1
+    extra: str = "hdf5"
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    row_ids: None = None
+
+    def vector(self, name: str) -> GroupArrayReader:
+        """Another array of the file, of one dimension."""
+        with opened(self.path, self.extra) as group:
+            return replace(array_in(group, self.path, name, self.extra), names=self.names)
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+        with opened(self.path, self.extra) as group:
+            stored = group[self.array]
+            for low, high in pieces(start, stop, self.grain, row_bytes):
+                try:
+                    part = stored[low:high]
+                except (OSError, ValueError, RuntimeError) as error:
+                    raise DamagedError(
+                        f"{self.path}: rows {low}:{high} of {self.array} cannot be read: {error}"
+                    ) from error
+                yield as_text(part) if self.dtype == TEXT else np.asarray(part)
+
+
+@contextmanager
+def opened(path: str, extra: str = "hdf5", mode: str = "r") -> Iterator[Any]:
+    """The root group of an HDF5 file, or a Zarr group (a folder), for as long as it is needed."""
+    place = at(path)
+    if place.is_dir():
+        import zarr
+
+        summary = None if mode == "r" else False  # (zarr writes nothing where it reads the summary of all metadata)
+        yield zarr.open_group(zarr_place(place), mode=mode, use_consolidated=summary)  # type: ignore[arg-type]
+        return
+    h5py = needed("h5py", extra, f"{path}: HDF5")
+    try:
+        file = h5py.File(handle(path), mode)
+    except OSError as error:
+        known = _begins_as_hdf5(place)
+        raise (DamagedError if known else InputError)(
+            f"{path}: {'truncated or damaged HDF5' if known else 'not an HDF5 file'} ({error})"
+        ) from error
+    with file:
+        yield file
+
+
+def array_in(group: Any, path: str, name: str, extra: str = "hdf5") -> GroupArrayReader:
+    """A reader of one array of a group."""
+    stored = group[name]
+    shape, kind = tuple(map(int, stored.shape)), np.dtype(stored.dtype)
+    text = kind.kind in "OSTU"
+    grain = int(stored.chunks[0]) if stored.chunks and shape else 1
+    return GroupArrayReader(path, name, shape, TEXT if text else kind, grain, extra)
+
+
+def arrays_of(group: Any, prefix: str = "") -> dict[str, Any]:
+    """All arrays of a group and of the groups in it, by their paths."""
+    found: dict[str, Any] = {}
+    for name in group:
+        one = group[name]
+        if hasattr(one, "shape"):
+            found[prefix + name] = one
+        elif hasattr(one, "keys"):
+            found |= arrays_of(one, f"{prefix}{name}/")
+    return found
+
+
+def about(stored: Any) -> str:
+    """Shape and dtype of an array, for an error."""
+    return f"{tuple(stored.shape)} {stored.dtype}"
+
+
+def is_hdf5(path: AnyPath) -> bool:
+    """Whether the name or the first bytes are those of such a file."""
+    return path.suffix in SUFFIXES or _begins_as_hdf5(path)
+
+
+def open_hdf5(path: AnyPath, choice: Choice) -> GroupArrayReader:
+    """The chosen dataset, or the only one that can be rows."""
+    choice.only(path, "HDF5", "array")
+    with opened(str(path)) as file:
+        there = {name: one for name, one in arrays_of(file).items() if one.shape is not None}
+        names = {name: about(one) for name, one in there.items()}
+        vectors = {name: names[name] for name, one in there.items() if len(one.shape) == 1}
+        name = _chosen(path, choice, there, names)
+        reader = array_in(file, str(path), name)
+    two_dimensional(f"{path}: {name}", reader.shape)
+    if reader.dtype == TEXT or reader.dtype.kind not in "buif":
+        raise InputError(f"{path}: {name} holds {names[name]}; rows are numbers. There are {described(names)}")
+    return replace(reader, names=vectors)
+
+
+def _chosen(path: AnyPath, choice: Choice, there: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    if len(choice.array) > 1:
+        raise InputError(f"{path}: array: one dataset makes the rows, not {len(choice.array)}")
+    if choice.array:
+        name = choice.array[0].strip("/")
+        if name not in there:
+            raise InputError(f"{path}: no dataset {choice.array[0]}; there are {described(names)}")
+        return name
+    flat = [name for name, one in there.items() if len(one.shape) == 2 and one.dtype.kind in "buif"]
+    if len(flat) != 1:
+        raise InputError(
+            f"{path}: {len(flat) or 'no'} datasets could be the rows; choose one (array). There are {described(names)}"
+        )
+    return flat[0]
+
+
+def _begins_as_hdf5(path: AnyPath) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SIGNATURE)) == SIGNATURE
+    except OSError:
+        return False

@@ -1,0 +1,114 @@
+"""Coordinates with names of rows and columns as a table: Parquet, CSV or .npy, streamed, written aside and renamed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds
+from bigembed.errors import ExistingOutputError, InputError
+from bigembed.store.arrays import RowSource
+from bigembed.store.extras import needed
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import PathLike, at, copy_file
+
+ID = "id"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Coordinates (n, m), names of their columns, and columns beside them (ids first, if there are any)."""
+
+    coordinates: RowSource
+    names: tuple[str, ...]
+    beside: Mapping[str, RowSource] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What made them: kept in the metadata of formats that have such."""
+
+    @property
+    def rows(self) -> int:
+        """n."""
+        return self.coordinates.shape[0]
+
+    def blocks(self) -> Iterator[dict[str, Array]]:
+        """Columns by name, a canonical block of rows at a time."""
+        for start, stop in bounds(self.rows, block_rows(self.coordinates.width, 8)):
+            block = {name: source.read(start, stop) for name, source in self.beside.items()}
+            values = self.coordinates.read(start, stop)
+            yield block | {name: values[:, number] for number, name in enumerate(self.names)}
+
+
+def check_table(out: PathLike) -> None:
+    """InputError, or MissingExtraError, if such a table cannot be written here."""
+    if at(out).suffix not in WRITERS:
+        raise InputError(f"{out}: a table is written as {', '.join(WRITERS)}; its suffix says which")
+    if at(out).suffix == ".parquet":
+        needed("pyarrow.parquet", "parquet", f"{out}: Parquet")
+
+
+def write_table(table: Table, out: PathLike, overwrite: bool = False) -> None:
+    """Write the format that the suffix names. Raises :class:`ExistingOutputError`, :class:`InputError`."""
+    place = at(out)
+    check_table(place)
+    if place.exists() and not overwrite:
+        raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path, or --overwrite")
+    with TemporaryDirectory(prefix="bigembed-") as scratch:
+        partial = Path(scratch) if isinstance(place, ObjectPath) else place.parent
+        partial /= f".partial-{place.name}"
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            WRITERS[place.suffix](table, partial)
+            if isinstance(place, ObjectPath):
+                copy_file(partial, place)
+            else:
+                os.replace(partial, place)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _parquet(table: Table, path: Path) -> None:
+    arrow, parquet = (needed(module, "parquet", "writing Parquet") for module in ("pyarrow", "pyarrow.parquet"))
+    about = {"bigembed": json.dumps(dict(table.about), default=str)}
+    writer = None
+    try:
+        for block in table.blocks():
+            columns = {name: arrow.array(plain(values)) for name, values in block.items()}
+            batch = arrow.table(columns)
+            writer = writer or parquet.ParquetWriter(path, batch.schema.with_metadata(about))
+            writer.write_table(batch.replace_schema_metadata(about))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _csv(table: Table, path: Path) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*table.beside, *table.names])
+        for block in table.blocks():
+            writer.writerows(zip(*(plain(values).tolist() for values in block.values()), strict=True))
+
+
+def _npy(table: Table, path: Path) -> None:
+    shape, dtype = table.coordinates.shape, table.coordinates.dtype
+    with open(path, "wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start, stop in bounds(table.rows, block_rows(table.coordinates.width, 8)):
+            file.write(np.ascontiguousarray(table.coordinates.read(start, stop)).tobytes())
+
+
+def plain(values: Array) -> Array:
+    """As other libraries know it: text of any length as objects."""
+    return values.astype(object) if values.dtype.kind in "TU" else values
+
+
+WRITERS: dict[str, Callable[[Table, Path], None]] = {".parquet": _parquet, ".csv": _csv, ".npy": _npy}

@@ -1,0 +1,342 @@
+"""Jobs on every format: the same bytes as of .npy, names of the rows carried to every table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import bigembed as be
+from bigembed.errors import (
+    ComponentsWarning,
+    ExistingOutputError,
+    InputError,
+    JobError,
+    MissingExtraError,
+    MissingPathError,
+)
+from bigembed.jobs.export import export
+from bigembed.jobs.extend import extend
+from bigembed.jobs.plan import plan_job
+from bigembed.jobs.run import read_record, run_job
+from bigembed.jobs.spec import JobSpec, read_job
+from bigembed.jobs.verify import verify
+from bigembed.store.arrays import read_array
+from bigembed.store.beside import beside_of
+from bigembed.store.formats import ingest
+from tests.unit.store.written import (
+    COLUMNS,
+    FORMATS,
+    NAMED,
+    TABLES,
+    N,
+    csv_file,
+    h5ad_file,
+    libraries,
+    names_of,
+    rows_of,
+)
+
+EMBEDDING = "stages/coordinates/embedding"
+
+
+def job(folder: Path, source: str, method: str = "pca", output: str = "", name: str = "job") -> JobSpec:
+    text = f'[input]\n{source}\n[method]\nname = "{method}"\nn_components = 2\n'
+    (folder / f"{name}.toml").write_text(f'{text}[output]\npath = "{name}.zarr"\n{output}\n')
+    return read_job(folder / f"{name}.toml")
+
+
+def source_of(name: str, ids: bool = True) -> str:
+    lines = [f'path = "{name}"']
+    if name in TABLES:
+        lines.append(f"columns = {list(COLUMNS)}")
+    if ids and name in NAMED:
+        lines.append('ids = "cell"')
+    return "\n".join(lines)
+
+
+def stored_bytes(root: Path) -> dict[str, bytes]:
+    """Every array that the run wrote, without its ids and its records."""
+    found = {str(file.relative_to(root)): file.read_bytes() for file in (root / "stages").rglob("*") if file.is_file()}
+    return {name: content for name, content in found.items() if not name.startswith("stages/ids")}
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> tuple[dict[str, bytes], np.ndarray]:
+    """The bytes of the run on .npy, and its coordinates."""
+    np.save(tmp_path / "plain.npy", rows_of())
+    run_job(job(tmp_path, 'path = "plain.npy"', name="plain"))
+    return stored_bytes(tmp_path / "plain.zarr"), read_array(tmp_path / "plain.zarr" / EMBEDDING)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("rows.h5ad", "rows.zarr", "rows2.zarr")])
+def test_any_format_gives_the_bytes_of_npy(name: str, wanted: Any, tmp_path: Path) -> None:
+    libraries(name)
+    rows = rows_of()
+    FORMATS[name](tmp_path / name, rows, names_of())
+    if name == "rows.fvecs":
+        np.save(tmp_path / "plain.npy", rows.astype("f4"))
+        run_job(job(tmp_path, 'path = "plain.npy"', name="plain"))
+        wanted = stored_bytes(tmp_path / "plain.zarr"), None
+    spec = job(tmp_path, source_of(name))
+    planned = [stage for stage, _ in plan_job(spec).stages]
+    assert planned[: len(planned) - 3] == ["input"] if name == "rows.fvecs" else ["ids", "input"]
+    run_job(spec)
+    assert stored_bytes(tmp_path / "job.zarr") == wanted[0]
+    assert run_job(spec)["unchanged"]
+    other = rows_of()
+    other[-1, -1] += 1
+    FORMATS[name](tmp_path / f"other-{name}", other, names_of())
+    run_job(job(tmp_path, source_of(name).replace(name, f"other-{name}"), name="other"))
+    assert stored_bytes(tmp_path / "other.zarr") != wanted[0]
+
+
+@pytest.mark.parametrize("name", ["rows.h5ad", "rows.zarr", "rows2.zarr"])
+def test_sparse_rows_of_an_anndata(name: str, tmp_path: Path) -> None:
+    libraries(name)
+    FORMATS[name](tmp_path / name, rows_of(), names_of())
+    spec = job(tmp_path, f'path = "{name}"', output='table = "table.csv"')
+    run_job(spec)
+    assert (tmp_path / "job-input.zarr" / "indptr").exists()
+    ingest(tmp_path / name, tmp_path / "group.zarr")
+    run_job(job(tmp_path, 'path = "group.zarr"', name="again"))
+    assert stored_bytes(tmp_path / "again.zarr") == stored_bytes(tmp_path / "job.zarr")
+    table = list(csv.reader((tmp_path / "table.csv").open(encoding="utf-8")))
+    assert table[0] == ["id", "pca0", "pca1"]
+    assert [row[0] for row in table[1:]] == names_of()
+    assert run_job(spec)["unchanged"]
+
+
+def test_a_method_of_dense_rows_gets_them_dense(wanted: Any, tmp_path: Path) -> None:
+    libraries("rows.h5ad")
+    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
+    for name, source in (("dense", 'path = "plain.npy"'), ("sparse", 'path = "a.h5ad"')):
+        run_job(job(tmp_path, source, 'classical_mds"\nmetric = "euclidean', name=name))
+    dense, sparse = (stored_bytes(tmp_path / f"{name}.zarr") for name in ("dense", "sparse"))
+    assert dense == sparse
+    assert not (tmp_path / "sparse-input.zarr" / "indptr").exists()
+
+
+def test_labels_and_weights_by_their_names_in_the_source(tmp_path: Path) -> None:
+    libraries("rows.h5ad")
+    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of(), "dense")
+    run_job(job(tmp_path, 'path = "a.h5ad"\nlabels = "kind"', "linear_discriminant"))
+    fitted = be.LinearDiscriminantAnalysis().fit(rows_of(), np.array([f"kind {i % 3}" for i in range(N)]))
+    np.testing.assert_array_equal(read_array(tmp_path / "job.zarr" / EMBEDDING), fitted.embedding_)
+    run_job(job(tmp_path, 'path = "a.h5ad"\nweights = "depth"', name="weighted"))
+    weighted = be.PCA(2).fit(rows_of(), sample_weight=np.arange(N))
+    np.testing.assert_array_equal(read_array(tmp_path / "weighted.zarr" / EMBEDDING), weighted.embedding_)
+    record = read_record(tmp_path / "weighted.zarr")
+    assert record["job"]["input"]["weights"] == "depth"
+    assert record["beside"]["weights"].endswith("weighted-input-weights.zarr")
+
+
+# ------------------------------------------------------------------------------------------ ids
+
+
+def test_ids_are_found_again_after_an_ingest_and_do_not_change_the_result(wanted: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", np.array(names_of()))
+    ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+    spec = job(tmp_path, 'path = "points.zarr"', output='table = "t.csv"')
+    run_job(spec)
+    assert stored_bytes(tmp_path / "job.zarr") == wanted[0]
+    assert [row["id"] for row in csv.DictReader((tmp_path / "t.csv").open(encoding="utf-8"))] == names_of()
+    assert verify(tmp_path / "job.zarr")["problems"] == []
+    chunk = next(path for path in (tmp_path / "job.zarr/stages/ids").rglob("*") if path.is_file() and "c" in path.parts)
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    assert any("ids" in problem for problem in verify(tmp_path / "job.zarr")["problems"])
+    run_job(spec)
+    assert verify(tmp_path / "job.zarr")["problems"] == []
+
+
+def test_other_ids_are_another_job_that_computes_nothing_anew(wanted: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", np.arange(N))
+    spec = job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"', output='table = "t.csv"')
+    run_job(spec)
+    np.save(tmp_path / "ids.npy", np.arange(N)[::-1])
+    found = run_job(spec)
+    reused = {stage["name"]: stage["reused"] for stage in found["stages"]}
+    assert not reused.pop("ids")
+    assert not reused.pop("table")
+    assert all(reused.values())
+    assert [int(row["id"]) for row in csv.DictReader((tmp_path / "t.csv").open())] == list(range(N))[::-1]
+    run_job(job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"'))
+    assert next(csv.reader((tmp_path / "t.csv").open())) == ["pca0", "pca1"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (np.zeros(N, int), "1 of them name several rows: 0"),
+        (np.array([*names_of()[1:], ""]), "missing"),
+        (None, "516,"),
+    ],
+)
+def test_wrong_ids_are_refused_before_anything_is_computed(ids: Any, message: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "plain.npy", rows_of())
+    np.save(tmp_path / "ids.npy", np.arange(N - 1) if ids is None else ids)
+    with pytest.raises(InputError, match=message):
+        run_job(job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"'))
+    assert not (tmp_path / "job.zarr" / "manifest").exists()
+
+
+def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) -> None:
+    libraries("rows.csv")
+    run_job(job(tmp_path, 'path = "plain.npy"', output='model = "model.zarr"', name="fitted"))
+    csv_file(tmp_path / "new.csv", rows_of(), names_of())
+    found = extend(
+        tmp_path / "model.zarr",
+        tmp_path / "new.csv",
+        tmp_path / "out.zarr",
+        beside={"ids": "cell"},
+        choice=be_choice(COLUMNS),
+        results=tmp_path / "out.csv",
+    )
+    assert found["table"] == str(tmp_path / "out.csv")
+    np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), wanted[1])
+    assert beside_of(tmp_path / "out.zarr") == {"ids": tmp_path / "out-ids.zarr"}
+    table = list(csv.reader((tmp_path / "out.csv").open(encoding="utf-8")))
+    assert table[0] == ["id", "pca0", "pca1"]
+    assert [row[0] for row in table[1:]] == names_of()
+    np.testing.assert_array_equal(np.array([row[1:] for row in table[1:]], float), wanted[1])
+    assert not list(tmp_path.glob("out-input*"))
+    assert not list(tmp_path.glob("*.partial"))
+    with pytest.raises(ExistingOutputError):
+        extend(tmp_path / "model.zarr", tmp_path / "plain.npy", tmp_path / "out.zarr")
+
+
+def be_choice(columns: tuple[str, ...]) -> Any:
+    from bigembed.store.reader import Choice
+
+    return Choice(columns=columns)
+
+
+# --------------------------------------------------------------------------------------- export
+
+
+def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
+    libraries("rows.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    np.save(tmp_path / "ids.npy", np.arange(N) + 7)
+    run_job(job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"', output='table = "t.parquet"'))
+    table = parquet.read_table(tmp_path / "t.parquet")
+    assert table.column_names == ["id", "pca0", "pca1"]
+    assert table["id"].to_pylist() == list(range(7, N + 7))
+    np.testing.assert_array_equal(np.stack([table["pca0"], table["pca1"]], axis=1), wanted[1])
+    made = json.loads(table.schema.metadata[b"bigembed"])
+    assert (made["method"], made["parameters"]) == ("pca", {"n_components": 2})
+    export(tmp_path / "job.zarr", tmp_path / "x.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), wanted[1])
+    export(tmp_path / "x.npy", tmp_path / "y.csv")
+    assert next(csv.reader((tmp_path / "y.csv").open())) == ["coordinate0", "coordinate1"]
+    with pytest.raises(ExistingOutputError, match="--overwrite"):
+        export(tmp_path / "job.zarr", tmp_path / "x.npy")
+    export(tmp_path / "job.zarr", tmp_path / "x.npy", overwrite=True)
+    with pytest.raises(InputError, match=r"written as \.parquet, \.csv, \.npy"):
+        export(tmp_path / "job.zarr", tmp_path / "x.txt")
+    with pytest.raises(MissingPathError):
+        export(tmp_path / "none.zarr", tmp_path / "z.npy")
+    assert not list(tmp_path.glob(".partial*"))
+
+
+def test_components_stand_in_the_table(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 3))
+    rows[200:] += 1000
+    np.save(tmp_path / "rows.npy", rows)
+    method = 'diffusion_map"\nn_neighbors = 8\ncomponents = "per-component'
+    with pytest.warns(ComponentsWarning):
+        run_job(job(tmp_path, 'path = "rows.npy"', method, 'table = "t.csv"'))
+    found = list(csv.DictReader((tmp_path / "t.csv").open()))
+    assert list(found[0]) == ["component", "diffusionmap0", "diffusionmap1"]
+    assert [row["component"] for row in found] == ["0"] * 200 + ["1"] * 100
+
+
+def test_a_table_of_somebody_else_is_untouched_and_a_lost_one_made_again(wanted: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("mine")
+    spec = job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"')
+    with pytest.raises(ExistingOutputError, match="did not write it"):
+        run_job(spec)
+    assert (tmp_path / "t.csv").read_text() == "mine"
+    (tmp_path / "t.csv").unlink()
+    run_job(spec)
+    (tmp_path / "t.csv").unlink()
+    again = run_job(spec)
+    assert not again["unchanged"]
+    assert (tmp_path / "t.csv").exists()
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_path: Path) -> None:
+    ad = pytest.importorskip("anndata")
+    libraries("rows.h5ad")
+    np.save(tmp_path / "ids.npy", np.array(names_of()))
+    run_job(job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"'))
+    order = np.random.default_rng(1).permutation(N)
+    other = tmp_path / f"other.{suffix}"
+    write_annotated(other, rows_of()[order], [names_of()[row] for row in order])
+    export(tmp_path / "job.zarr", other)
+    found = ad.read_h5ad(other) if suffix == "h5ad" else ad.read_zarr(other)
+    np.testing.assert_array_equal(found.obsm["X_pca"], wanted[1][order])
+    assert not np.array_equal(found.obsm["X_pca"], wanted[1])
+    np.testing.assert_array_equal(found.X.toarray(), rows_of()[order])
+    assert found.uns["pca"]["parameters"] == {"n_components": 2}
+    assert len(found.uns["pca"]["eigenvalues"]) == 2
+    assert set(found.obsm) == {"X_pca", "X_two"}
+    with pytest.raises(ExistingOutputError, match="obsm/X_pca, uns/pca: there already"):
+        export(tmp_path / "job.zarr", other)
+    export(tmp_path / "job.zarr", other, overwrite=True)
+    missing = tmp_path / f"missing.{suffix}"
+    write_annotated(missing, rows_of(), ["new", *names_of()[1:]])
+    with pytest.raises(InputError, match="1 of its 517 names are no ids of the coordinates: new"):
+        export(tmp_path / "job.zarr", missing)
+    with pytest.raises(InputError, match="have no ids"):
+        export(tmp_path / "plain.zarr", other, overwrite=True)
+    with pytest.raises(InputError, match="no AnnData is there"):
+        export(tmp_path / "job.zarr", tmp_path / f"none.{suffix}")
+
+
+def write_annotated(path: Path, rows: np.ndarray, names: list[str]) -> None:
+    from tests.unit.store.written import anndata_zarr
+
+    (h5ad_file if path.suffix == ".h5ad" else anndata_zarr)(path, rows, names)
+
+
+# ------------------------------------------------------------------------------------- job file
+
+
+def test_keys_of_the_input_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"\[input\] columns: chooses among what a file holds; a data set"):
+        job(tmp_path, 'dataset = "swiss_roll"\ncolumns = ["a"]')
+    with pytest.raises(JobError, match=r"\[input\] 'colums': unknown; did you mean 'columns'"):
+        job(tmp_path, 'path = "rows.csv"\ncolums = ["a"]')
+    with pytest.raises(JobError, match=r"\[output\] table: .*\.parquet, \.csv, \.npy"):
+        job(tmp_path, 'path = "rows.csv"', output='table = "t.txt"')
+    np.save(tmp_path / "rows.npy", rows_of())
+    with pytest.raises(InputError, match="array cannot be chosen in a file of one array"):
+        run_job(job(tmp_path, 'path = "rows.npy"\narray = "X"'))
+    assert not (tmp_path / "job.zarr").exists()
+
+
+def test_a_table_that_cannot_be_written_is_refused_before_work(tmp_path: Path, monkeypatch: Any) -> None:
+    np.save(tmp_path / "rows.npy", rows_of())
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingExtraError, match=r"bigembed\[parquet\]"):
+        run_job(job(tmp_path, 'path = "rows.npy"', output='table = "t.parquet"'))
+    assert not (tmp_path / "job.zarr").exists()
+
+
+def test_ids_shorter_than_the_rows_are_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "plain.npy", rows_of())
+    np.save(tmp_path / "ids.npy", np.arange(N))
+    ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+    be.append_rows(tmp_path / "points.zarr", rows_of()[:3])
+    with pytest.raises(InputError, match=r"points\.zarr: ids .*one entry for each of the 520 rows"):
+        run_job(job(tmp_path, 'path = "points.zarr"'))
+    be.append_rows(tmp_path / "points-ids.zarr", np.arange(3) + 1000)
+    run_job(job(tmp_path, 'path = "points.zarr"'))
+    assert zarr.open_array(tmp_path / "job.zarr/stages/ids/ids").shape == (N + 3,)

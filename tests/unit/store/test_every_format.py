@@ -1,0 +1,384 @@
+"""Every format gives the rows, and the names, that were written; what is bad in it is named before work."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
+from bigembed.store import copying, parquet, reader
+from bigembed.store.arrays import open_zarr, read_array
+from bigembed.store.beside import beside_of
+from bigembed.store.formats import ingest, open_reader
+from bigembed.store.reader import Choice
+from bigembed.store.sparse import group_source
+from tests.unit.store.written import (
+    COLUMNS,
+    FORMATS,
+    NAMED,
+    TABLES,
+    D,
+    N,
+    anndata_zarr,
+    annotated,
+    csv_file,
+    frame,
+    h5ad_file,
+    hdf5_file,
+    libraries,
+    names_of,
+    netcdf_file,
+    rows_of,
+    vecs_file,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of 100 rows, so that little data have many; one after the other."""
+    for module in (copying, parquet):
+        monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
+    monkeypatch.setattr(copying, "VECTOR_ROWS", 70)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 60 * D * 8)
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def choice_of(name, **more):
+    return Choice(columns=COLUMNS if name in TABLES else (), **more)
+
+
+def stored_rows(path):
+    """Dense rows of an array or of a CSR group."""
+    if (path / "indptr").exists():
+        return group_source(path).read(0, N).toarray()
+    return read_array(path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_ingest_keeps_rows_and_names(name, tmp_path):
+    libraries(name)
+    FORMATS[name](tmp_path / name, rows_of(), names_of())
+    given = {"ids": "cell"} if name in NAMED else {}
+    assert ingest(tmp_path / name, tmp_path / "out.zarr", choice_of(name), given) == (N, D)
+    np.testing.assert_array_equal(stored_rows(tmp_path / "out.zarr"), rows_of())
+    found = beside_of(tmp_path / "out.zarr")
+    if name == "rows.fvecs":
+        assert found == {}
+    else:
+        assert found == {"ids": tmp_path / "out-ids.zarr"}
+        assert read_array(found["ids"]).tolist() == names_of()
+        assert not open_zarr(found["ids"]).attrs
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("start", "stop"), [(0, N), (0, 1), (99, 101), (N - 1, N), (133, 402)])
+def test_any_range_of_rows_is_that_range(name, start, stop, tmp_path):
+    libraries(name)
+    FORMATS[name](tmp_path / name, rows_of(), names_of())
+    found = list(open_reader(tmp_path / name, choice_of(name)).stream(start, stop))
+    np.testing.assert_array_equal(np.concatenate(found), rows_of()[start:stop])
+    if name not in ("rows.fvecs", "rows.csv", "rows.csv.gz") and stop - start > 200:
+        assert max(map(len, found)) <= 100  # no piece is much of it
+
+
+@pytest.mark.parametrize("writer", [h5ad_file, anndata_zarr])
+def test_anndata_arrays_are_chosen(writer, tmp_path):
+    libraries("rows.h5ad")
+    path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
+    writer(path, rows_of(), names_of(), "dense")
+    for name, wanted in {"X": rows_of(), "layers/twice": 2 * rows_of(), "obsm/X_two": rows_of()[:, :2]}.items():
+        found = open_reader(path, Choice(array=(name,), fill_absent=True))
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), wanted)
+    with pytest.raises(InputError, match=r"no array layers/none; there are X \(517, 6\) float64, layers/twice"):
+        open_reader(path, Choice(array=("layers/none",)))
+    with pytest.raises(InputError, match="columns cannot be chosen in AnnData; in it can be chosen: array"):
+        open_reader(path, Choice(columns=("a",)))
+
+
+@pytest.mark.parametrize("writer", [h5ad_file, anndata_zarr])
+def test_sparse_rows_stay_sparse_unless_dense_is_asked(writer, tmp_path):
+    libraries("rows.h5ad")
+    path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
+    writer(path, rows_of(), names_of())
+    ingest(path, tmp_path / "sparse.zarr")
+    source = group_source(tmp_path / "sparse.zarr")
+    assert source.entries == np.count_nonzero(rows_of())
+    ingest(path, tmp_path / "dense.zarr", Choice(dense=True))
+    np.testing.assert_array_equal(read_array(tmp_path / "dense.zarr"), rows_of())
+    ingest(tmp_path / "sparse.zarr", tmp_path / "again.zarr", Choice(dense=True))
+    np.testing.assert_array_equal(read_array(tmp_path / "again.zarr"), rows_of())
+
+
+def test_rows_by_columns_are_refused_with_what_to_do(tmp_path):
+    libraries("rows.h5ad")
+    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of(), "csc")
+    with pytest.raises(InputError, match=r"csc_matrix.*tocsr\(\)"):
+        open_reader(tmp_path / "a.h5ad")
+
+
+def test_an_anndata_without_x(tmp_path):
+    ad = pytest.importorskip("anndata")
+    pd = pytest.importorskip("pandas")
+    ad.AnnData(obs=pd.DataFrame(index=["a", "b"])).write_h5ad(tmp_path / "a.h5ad")
+    with pytest.raises(InputError, match="no array X; there are nothing"):
+        open_reader(tmp_path / "a.h5ad")
+
+
+def test_obs_columns_are_vectors(tmp_path):
+    libraries("rows.h5ad")
+    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
+    ingest(tmp_path / "a.h5ad", tmp_path / "out.zarr", beside={"labels": "kind", "weights": "depth"})
+    assert read_array(tmp_path / "out-labels.zarr").tolist() == [f"kind {number % 3}" for number in range(N)]
+    assert read_array(tmp_path / "out-weights.zarr").tolist() == list(range(N))
+    found = annotated(rows_of(), names_of())
+    found.obs["kind"] = found.obs["kind"].where(np.arange(N) != 5)
+    found.write_h5ad(tmp_path / "b.h5ad")
+    with pytest.raises(InputError, match="obs/kind has no value in 1"):
+        ingest(tmp_path / "b.h5ad", tmp_path / "b.zarr", beside={"labels": "kind"})
+    assert not (tmp_path / "b.zarr").exists()
+
+
+# ---------------------------------------------------------------------------------------- HDF5
+
+
+@pytest.mark.parametrize("chunks", [None, (1, D), (50, 3), (N, 1), (N, D)])
+def test_hdf5_of_any_chunks(chunks, tmp_path):
+    pytest.importorskip("h5py")
+    hdf5_file(tmp_path / "rows.h5", rows_of(), names_of(), chunks)
+    found = open_reader(tmp_path / "rows.h5")
+    assert found.grain == (chunks[0] if chunks else 1)
+    np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), rows_of())
+
+
+def test_hdf5_refusals(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "rows.h5"
+    with h5py.File(path, "w") as file:
+        file["a/three"], file["two"], file["other"] = np.zeros((2, 3, 4)), np.zeros((5, 2)), np.zeros((4, 2))
+        file["text"] = np.array([["a", "b"]], dtype="S1")
+        file["none"] = np.zeros((0, 3))
+    with pytest.raises(InputError, match=r"3 datasets could be the rows; choose one \(array\).*a/three \(2, 3, 4\)"):
+        open_reader(path)
+    with pytest.raises(InputError, match=r"no dataset b; there are a/three"):
+        open_reader(path, Choice(array=("b",)))
+    with pytest.raises(InputError, match=r"a/three: shape \(2, 3, 4\).*2-dimensional"):
+        open_reader(path, Choice(array=("a/three",)))
+    with pytest.raises(InputError, match=r"text holds \(1, 2\) \|S1; rows are numbers"):
+        open_reader(path, Choice(array=("text",)))
+    with pytest.raises(InputError, match="at least one row"):
+        open_reader(path, Choice(array=("none",)))
+    whole = tmp_path / "whole.h5"
+    hdf5_file(whole, rows_of(), names_of())
+    content = whole.read_bytes()
+    (tmp_path / "short.h5").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DamagedError, match="truncated or damaged HDF5"):
+        open_reader(tmp_path / "short.h5")
+    (tmp_path / "other.h5").write_bytes(b"not at all")
+    with pytest.raises(InputError, match="not an HDF5 file"):
+        open_reader(tmp_path / "other.h5")
+    damaged = bytearray(content)
+    with h5py.File(whole) as file:
+        place = file["group/rows"].id.get_chunk_info(3)
+    damaged[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
+    (tmp_path / "damaged.h5").write_bytes(damaged)
+    with pytest.raises(DamagedError, match="of group/rows cannot be read"):
+        ingest(tmp_path / "damaged.h5", tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+
+
+# ------------------------------------------------------------------------------------------ CSV
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1,2\n3,4\n", [[1, 2], [3, 4]]),
+        ("a,b\r\n1,2\r\n3,4", [[1, 2], [3, 4]]),
+        ("a;b\n1;2\n\n3;4\n", [[1, 2], [3, 4]]),
+        ('\ufeff"a, x","b\ny"\n1,2\n3,4e-3\n', [[1, 2], [3, 0.004]]),
+    ],
+)
+def test_csv_with_and_without_names(text, wanted, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "rows.csv").write_bytes(text.encode())
+    found = open_reader(tmp_path / "rows.csv")
+    assert found.shape == (2, 2)
+    np.testing.assert_array_equal(np.concatenate(list(found.stream(0, 2))), wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("\n", "empty"),
+        ("a,b\n", "at least one row"),
+        ("a,b\n1,2\n3\n", "(?s)Expected 2 columns.*needs 2 fields"),
+        ("a,a\n1,2\n", "several columns are called a"),
+        ("a,\n1,2\n", "column 2 has no name"),
+        ("a,b\n1,x\n", "(?s)invalid value 'x'.*choose columns"),
+        ("a,b\n1,2\n3,\n", r"values are missing \(from row 0 on\) in the columns b \(1\)"),
+        ("a,b\n1,2\nNaN,2\n", r"in the columns a \(1\)"),
+    ],
+)
+def test_csv_refusals(text, message, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        ingest(tmp_path / "rows.csv", tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_csv_columns_are_chosen_by_name(tmp_path):
+    pytest.importorskip("pyarrow")
+    csv_file(tmp_path / "rows.csv", rows_of(), names_of())
+    found = open_reader(tmp_path / "rows.csv", Choice(columns=("x3", "x1")))
+    np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), rows_of()[:, [3, 1]])
+    with pytest.raises(InputError, match="no columns y; there are cell, x0"):
+        open_reader(tmp_path / "rows.csv", Choice(columns=("y",)))
+    by_default = open_reader(tmp_path / "rows.csv", Choice(beside=("cell", "kind")))
+    assert by_default.shape == (N, D)
+
+
+# --------------------------------------------------------------------------------------- netCDF
+
+
+@pytest.fixture(params=["NETCDF3_CLASSIC", "NETCDF4"])
+def grid(request, tmp_path):
+    """Two fields (time, lat, lon), one of them packed; a third one with a missing value."""
+    netcdf = pytest.importorskip("netCDF4")
+    generator = np.random.default_rng(0)
+    u, v = generator.normal(size=(7, 5, 11)).astype("f4"), generator.integers(-900, 900, (7, 5, 11)) / 100
+    with netcdf.Dataset(tmp_path / "grid.nc", "w", format=request.param) as file:
+        for name, size in (("time", 7), ("lat", 5), ("lon", 11)):
+            file.createDimension(name, size)
+        dimensions = ("time", "lat", "lon")
+        file.createVariable("u", "f4", dimensions)[:] = u
+        packed = file.createVariable("v", "i2", dimensions)
+        packed.scale_factor, packed.add_offset = 0.01, 1.0
+        packed[:] = v
+        holed = file.createVariable("w", "f4", dimensions, fill_value=-99)
+        holed[:] = np.ma.masked_where(u > 1.5, u)
+        file.createVariable("lat", "f4", ("lat",))[:] = np.arange(5)
+    return tmp_path / "grid.nc", u, v, int((u > 1.5).sum())
+
+
+def test_netcdf_variables_become_columns_scaled(grid):
+    path, u, v, _ = grid
+    found = open_reader(path, Choice(array=("u", "v")))
+    assert found.shape == (385, 2)
+    for start, stop in ((0, 385), (3, 60), (54, 56), (384, 385)):
+        rows = np.concatenate(list(found.stream(start, stop)))
+        np.testing.assert_array_equal(rows[:, 0], u.ravel()[start:stop])
+        np.testing.assert_allclose(rows[:, 1], v.ravel()[start:stop], atol=1e-9)
+        assert np.abs(rows[:, 1] - v.ravel()[start:stop] * 100).max() > 1  # the packed numbers are not those
+
+
+@pytest.mark.parametrize(("rows", "shape"), [(("time",), (7, 55)), (("time", "lat"), (35, 11))])
+def test_netcdf_dimensions_make_the_rows(grid, rows, shape):
+    path, u, _, _ = grid
+    found = open_reader(path, Choice(array=("u",), rows=rows))
+    assert found.shape == shape
+    np.testing.assert_array_equal(np.concatenate(list(found.stream(0, shape[0]))), u.reshape(shape))
+    np.testing.assert_array_equal(np.concatenate(list(found.stream(2, 5))), u.reshape(shape)[2:5])
+
+
+def test_netcdf_refusals(grid, tmp_path):
+    path, _, _, missing = grid
+    with pytest.raises(InputError, match=rf"{missing} of 385 values of w are missing"):
+        ingest(path, tmp_path / "out.zarr", Choice(array=("u", "w")))
+    assert not (tmp_path / "out.zarr").exists()
+    with pytest.raises(InputError, match=r"choose the variables \(array\).*u \(time 7, lat 5, lon 11\) float32"):
+        open_reader(path)
+    with pytest.raises(InputError, match=r"u has the dimensions \(time 7, lat 5, lon 11\).*rows = 'time'"):
+        open_reader(path, Choice(array=("u",)))
+    with pytest.raises(InputError, match="rows lon are not such"):
+        open_reader(path, Choice(array=("u",), rows=("lon",)))
+    with pytest.raises(InputError, match="if they have one shape"):
+        open_reader(path, Choice(array=("u", "lat")))
+    with pytest.raises(InputError, match="no variables of numbers none"):
+        open_reader(path, Choice(array=("none",)))
+    (tmp_path / "bad.nc").write_bytes(b"no such format")
+    with pytest.raises(InputError, match="not readable as netCDF"):
+        open_reader(tmp_path / "bad.nc")
+
+
+# ----------------------------------------------------------------------------------------- vecs
+
+
+def test_vecs_refusals(tmp_path):
+    path = tmp_path / "rows.fvecs"
+    vecs_file(path, rows_of(), names_of())
+    content = path.read_bytes()
+    path.write_bytes(content[:-3])
+    with pytest.raises(DamagedError, match="not a whole number of rows of 6"):
+        open_reader(path)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="not a fvecs file"):
+        open_reader(path)
+    damaged = bytearray(content)
+    damaged[28 * 300] = 7
+    path.write_bytes(damaged)
+    with pytest.raises(DamagedError, match="row 300 says that it has 7 entries"):
+        ingest(path, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), [("bvecs", "u1"), ("ivecs", "i4")])
+def test_vecs_of_bytes_and_integers(suffix, dtype, tmp_path):
+    rows = np.arange(60, dtype=dtype).reshape(20, 3)
+    body = np.zeros(20, np.dtype([("length", "<i4"), ("values", dtype, (3,))]))
+    body["length"], body["values"] = 3, rows
+    (tmp_path / f"rows.{suffix}").write_bytes(body.tobytes())
+    ingest(tmp_path / f"rows.{suffix}", tmp_path / "out.zarr")
+    np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), rows)
+    assert open_zarr(tmp_path / "out.zarr").dtype == dtype
+
+
+# ------------------------------------------------------------------------------------------ ids
+
+
+def test_ids_that_repeat_or_are_missing_are_an_error_before_the_rows(tmp_path):
+    pytest.importorskip("pyarrow")
+    for number, (names, message) in enumerate(
+        [
+            ([*names_of()[:-1], names_of()[3]], rf"1 of them name several rows: '{names_of()[3]}' \(rows 3, 516\)"),
+            ([*names_of()[:-1], ""], "missing"),
+        ]
+    ):
+        csv_file(tmp_path / f"{number}.csv", rows_of(), names)
+        with pytest.raises(InputError, match=message):
+            ingest(tmp_path / f"{number}.csv", tmp_path / "out.zarr", choice_of("rows.csv"), {"ids": "cell"})
+        assert sorted(path.name for path in tmp_path.glob("out*")) == []
+
+
+def test_ids_of_numbers_and_from_a_file_of_their_own(tmp_path):
+    np.save(tmp_path / "rows.npy", rows_of())
+    np.save(tmp_path / "ids.npy", np.arange(N)[::-1])
+    ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+    assert read_array(tmp_path / "out-ids.zarr").tolist() == list(range(N))[::-1]
+    np.save(tmp_path / "short.npy", np.arange(N - 1))
+    with pytest.raises(InputError, match=r"one entry for each of the 517 rows"):
+        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", beside={"ids": str(tmp_path / "short.npy")})
+    with pytest.raises(MissingPathError, match="no such path"):
+        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", beside={"ids": str(tmp_path / "none.npy")})
+    np.save(tmp_path / "halves.npy", np.arange(N) / 2)
+    with pytest.raises(InputError, match="text or whole numbers"):
+        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", beside={"ids": str(tmp_path / "halves.npy")})
+    with pytest.raises(ExistingOutputError, match=r"out-ids\.zarr"):
+        ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+
+
+def test_a_name_that_is_not_there_lists_those_that_are(tmp_path):
+    libraries("rows.parquet")
+    frame(rows_of(), names_of()).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(MissingPathError, match=r"ids 'nme': no such path.*cell .*string, x0 double"):
+        ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", choice_of("rows.parquet"), {"ids": "nme"})
+
+
+def test_netcdf_ids_and_length(tmp_path):
+    libraries("rows.nc")
+    netcdf_file(tmp_path / "rows.nc", rows_of(), names_of())
+    ingest(tmp_path / "rows.nc", tmp_path / "out.zarr", beside={"ids": "cell"})
+    assert read_array(tmp_path / "out-ids.zarr").tolist() == names_of()
