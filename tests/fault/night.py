@@ -15,20 +15,30 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from bigembed.jobs.growth.audit import audit
+from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.spec import JobSpec
+from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.growing import append_rows
+from bigembed.store.paths import PathLike, at
 
 ROOT = Path(__file__).parents[2]
 STEPS = 10
 JOB = """
 [input]
-path = "points.zarr"
+path = "{home}/points.zarr"
 [method]
 name = "{method}"
 n_components = 3
 {more}
 [output]
-path = "growing.zarr"
+path = "{home}/growing.zarr"
 """
 
 
@@ -43,12 +53,47 @@ def rows_of(step: int) -> np.ndarray:
     return rows.astype("f4")
 
 
+def grow(home: PathLike, step: int) -> None:
+    """Append the rows of a step to the store, or make it of them."""
+    path, rows = at(home) / "points.zarr", rows_of(step)
+    if not path.exists():
+        create_rows(path, rows.shape, rows.dtype, 500)
+        for first in range(0, len(rows), 500):
+            write_rows(path, first, rows[first : first + 500])
+    else:
+        append_rows(path, rows)
+
+
+def found(home: PathLike) -> tuple[bytes, list[Any], list[str]]:
+    """The coordinates as bytes, their account, and what the name of the current version says of its rows."""
+    version = open_growth(at(home) / "growing.zarr").current
+    assert version is not None
+    ranges = [(part.start, part.stop, part.how, part.rows) for part in version.ranges]
+    coordinates = version.coordinates.compute(scheduler="synchronous")
+    return coordinates.tobytes(), ranges, version.root.name.split("-")[1:]
+
+
+def one_night(home: PathLike, job: JobSpec, step: int) -> tuple[Any, ...]:
+    """A night in one process, undisturbed: whether an audit asked for a refresh, and what is there then."""
+    grow(home, step)
+    if not step:
+        refresh(job)
+    extend(job)
+    due = bool(audit(job)["due"])
+    if due:
+        refresh(job)
+    return due, *found(home)
+
+
 def write_job(
-    folder: Path, method: str = "diffusion_map", more: str = 'n_neighbors = 12\ncomponents = "largest"'
+    folder: Path,
+    method: str = "diffusion_map",
+    more: str = 'n_neighbors = 12\ncomponents = "largest"',
+    home: str = ".",
 ) -> Path:
-    """A job file on ``points.zarr`` beside it."""
+    """A job file on ``points.zarr`` beside it, or in another home."""
     folder.mkdir(exist_ok=True)
-    (folder / "job.toml").write_text(JOB.format(method=method, more=more))
+    (folder / "job.toml").write_text(JOB.format(method=method, more=more, home=home))
     return folder / "job.toml"
 
 

@@ -5,62 +5,13 @@ from __future__ import annotations
 
 import signal
 import time
-import warnings
 
-import numpy as np
 import pytest
 
-from bigembed.errors import ComponentsWarning
-from bigembed.jobs.growth.audit import audit
-from bigembed.jobs.growth.extend import extend
-from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.versions import open_growth
-from bigembed.jobs.spec import read_job
-from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.growing import append_rows
 from bigembed.store.lock import holder
-from tests.fault.night import STEPS, Call, Cluster, Killer, insist, rows_of, write_job
+from tests.fault.night import STEPS, Call, Cluster, Killer, found, grow, insist, write_job
 
 pytestmark = [pytest.mark.cluster]
-
-
-def found(folder):
-    """The coordinates as bytes, their account, and the number of versions that were published."""
-    version = open_growth(folder / "growing.zarr").current
-    ranges = [(part.start, part.stop, part.how, part.rows) for part in version.ranges]
-    return np.asarray(version.coordinates).tobytes(), ranges, version.root.name.split("-")[1:]
-
-
-def grow(folder, step):
-    path = folder / "points.zarr"
-    rows = rows_of(step)
-    if not path.exists():
-        create_rows(path, rows.shape, rows.dtype, 500)
-        for first in range(0, len(rows), 500):
-            write_rows(path, first, rows[first : first + 500])
-    else:
-        append_rows(path, rows)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """A night in one process: after each step, what an audit said and what was there."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    job = read_job(write_job(folder))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ComponentsWarning)  # what is appended in step 6 stands apart
-        return [one_night(folder, job, step) for step in range(STEPS)]
-
-
-def one_night(folder, job, step):
-    grow(folder, step)
-    if not step:
-        refresh(job)
-    extend(job)
-    due = bool(audit(job)["due"])
-    if due:
-        refresh(job)
-    return due, *found(folder)
 
 
 @pytest.mark.slow

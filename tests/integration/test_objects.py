@@ -50,9 +50,7 @@ pytestmark = [pytest.mark.skipif(weed() is None, reason=ABSENT), pytest.mark.tim
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("s3")) as found, pytest.MonkeyPatch.context() as patch:
-        for name, value in found.environment.items():
-            patch.setenv(name, value)
+    with serving(tmp_path_factory.mktemp("s3")) as found:
         yield found
 
 

@@ -1,0 +1,139 @@
+"""A job whose every path is a URL, as a process with an embedded cluster, on a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigembed as be
+from bigembed.jobs.status import read_status
+from bigembed.store.paths import at, stored
+from tests.s3 import ABSENT, KEY, SECRET, serving, weed
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(weed() is None, reason=ABSENT),
+]
+JOB = """
+[input]
+dataset = "swiss_roll"
+n = {n}
+path = "{home}/points.zarr"
+[method]
+{method}
+n_components = 2
+[output]
+path = "{home}/run.zarr"
+model = "{home}/model.zarr"
+picture = "{home}/map.png"
+report = "{home}/report.html"
+[cluster]
+workers = 2
+memory = "1 GiB"
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+def write(folder, home, method='name = "pca"', n=30_000):
+    (folder / "job.toml").write_text(JOB.format(home=home, method=method, n=n))
+    return folder / "job.toml"
+
+
+def start(*arguments):
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "bigembed.cli", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True)
+
+
+def run(*arguments, status=0):
+    process = start(*arguments, "--json")
+    out, problems = process.communicate()
+    assert process.returncode == status, problems
+    assert SECRET not in out + problems
+    return problems if status == 2 else json.loads(out.splitlines()[-1])
+
+
+def test_a_job_in_an_object_store(tmp_path, server):
+    home = f"{server.url}/job"
+    job = write(tmp_path, home)
+    assert run("plan", job)["free_disk"] is None
+    assert not at(home).exists()  # a plan writes nothing
+    first = run("run", job)
+    assert not first["unchanged"]
+    assert run("run", job)["unchanged"]
+    assert not run("verify", f"{home}/run.zarr")["problems"]
+    assert run("report", f"{home}/run.zarr", "--out", tmp_path / "page.html")["points"] == 30_000
+    run("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr")
+    run("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr", status=2)
+    placed = be.open_array(f"{home}/again.zarr").compute(scheduler="synchronous")
+    fitted = be.open_array(f"{home}/run.zarr/stages/coordinates/embedding").compute(scheduler="synchronous")
+    np.testing.assert_array_equal(placed, fitted)
+    assert (at(home) / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert (at(home) / "report.html").read_text().startswith("<!doctype html>")
+    assert read_status(at(home) / "run.zarr")["state"] == "done"
+    lines = [json.loads(line) for line in (at(home) / "run.zarr" / "log.jsonl").read_text().splitlines()]
+    assert {"started", "planned", "done"} <= {line.get("event") for line in lines}
+    local = be.PCA(n_components=2).fit(be.open_array(f"{home}/points.zarr").compute(scheduler="synchronous"))
+    np.testing.assert_allclose(np.abs(local.embedding_[:]), np.abs(fitted), rtol=1e-6, atol=1e-8)
+    for file in stored(server.url):
+        content = (at(server.url) / file.name).read_bytes()
+        assert SECRET.encode() not in content, file.name
+        assert KEY.encode() not in content, file.name
+    shard = next(file for file in stored(f"{home}/run.zarr/stages/coordinates/embedding") if file.name != "zarr.json")
+    (at(f"{home}/run.zarr/stages/coordinates/embedding") / shard.name).unlink()
+    run("verify", f"{home}/run.zarr", status=6)
+
+
+def test_what_is_wrong_is_said(tmp_path, server, monkeypatch):
+    home = f"{server.url}/wrong"
+    job = write(tmp_path, home)
+    assert "no such path" in run("run", _with(job, 'dataset = "swiss_roll"\nn = 30000\n', ""), status=2)
+    assert "do not belong" in run("run", _with(write(tmp_path, home), "s3://bucket", f"s3://{KEY}:x@bucket"), status=2)
+    assert "not a kind of store" in run("run", _with(write(tmp_path, home), "s3://bucket", "ftp://bucket"), status=2)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    assert "environment of each process" in run("run", write(tmp_path, home), status=2)
+
+
+def _with(job, old, new):
+    text = job.read_text()
+    assert old in text
+    job.write_text(text.replace(old, new))
+    return job
+
+
+@pytest.mark.slow
+def test_a_killed_job_goes_on_with_the_same_bytes(tmp_path, server):
+    method = 'name = "diffusion_map"\nn_neighbors = 10'
+    undisturbed, home = f"{server.url}/undisturbed", f"{server.url}/killed"
+    run("run", write(tmp_path, undisturbed, method))
+    job, statuses = write(tmp_path, home, method), []
+    for stage in ("search", "solve", "coordinates"):
+        process = start("run", job, "--json")
+        for line in process.stdout:
+            if json.loads(line).get("stage") == stage:
+                break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        statuses.append(read_status(at(home) / "run.zarr")["state"])
+    assert statuses == ["interrupted"] * 3
+    run("run", job)
+    there, here = (
+        be.open_array(f"{place}/run.zarr/stages/coordinates/embedding").compute(scheduler="synchronous")
+        for place in (undisturbed, home)
+    )
+    assert there.tobytes() == here.tobytes()
