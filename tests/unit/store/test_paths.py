@@ -1,0 +1,153 @@
+"""Paths and URLs: what they name, and what a URL may not hold. No store is asked."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import pytest
+
+from bigembed.errors import InputError
+from bigembed.store import objects
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import at, copy_files, create, local, move, published, put, remove, rewrite, stored, touch
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a/b.tar.zarr", "gs://bucket/a/b.tar.zarr", "az://box/a/b.tar.zarr"])
+def test_the_words_of_a_url(url):
+    path = at(url)
+    assert str(path) == url
+    assert (path.name, path.stem, path.suffix) == ("b.tar.zarr", "b.tar", ".zarr")
+    assert path.parent / "b.tar.zarr" == path == path.absolute() == at(path)
+    assert str(path.parent.parent.parent) == url.partition("/a")[0]
+    assert path.with_name("c").name == "c"
+    assert str(path.with_suffix(".png")).endswith("a/b.tar.png")
+    assert str(path / "x//y/" / "z") == f"{url}/x/y/z"
+    assert pickle.loads(pickle.dumps(path)) == path
+    assert at(f"{url}//").key == path.key
+
+
+def test_a_container_of_an_account():
+    assert at("abfss://box@account.dfs.core.windows.net/a").root == "abfss://box@account.dfs.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://host/x", "not a kind of store"),
+        ("https://host/x", "not a kind of store"),
+        ("s3:///x", "names no bucket"),
+        ("s3://KEY:hidden@bucket/x", "do not belong"),
+        ("abfs://box:hidden@account.dfs.core.windows.net/x", "do not belong"),
+        ("az://box/x?sig=hidden", "do not belong"),
+    ],
+)
+def test_what_is_no_place(url, said):
+    with pytest.raises(InputError, match=said) as caught:
+        at(url)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_path_of_this_machine(tmp_path):
+    assert at(f"file://{tmp_path}") == tmp_path
+    assert local(str(tmp_path), "metrics") == tmp_path
+    with pytest.raises(InputError, match="metrics must lie in a file system"):
+        local("s3://bucket/x", "metrics")
+
+
+def test_files(tmp_path):
+    put(tmp_path / "a" / "x", b"one")
+    create(tmp_path / "a" / "y", b"two")
+    with pytest.raises(FileExistsError):
+        create(tmp_path / "a" / "y", b"three")
+    assert [(file.name, file.size) for file in stored(tmp_path)] == [("a/x", 3), ("a/y", 3)]
+    assert [file.name for file in stored(tmp_path / "a" / "x")] == ["."]
+    before = stored(tmp_path / "a" / "x")[0].stamp
+    os.utime(tmp_path / "a" / "x", (0, 0))
+    touch(tmp_path / "a" / "x")
+    assert stored(tmp_path / "a" / "x")[0].stamp != before
+    rewrite(tmp_path / "a" / "x", b"four")
+    copy_files(tmp_path / "a", tmp_path / "b", ["x"])
+    assert (tmp_path / "b" / "x").read_bytes() == b"four"
+    assert not published(tmp_path / "c")
+    move(tmp_path / "a", tmp_path / "c")
+    assert (published(tmp_path / "a"), published(tmp_path / "c")) == (False, True)
+    with pytest.raises(OSError):
+        move(tmp_path / "b", tmp_path / "c")  # (not empty)
+    for path in (tmp_path / "c", tmp_path / "b" / "x", tmp_path / "none"):
+        remove(path)
+        assert not path.exists()
+    with pytest.raises(OSError):
+        touch(tmp_path / "none")
+
+
+# ---------------------------------------------------------------------------- credentials
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home without credentials."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".aws").mkdir()
+    return tmp_path / ".aws"
+
+
+def test_a_profile(home, monkeypatch):
+    assert objects._profile("s3://bucket") == {}
+    (home / "credentials").write_text(
+        "[default]\naws_access_key_id = A\naws_secret_access_key = B\n"
+        "[other]\naws_access_key_id = C\naws_secret_access_key = D%\naws_session_token = E\n"
+    )
+    (home / "config").write_text("[profile other]\nregion = eu-west-1\n[profile role]\nrole_arn = arn\n")
+    assert objects._profile("s3://bucket")["config"] == {"aws_access_key_id": "A", "aws_secret_access_key": "B"}
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    found = objects._profile("s3://bucket")["config"]
+    assert found == {
+        "aws_access_key_id": "C", "aws_secret_access_key": "D%", "aws_session_token": "E", "aws_region": "eu-west-1",
+    }  # fmt: skip
+    assert objects._profile("gs://bucket") == {}
+    monkeypatch.setenv("AWS_REGION", "us-east-2")
+    assert "aws_region" not in objects._profile("s3://bucket")["config"]
+    monkeypatch.setenv("AWS_PROFILE", "role")
+    with pytest.raises(InputError, match="export-credentials --profile role"):
+        objects._profile("s3://bucket")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "F")  # what the environment says itself goes before
+    assert objects._profile("s3://bucket") == {}
+
+
+def test_without_tls_only_on_this_machine_or_when_it_is_meant(home, monkeypatch):
+    assert not objects._unencrypted("s3://bucket")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://host")
+    assert not objects._unencrypted("s3://bucket")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    assert objects._unencrypted("s3://bucket")
+    assert not objects._unencrypted("gs://bucket")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://host:9000")
+    with pytest.raises(InputError, match="AWS_ALLOW_HTTP=true"):
+        objects._unencrypted("s3://bucket")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert objects._unencrypted("s3://bucket")
+
+
+def test_what_the_library_says_is_cut():
+    class GenericError(Exception):
+        pass
+
+    said = "Error performing GET https://host/box/x?sig=hidden&se=1 in 1s: <?xml hidden\n\nDebug source: hidden"
+    message = str(objects.translated(ObjectPath("az://box", "x"), GenericError(said)))
+    assert "https://host/box/x" in message
+    assert "hidden" not in message
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/x", "az://box/x", "abfss://box@account.dfs.core.windows.net/x"])
+def test_the_other_stores_are_made_by_the_same_library(home, monkeypatch, url):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    objects._client.cache_clear()
+    try:
+        client = at(url).client
+    finally:
+        objects._client.cache_clear()
+    assert type(client).__name__ == {"g": "GCSStore", "a": "AzureStore"}[url[0]]
+    assert client.prefix in (None, "")
