@@ -24,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line inste
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file; paths in it are relative to it.")]
 Scheduler = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tcp://host:8786.")
+    str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tls://host:8786.")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")]
 Memory = Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')]

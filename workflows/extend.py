@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Coordinates, by the current model, of the rows appended to a growing store since the last call: each row once.
 
-python workflows/extend.py JOB.toml --scheduler tcp://host:8786
+python workflows/extend.py JOB.toml --scheduler tls://host:8786
 """
 
 from typing import Annotated

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fit all rows of a growing store, and make run, model and coordinates the current ones in one step.
 
-python workflows/refresh.py JOB.toml --scheduler tcp://host:8786 --deadline 06:30
+python workflows/refresh.py JOB.toml --scheduler tls://host:8786 --deadline 06:30
 """
 
 from typing import Annotated

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
 
 import pytest
 
@@ -14,34 +13,13 @@ from bigembed.jobs.growth.audit import DUE
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.where import parse_bytes
 from tests.deploy.processes import DEPLOY, command, run
+from tests.deploy.units import FOLDER, instance, settings
 from tests.deploy.words import commands, parse
 
-FOLDER = DEPLOY / "systemd"
 INSTANCES = ["extend", "audit", "refresh"]
 TIMERS = {"bigembed-extend": "extend", "bigembed-audit": "audit", "bigembed-refresh": "refresh"}
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="needs the repository")
 systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-
-
-def settings(name, *drop_ins):
-    """Section and key to the values given, as systemd reads them: an empty one takes back those before."""
-    found = defaultdict(list)
-    for file in (name, *drop_ins):
-        section = ""
-        for line in (FOLDER / file).read_text().splitlines():
-            if line.startswith("["):
-                section = line.strip("[]")
-            elif line and not line.startswith("#"):
-                key, value = line.split("=", 1)
-                found[section, key] = [*found[section, key], value] if value else []
-    return found
-
-
-def instance(name):
-    drop_ins = sorted(
-        f"bigembed@{name}.service.d/{path.name}" for path in (FOLDER / f"bigembed@{name}.service.d").glob("*")
-    )
-    return settings("bigembed@.service", *drop_ins)
 
 
 @pytest.fixture

@@ -55,7 +55,10 @@ def wait_for(process, word):
     pytest.fail(f"{word!r} never came: {lines} {process.stderr.read()}")
 
 
-@pytest.mark.parametrize(("number", "group"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
+@pytest.mark.parametrize(
+    ("number", "group"),
+    [(signal.SIGTERM, False), pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow), (signal.SIGINT, True)],
+)
 def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, number, group):
     job = write(tmp_path, 1.0)
     process = start("run", job)
