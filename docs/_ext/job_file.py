@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import typing
 from typing import Any
 
@@ -39,6 +40,8 @@ def kind(annotation: Any) -> str:
         return words[annotation]
     if typing.get_origin(annotation) is typing.Annotated:
         return kind(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) is list:
+        return f"list of {kind(typing.get_args(annotation)[0])}s".replace("texts", "text")
     if typing.get_origin(annotation) is typing.Literal:
         return " or ".join(f"``{value!r}``" for value in typing.get_args(annotation)).replace("'", '"')
     parts = [kind(part) for part in typing.get_args(annotation)]
@@ -57,8 +60,8 @@ def table_lines(name: str, table: type[Any]) -> list[str]:
         value = {"memory": "size", "walltime": "duration"}.get(key) or kind(field.annotation)
         if field.is_required():
             value += ", must be given"
-        elif field.default is not None:
-            value += f", ``{field.default!r}``".replace("'", '"')
+        elif field.default not in (None, []) and json.dumps(field.default) not in value:
+            value += f", by default ``{json.dumps(field.default)}``"
         out += [f"   * - ``{key}``", f"     - {value}", f"     - {said.get(key, '').replace(chr(10), ' ')}"]
     return out
 
