@@ -80,7 +80,7 @@ class OutOfReachError(InputError):
 
 
 class NotFittedError(BigembedError, ValueError, AttributeError):
-    """A result was asked of an estimator before ``fit``."""
+    """A result was asked of an estimator before ``fit`` (exit status 1)."""
 
 
 class BigembedWarning(UserWarning):
