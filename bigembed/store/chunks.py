@@ -132,8 +132,14 @@ def _plain_index(codec: Any) -> bool:
     from zarr.codecs import BytesCodec, Crc32cCodec
 
     ordered, *rest = codec.index_codecs
-    little = isinstance(ordered, BytesCodec) and getattr(ordered.endian, "value", "little") == "little"
-    return little and [type(part) for part in rest] == [Crc32cCodec] and codec.index_location.value == "end"
+    little = isinstance(ordered, BytesCodec) and _word(ordered.endian) in (None, "little")
+    return little and [type(part) for part in rest] == [Crc32cCodec] and _word(codec.index_location) == "end"
+
+
+def _word(option: Any) -> str | None:
+    """An option of a codec: text, or before zarr 3.4 a member of an enumeration; None where it has no meaning."""
+    word: str | None = getattr(option, "value", option)
+    return word
 
 
 def _undone(codecs: tuple[Any, ...], dtype: np.dtype[Any]) -> tuple[bool, Decode] | None:
@@ -142,7 +148,7 @@ def _undone(codecs: tuple[Any, ...], dtype: np.dtype[Any]) -> tuple[bool, Decode
 
     known: dict[type, Decode] = {BloscCodec: blosc.decompress, ZstdCodec: zstd.decompress}
     ordered, *rest = codecs
-    little = isinstance(ordered, BytesCodec) and getattr(ordered.endian, "value", "little") == "little"
+    little = isinstance(ordered, BytesCodec) and _word(ordered.endian) in (None, "little")
     if dtype.kind not in "biuf" or not little or dtype != dtype.newbyteorder("<"):
         return None
     checked = bool(rest) and isinstance(rest[-1], Crc32cCodec)
