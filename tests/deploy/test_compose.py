@@ -71,6 +71,14 @@ def test_nobody_is_root_and_nothing_is_reachable_from_outside(tmp_path):
         assert str(DEPLOY / "tls" / "private") in sources
 
 
+def test_credentials_come_from_a_file_that_need_not_be_there(tmp_path):
+    (tmp_path / "store.env").write_text("AWS_ACCESS_KEY_ID=somebody\n")
+    found = resolved(tmp_path, BIGEMBED_ENV=str(tmp_path / "store.env"))
+    for name, service in found.items():
+        assert service["environment"]["AWS_ACCESS_KEY_ID"] == "somebody", name
+    assert not [name for service in resolved(tmp_path).values() for name in service["environment"] if "AWS" in name]
+
+
 def test_the_job_file_is_a_job():
     job = read_job(DEPLOY / "job.toml")
     assert (job.input.path, job.output.path) == ("/data/points.zarr", "/data/run.zarr")
@@ -130,5 +138,5 @@ def test_the_commands_of_the_file_run_the_job(tmp_path):
 
 def test_keys_of_the_documented_folder_are_never_committed(tmp_path):
     ignored = (ROOT / ".gitignore").read_text().splitlines()
-    assert "/deploy/tls/private/" in ignored
+    assert {"/deploy/tls/private/", "/deploy/object-store.env"} <= set(ignored)
     assert yaml.safe_load(FILE.read_text())["x-certificates"]["source"] == "${BIGEMBED_TLS:-./tls/private}"
