@@ -135,7 +135,34 @@ class NeighborGraph:
 
     i and j are joined if either is among the k nearest of the other (``n_neighbors``), or if they are within
     ``radius`` of each other. ``fit`` of any method on a graph takes it in place of rows, so one graph serves many
-    embeddings. ``stage`` is the published stage that holds the edges (``"bridge"``: with bridges between components).
+    embeddings. :func:`bigembed.build_neighbor_graph` makes it, and opens one that lies at its ``workdir``.
+
+    Parameters
+    ----------
+    run : the run that holds the stages of the graph.
+    in_memory : bool. Whether the rows were given in memory, so that methods answer with NumPy arrays.
+    stage : the published stage that holds the edges: "graph", or "bridge" with bridges between components.
+
+    Attributes
+    ----------
+    n, n_features, metric : of the rows.
+    n_neighbors, radius : k, or the radius; the other one is None.
+    recall : float, the share of true neighbors found, measured; 1 for a radius.
+    edges : int, each counted from both of its rows.
+    matrix : squared distances by row blocks, in the order of the graph. ``original_ids()`` are the rows of the input.
+    shape, block : of the rows, and how many a canonical block holds.
+
+    Notes
+    -----
+    Opening it reads a few numbers. ``recall_in`` is one pass over the rows given; ``to_scipy`` holds n·k entries in
+    this process.
+
+    Examples
+    --------
+    >>> import bigembed as be
+    >>> graph = be.build_neighbor_graph(np.arange(10.0)[:, None], n_neighbors=2)
+    >>> graph.n, graph.edges, float(graph.to_scipy().max())
+    (10, 22, 2.0)
     """
 
     def __init__(self, run: Run, in_memory: bool = False, stage: str = "graph") -> None:

@@ -57,6 +57,14 @@ def test_function(function: Any) -> None:
     require_function(function)
 
 
+def test_graph() -> None:
+    graph = be.build_neighbor_graph(np.arange(10.0)[:, None], n_neighbors=2)
+    assert entries_of(be.NeighborGraph, "Parameters") == list(inspect.signature(be.NeighborGraph).parameters)
+    said = {*entries_of(be.NeighborGraph, "Parameters"), *entries_of(be.NeighborGraph, "Attributes")}
+    properties = {name for name, value in inspect.getmembers(be.NeighborGraph) if isinstance(value, property)}
+    assert said == {name for name in vars(graph) if not name.startswith("_")} | properties
+
+
 @pytest.mark.parametrize("name", datasets.REGISTRY)
 def test_dataset(name: str) -> None:
     function = datasets.REGISTRY[name]
