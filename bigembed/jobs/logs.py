@@ -158,6 +158,23 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
+class Written(logging.Handler):
+    """Hands on to a handler that writes; a cluster that silences its loggers would silence that one itself."""
+
+    def __init__(self, to: logging.Handler) -> None:
+        super().__init__()
+        self.to = to
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it."""
+        self.to.emit(record)
+
+    def close(self) -> None:
+        """Close what writes."""
+        self.to.close()
+        super().close()
+
+
 def _handler(place: AnyPath | str, told: Logs) -> logging.Handler:
     handler: logging.Handler
     if str(place) == "-":
@@ -168,5 +185,6 @@ def _handler(place: AnyPath | str, told: Logs) -> logging.Handler:
         at(place).absolute().parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(str(place), encoding="utf-8")
     handler.setFormatter(JsonLines())
-    handler.addFilter(told.filter)
-    return handler
+    written = Written(handler)
+    written.addFilter(told.filter)
+    return written

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -15,8 +18,12 @@ import psutil
 import pytest
 
 import bigembed as be
+from bigembed.blocks.rows import MAX_BLOCK_ROWS
+from bigembed.datasets import dataset
+from bigembed.jobs.status import read_status
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.slurm_here import Slurm, slurm
+from tests.unit.jobs.small_method import Small
 
 SCRIPT = DEPLOY / "slurm" / "bigembed.sbatch"
 SMALL = ("--nodes=2", "--ntasks-per-node=1", "--mem=4000M", "--time=20")
@@ -41,10 +48,11 @@ def rows(tmp_path_factory):
     return path
 
 
-def write(folder: Path, rows: Path, cluster: str = "", method: str = 'name = "pca"\nn_components = 4') -> Path:
+def write(folder: Path, rows: Path | str, cluster: str = "", method: str = 'name = "pca"\nn_components = 4') -> Path:
     job = folder / "job.toml"
     (folder / "scratch").mkdir(exist_ok=True)
-    text = f'[input]\npath = "{rows}"\n[method]\n{method}\n[output]\npath = "run.zarr"\n'
+    source = rows if isinstance(rows, str) else f'path = "{rows}"'
+    text = f'[input]\n{source}\n[method]\n{method}\n[output]\npath = "run.zarr"\n'
     job.write_text(text + (f"[cluster]\n{cluster}\n" if cluster else ""))
     return job
 
@@ -55,7 +63,8 @@ def digest(coordinates) -> str:
 
 def digest_of(folder: Path) -> str:
     """Of the coordinates that a job wrote."""
-    return digest(be.open_array(folder / "run.zarr" / "stages" / "coordinates" / "embedding"))
+    (found,) = (folder / "run.zarr" / "stages").glob("*/embedding")
+    return digest(be.open_array(found))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +80,7 @@ def left(folder: Path) -> list[str]:
     return hidden + [path.name for path in (folder / "scratch").iterdir()]
 
 
-def submit(there: Slurm, job: Path, **variables: str) -> str:
+def submit(there: Slurm, job: Path, *options: str, **variables: str) -> str:
     """The number of a job of two workers on two nodes, which writes into ``out``."""
     folder = job.parent
     return there.submit(
@@ -112,24 +121,32 @@ def queue(folder: Path, *more: str, walltime: str = "20m") -> str:
     return "\n".join([*keys, f'walltime = "{walltime}"', f'scratch = "{folder}/scratch"', *more])
 
 
-def bigembed(there: Slurm, folder: Path, *words: object) -> subprocess.Popen[str]:
-    """The command line as a process."""
+@contextmanager
+def bigembed(
+    there: Slurm, folder: Path, *words: object, module: str = "bigembed.cli"
+) -> Iterator[subprocess.Popen[str]]:
+    """The command line as a process, which does not outlive its test."""
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-W", "error::UserWarning", "-m", "bigembed.cli", *map(str, words)],
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error::UserWarning", "-m", module, *map(str, words)],
         env=there.variables, cwd=folder, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_job_file_asks_the_queue_for_workers(there: Slurm, rows, alone, tmp_path):
-    process = bigembed(there, tmp_path, "run", write(tmp_path, rows, queue(tmp_path)))
     seen: set[str] = set()
     heard: set[str] = set()
-    while process.poll() is None:
-        seen.update(there.listed().splitlines())
-        heard.update(addresses_of_workers(tmp_path))
-        time.sleep(0.5)
-    said = process.stdout.read()
+    with bigembed(there, tmp_path, "run", write(tmp_path, rows, queue(tmp_path))) as process:
+        while process.poll() is None:
+            seen.update(there.listed().splitlines())
+            heard.update(addresses_of_workers(tmp_path))
+            time.sleep(0.5)
+        said = process.stdout.read()
     assert process.returncode == 0, said
     assert digest_of(tmp_path) == alone
     assert len({line.split()[0] for line in seen if "RUNNING" in line}) == 2
@@ -153,10 +170,133 @@ def addresses_of_workers(folder: Path) -> Iterator[str]:
 
 def test_a_queue_that_never_serves_is_an_error_that_says_why(there: Slurm, rows, tmp_path):
     job = write(tmp_path, rows, queue(tmp_path, "no_workers_timeout = 2", 'directives = ["--begin=now+1hour"]'))
-    process = bigembed(there, tmp_path, "run", job)
-    said = process.communicate()[0]
+    with bigembed(there, tmp_path, "run", job) as process:
+        said = process.communicate()[0]
     assert process.returncode == 1
     assert "no worker came within 2 s" in said
     assert said.count("PENDING (BeginTime)") == 2
     assert there.listed() == ""
     assert left(tmp_path) == []
+
+
+# ------------------------------------------------------------------------------- what takes minutes
+
+
+ROLL = 'dataset = "swiss_roll"\nn = 60000'
+MAP = 'name = "diffusion_map"\nn_components = 4\nn_neighbors = 12'
+
+
+@pytest.fixture(scope="module")
+def rolled() -> str:
+    """Of the map of the swiss roll without a cluster."""
+    with dask.config.set(scheduler="synchronous"):
+        found = be.DiffusionMap(n_components=4, n_neighbors=12).fit(dataset("swiss_roll", n=60_000).rows(0, 60_000))
+        return digest(found.embedding_)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["signal", "wall time"])
+def test_a_job_longer_than_its_wall_time_goes_on_in_the_next_allocation(there: Slurm, rolled, tmp_path, how):
+    job, out = write(tmp_path, ROLL, method=MAP), tmp_path / "out"
+    number = submit(there, job, *(["--time=1", "--signal=B:USR1@40"] if how == "wall time" else []))
+    if how == "signal":
+        there.until(lambda: out.exists() and "graph: started" in out.read_text(), "the graph did not start", out, 120)
+        there.ask("scancel", "--signal=USR1", "--batch", number)
+    found = there.end_of(number, out, 800)
+    said = out.read_text()
+    assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), said
+    assert int(found["Restarts"]) == said.count("requeued before its wall time") >= 1
+    assert said.count("survey: started") <= 2
+    assert "survey: reused" in said
+    assert digest_of(tmp_path) == rolled
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_cancelled_job_does_not_come_back_and_leaves_nothing(there: Slurm, tmp_path):
+    out = tmp_path / "out"
+    number = submit(there, write(tmp_path, ROLL, method=MAP))
+    there.until(lambda: out.exists() and "order: started" in out.read_text(), "the job did not start", out, 120)
+    there.ask("scancel", number)
+    found = there.end_of(number, out, 60)
+    assert (found["JobState"], found["Restarts"]) == ("CANCELLED", "0")
+    assert "stopped by SIGTERM" in out.read_text()
+    assert left(tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Rows of thirty-eight blocks; and the result of the small method."""
+    folder = tmp_path_factory.mktemp("many")
+    path = folder / "many.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(38 * MAX_BLOCK_ROWS, 2)).astype("f4"))
+    with dask.config.set(scheduler="synchronous"):
+        return path, digest(Small(2, workdir=folder / "run.zarr").fit(path).embedding_)
+
+
+SLEEPY = 'name = "small"\npause = 5.0'
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_workers_that_are_cancelled_or_retire_are_replaced(there: Slurm, many, tmp_path):
+    path, wanted = many
+    with small(there, write(tmp_path, path, queue(tmp_path, walltime="1m"), SLEEPY)) as process:
+        there.until(lambda: status_of(tmp_path).get("done", 0) >= 4, "no progress", tmp_path / "job.toml", 120)
+        first = {line.split()[0] for line in there.listed().splitlines()}
+        assert len(first) == 2
+        there.ask("scancel", min(first))
+        seen = set(first)
+        while process.poll() is None:
+            seen |= {line.split()[0] for line in there.listed().splitlines()}
+            time.sleep(0.5)
+        said = process.stdout.read()
+    assert process.returncode == 0, said
+    assert digest_of(tmp_path) == wanted
+    assert len(seen) >= 4  # the first two, one for the one cancelled, one for one that retired
+    log = (tmp_path / "run.zarr" / "log.jsonl").read_text()
+    assert "1 of 2 jobs of workers ended; submitted anew" in log
+    assert "tried again" not in log
+    there.until(lambda: there.listed() == "", "jobs of workers are left", tmp_path / "job.toml", 20)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_jobs_of_workers_too_and_the_same_command_goes_on(there: Slurm, many, tmp_path):
+    path, wanted = many
+    job = write(tmp_path, path, queue(tmp_path), SLEEPY.replace("5.0", "0.5"))
+    with small(there, job) as process:
+        there.until(lambda: status_of(tmp_path).get("done", 0) >= 4, "no progress", job, 120)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[0]
+    assert process.returncode == 5, said
+    assert "stopped by SIGTERM" in said
+    there.until(lambda: there.listed() == "", "jobs of workers are left", job, 20)
+    assert left(tmp_path) == []
+    with small(there, job) as process:
+        said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert digest_of(tmp_path) == wanted
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_job_that_was_killed(there: Slurm, many, tmp_path):
+    job = write(tmp_path, many[0], queue(tmp_path), SLEEPY)
+    with small(there, job):
+        there.until(lambda: status_of(tmp_path).get("done", 0) >= 1, "no progress", job, 120)
+    there.until(lambda: there.listed() == "", "jobs of workers are left", job, 120)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def small(there: Slurm, job: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A run of a job of the small method."""
+    return bigembed(there, job.parent, "run", job, module="tests.unit.jobs.small_cli")
+
+
+def status_of(folder: Path) -> dict[str, Any]:
+    """How a run stands."""
+    try:
+        return dict(read_status(folder / "run.zarr"))
+    except OSError:
+        return {}

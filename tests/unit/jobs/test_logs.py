@@ -84,3 +84,12 @@ def test_a_traceback_stays_in_its_line():
     line = JsonLines().format(record)
     assert "\n" not in line
     assert "ValueError: two" in json.loads(line)["traceback"]
+
+
+def test_a_cluster_that_silences_its_loggers_does_not_silence_a_log(tmp_path):
+    from distributed.utils import silence_logging_cmgr
+
+    with logs(tmp_path, tmp_path / "log.jsonl") as told, silence_logging_cmgr(logging.CRITICAL):
+        told.say("stage done")
+        logging.getLogger("distributed.scheduler").warning("lost")
+    assert [line["message"] for line in lines_of(tmp_path / "log.jsonl")] == ["stage done", "lost"]
