@@ -24,7 +24,8 @@ VERSION = "2026.3.0"
 @pytest.fixture(scope="module")
 def operator(tmp_path_factory):
     """Programs of an environment with the operator."""
-    return venv(tmp_path_factory.mktemp("operator") / "venv", f"dask-kubernetes=={VERSION}")
+    with venv(tmp_path_factory.mktemp("operator") / "venv", f"dask-kubernetes=={VERSION}") as programs:
+        yield programs
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,8 @@ def a_day(folder, turn):
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory):
     """Programs of an environment with Airflow."""
-    return venv(tmp_path_factory.mktemp("airflow") / "venv", f"apache-airflow=={AIRFLOW}")
+    with venv(tmp_path_factory.mktemp("airflow") / "venv", f"apache-airflow=={AIRFLOW}") as programs:
+        yield programs
 
 
 def settings(folder):
@@ -130,7 +131,8 @@ def test_a_day_with_airflow(airflow, growing):
 @pytest.fixture(scope="module")
 def prefect(tmp_path_factory):
     """Programs of an environment with Prefect; this version of it does not know later ones of FastAPI."""
-    return venv(tmp_path_factory.mktemp("prefect") / "venv", f"prefect=={PREFECT}", "fastapi<0.150")
+    with venv(tmp_path_factory.mktemp("prefect") / "venv", f"prefect=={PREFECT}", "fastapi<0.150") as programs:
+        yield programs
 
 
 def flows(prefect, folder, *names):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 
-def venv(folder: Path, *packages: str) -> Path:
-    """The folder of the programs of a new environment with these packages; skips where they cannot be had."""
+@contextmanager
+def venv(folder: Path, *packages: str) -> Iterator[Path]:
+    """The folder of the programs of an environment with these packages, deleted at the end; skips without them."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     done = subprocess.run(
         [folder / "bin" / "pip", "install", "--quiet", "--only-binary=:all:", *packages],
@@ -20,4 +24,5 @@ def venv(folder: Path, *packages: str) -> Path:
     )
     if done.returncode:
         pytest.skip(f"cannot install {', '.join(packages)}: {done.stderr.strip().splitlines()[-1]}")
-    return folder / "bin"
+    yield folder / "bin"
+    shutil.rmtree(folder)
