@@ -22,7 +22,7 @@ from bigembed.errors import BigembedError, DamagedError, InputError, MissingPath
 from bigembed.store.chunks import RowChunks, row_chunks
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
-from bigembed.store.paths import PathLike, at, is_url, stamp, stored
+from bigembed.store.paths import PathLike, at, stamp, stored
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -213,7 +213,7 @@ def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None]:
     import zarr
 
     array = zarr.open_array(zarr_place(path), mode="r")
-    return array, None if is_url(path) else row_chunks(array, path)
+    return array, row_chunks(array, path)
 
 
 def _stamped(path: PathLike) -> tuple[str, str]:

@@ -1,30 +1,38 @@
-"""Chunks of whole rows of a local Zarr array, decoded by the thread that asks for them.
+"""Chunks of whole rows of a Zarr array, decoded by the thread that asks for them.
 
 Zarr decodes on one event loop a process, so threads that read wait for each other. The layout that rows
 usually have (chunks as wide as the array, in shards or not, compressed by Blosc or Zstandard or not, with or without
-CRC-32C) is read here, byte for byte as zarr does; any other one, and any other store, is left to zarr.
+CRC-32C) is read here, byte for byte as zarr does; any other one is left to zarr. In an object store the chunks of a
+shard that lie together are one request, where zarr makes one of each.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import google_crc32c
 import numpy as np
 from numcodecs import blosc, zstd
 
 from bigembed.blocks.rows import Array
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import at
 
 ABSENT = 2**64 - 1
 """In the index of a shard: a chunk that was not written, because it holds nothing but the fill value."""
 ENTRY, CHECKSUM = 16, 4
+GAP = 64 << 10
+"""Bytes that are fetched and not used rather than asking again."""
+FETCH = 16 << 20
+"""Bytes of one request at the most, unless one chunk has more: what a task holds beside its rows."""
 
-Decode = Callable[[bytes, Array], Any]
+Buffer = bytes | Array
+Decode = Callable[[Buffer, Array], Any]
 """From the stored bytes of a chunk into its rows, given as uint8."""
 
 
@@ -54,7 +62,7 @@ class RowChunks:
         for number in range(first // each, -(-last // each)):
             wanted = range(max(first, number * each), min(last, (number + 1) * each))
             with _opened(self.file(number)) as file:
-                places = self._places(file, number, wanted)
+                places = self._found(file, number, wanted)
                 for chunk, (at, length) in zip(wanted, places, strict=True):
                     self._put(out, start, stop, chunk, self._stored(file, at, length, chunk))
         return out
@@ -69,30 +77,37 @@ class RowChunks:
             parts.append(self.read(low, min(low + self.rows, self.shape[0]))[some - low])
         return np.concatenate(parts)
 
-    def _places(self, file: int, number: int, wanted: range) -> list[tuple[int, int]]:
-        """Position and length of the wanted chunks in a file; the position of one that is absent is ABSENT."""
-        if file < 0:
+    def _found(self, file: Content | None, number: int, wanted: range) -> list[tuple[int, int]]:
+        """The same; in a file that is absent all are. What will be read is announced."""
+        try:
+            places = [(ABSENT, 0)] * len(wanted) if file is None else self._places(file, number, wanted)
+        except FileNotFoundError:  # (an object is opened when it is read)
             return [(ABSENT, 0)] * len(wanted)
-        size = os.fstat(file).st_size
+        if file is not None:
+            file.expect([place for place in places if place[0] != ABSENT])
+        return places
+
+    def _places(self, file: Content, number: int, wanted: range) -> list[tuple[int, int]]:
+        """Position and length of the wanted chunks in a file; the position of one that is absent is ABSENT."""
         if not self.chunks:
-            return [(0, size)]
+            return [(0, file.size())]
         length = ENTRY * self.chunks + CHECKSUM
-        index = os.pread(file, length, max(0, size - length))
+        index = file.tail(length)
         _check(index[:-CHECKSUM], index[-CHECKSUM:], f"index of shard {number}", length - CHECKSUM)
         table = np.frombuffer(index[:-CHECKSUM], "<u8").reshape(-1, 2).tolist()
         return [tuple(table[chunk - number * self.chunks]) for chunk in wanted]
 
-    def _stored(self, file: int, at: int, length: int, chunk: int) -> bytes | None:
+    def _stored(self, file: Content | None, at: int, length: int, chunk: int) -> Buffer | None:
         """The bytes of a chunk, checked; None if it is absent."""
-        if at == ABSENT:
+        if at == ABSENT or file is None:
             return None
         size = length - CHECKSUM if self.checked else length
-        body = os.pread(file, size, at)
+        body = file.read(at, size)
         if self.checked:
-            _check(body, os.pread(file, CHECKSUM, at + size), f"chunk {chunk}", size)
+            _check(body, file.read(at + size, CHECKSUM), f"chunk {chunk}", size)
         return body
 
-    def _put(self, out: Array, start: int, stop: int, chunk: int, stored: bytes | None) -> None:
+    def _put(self, out: Array, start: int, stop: int, chunk: int, stored: Buffer | None) -> None:
         """Decode a chunk into the rows ``start:stop`` that ``out`` holds."""
         low, high = chunk * self.rows, (chunk + 1) * self.rows
         part = slice(max(low, start), min(high, stop))
@@ -108,7 +123,7 @@ class RowChunks:
 
 
 def row_chunks(array: Any, path: str) -> RowChunks | None:
-    """How the rows of a local zarr array are read here; None if zarr has to."""
+    """How the rows of a zarr array are read here; None if zarr has to."""
     from zarr.codecs import ShardingCodec
 
     metadata, dtype = array.metadata, np.dtype(array.dtype)
@@ -162,28 +177,118 @@ def _file(path: str, metadata: Any, ndim: int, number: int) -> str:
     return f"{path}/{metadata.encode_chunk_key((number, *(0 for _ in range(ndim - 1))))}"
 
 
+class Content(Protocol):
+    """The bytes of a shard, or of a chunk."""
+
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    def tail(self, length: int) -> bytes:
+        """The last ones."""
+        ...
+
+    def expect(self, places: Sequence[tuple[int, int]]) -> None:
+        """What will be read: positions and lengths."""
+        ...
+
+    def read(self, at: int, length: int) -> Buffer:
+        """Some of them; fewer where they end."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalContent:
+    """Of an open file."""
+
+    file: int
+
+    def size(self) -> int:
+        return os.fstat(self.file).st_size
+
+    def tail(self, length: int) -> bytes:
+        return os.pread(self.file, length, max(0, self.size() - length))
+
+    def expect(self, places: Sequence[tuple[int, int]]) -> None:
+        """Nothing: any part is read at once."""
+
+    def read(self, at: int, length: int) -> bytes:
+        return os.pread(self.file, length, at)
+
+
+class RemoteContent:
+    """Of an object: what is expected is fetched in few requests, one after another."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self.path = path
+        self._whole: bytes | None = None
+        self._spans: list[tuple[int, int]] = []
+        self._held: tuple[int, Array] = 0, np.empty(0, np.uint8)
+
+    def size(self) -> int:
+        if self._whole is None:  # (asked of a chunk that is an object: all of it will be read)
+            self._whole = self.path.read_bytes()
+        return len(self._whole)
+
+    def tail(self, length: int) -> bytes:
+        return self.path.tail(length)
+
+    def expect(self, places: Sequence[tuple[int, int]]) -> None:
+        self._spans = joined(places)
+
+    def read(self, at: int, length: int) -> Buffer:
+        if self._whole is not None:
+            return self._whole[at : at + length]
+        first, part = self._held
+        if not first <= at < first + len(part):
+            first, count = next(span for span in reversed(self._spans) if span[0] <= at)
+            part = np.frombuffer(self.path.range(first, count), np.uint8)
+            self._held = first, part
+        return part[at - first : at - first + length]
+
+
+def joined(places: Sequence[tuple[int, int]], most: int = FETCH) -> list[tuple[int, int]]:
+    """Positions and lengths, those next to each other (or nearly) as one, up to a length.
+
+    >>> joined([(100, 50), (0, 100), (1 << 20, 5), ((1 << 20) + 5, 7)], most=1000)
+    [(0, 150), (1048576, 12)]
+    """
+    spans: list[tuple[int, int]] = []
+    for first, length in sorted(places):
+        low, count = spans[-1] if spans else (0, 0)
+        if spans and first - (low + count) <= GAP and first + length - low <= most:
+            spans[-1] = low, max(count, first + length - low)
+        else:
+            spans.append((first, length))
+    return spans
+
+
 @contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """A file descriptor to read from; −1 if there is no such file."""
+def _opened(path: str) -> Iterator[Content | None]:
+    """A shard, or a chunk, to read from; None if there is none."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        yield RemoteContent(place)
+        return
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        yield -1
+        yield None
         return
     try:
-        yield file
+        yield LocalContent(file)
     finally:
         os.close(file)
 
 
-def _check(body: bytes, checksum: bytes, what: str, size: int) -> None:
+def _check(body: Buffer, checksum: Buffer, what: str, size: int) -> None:
     if len(body) != size or len(checksum) != CHECKSUM:
         raise ValueError(f"{what} is cut off")
-    if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
+    if google_crc32c.value(body) != int.from_bytes(bytes(checksum), "little"):
         raise ValueError(f"{what} does not have its checksum")
 
 
-def _copy(stored: bytes, rows: Array) -> None:
+def _copy(stored: Buffer, rows: Array) -> None:
     if len(stored) != rows.nbytes:
         raise ValueError(f"a chunk holds {len(stored)} bytes, not {rows.nbytes}")
     rows[...] = np.frombuffer(stored, np.uint8)

@@ -186,6 +186,23 @@ class ObjectPath:
         with asking(self):
             return bytes(obstore.get(self.client, self.key).bytes())
 
+    def tail(self, length: int) -> bytes:
+        """The last bytes."""
+        obstore = library()
+        with asking(self):
+            try:
+                return bytes(obstore.get(self.client, self.key, options={"range": {"suffix": length}}).bytes())
+            except obstore.exceptions.NotSupportedError:  # (Azure)
+                size = self.stat().st_size
+                start = max(0, size - length)
+                return bytes(obstore.get_range(self.client, self.key, start=start, end=size))
+
+    def range(self, start: int, length: int) -> bytes:
+        """Some of the bytes."""
+        obstore = library()
+        with asking(self):
+            return bytes(obstore.get_range(self.client, self.key, start=start, length=length))
+
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)
 
@@ -293,17 +310,13 @@ class Ranges(io.RawIOBase):
             self.position += count
         return count
 
-    def _range(self, start: int, count: int) -> memoryview:
-        obstore = library()
+    def _range(self, start: int, count: int) -> bytes:
         tail = max(0, self.size - TAIL_BYTES)
-        with asking(self.path):
-            if start < tail:
-                return memoryview(obstore.get_range(self.path.client, self.path.key, start=start, length=count))
-            if not self._tail:
-                self._tail = bytes(
-                    obstore.get_range(self.path.client, self.path.key, start=tail, length=self.size - tail)
-                )
-        return memoryview(self._tail)[start - tail : start - tail + count]
+        if start < tail:
+            return self.path.range(start, count)
+        if not self._tail:
+            self._tail = self.path.range(tail, self.size - tail)
+        return self._tail[start - tail : start - tail + count]
 
 
 def library() -> Any:

@@ -24,8 +24,9 @@ from bigembed.errors import (
 )
 from bigembed.store import objects
 from bigembed.store.arrays import RowSource, create_rows, read_array, read_rows, write_array, write_rows
+from bigembed.store.copying import write_dask
 from bigembed.store.exchange import Exchange
-from bigembed.store.formats import ingest, write_dask
+from bigembed.store.formats import ingest
 from bigembed.store.growing import append_rows, stored_units
 from bigembed.store.lock import hold, holder, take
 from bigembed.store.manifest import digests
@@ -43,7 +44,9 @@ from bigembed.store.paths import (
     stored,
     touch,
 )
+from bigembed.store.reader import Choice
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
+from tests.unit.store.written import COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
 pytestmark = [pytest.mark.skipif(weed() is None, reason=ABSENT), pytest.mark.timeout(180)]
 
@@ -184,6 +187,23 @@ def test_arrays_of_any_layout(place, rows):
     assert (read_array(place / "none").shape, read_array(place / "scalar")) == ((0, 4), 3)
     assert not (place / "zarr.json").exists()  # nothing above an array becomes a group
     assert not (at(place.root) / "zarr.json").exists()
+
+
+def test_the_chunks_of_a_shard_are_one_request(place, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(8192, 512))  # 32 chunks of 1 MiB, one shard
+    create_rows(place / "x", rows.shape, rows.dtype, 8192)
+    write_rows(place / "x", 0, rows)
+    asked = []
+    fetch = objects.ObjectPath.range
+    monkeypatch.setattr(
+        objects.ObjectPath, "range", lambda path, start, length: asked.append(length) or fetch(path, start, length)
+    )
+    np.testing.assert_array_equal(read_array(place / "x", 256, 2048), rows[256:2048])
+    assert len(asked) == 1
+    asked.clear()
+    np.testing.assert_array_equal(read_array(place / "x"), rows)
+    assert len(asked) == 2  # at most 16 MiB are held
+    assert max(asked) <= 16 << 20
 
 
 def test_lost_and_damaged_bytes_are_noticed(place, rows):
@@ -440,3 +460,39 @@ def test_an_outage_is_waited_for(place, server, rows):
         create(place / f"{time.monotonic()}", b"2")
     thread.join()
     np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
+
+
+# --------------------------------------------------------------------------------- formats
+
+
+@pytest.mark.parametrize("name", sorted({*FORMATS} - {"rows.nc"}))
+def test_files_of_other_formats_are_read_where_they_lie(place, tmp_path, name):
+    libraries(name)
+    rows, names = rows_of(), names_of()
+    FORMATS[name](tmp_path / name, rows, names)
+    copy_files(tmp_path / name, place / name, [file.name for file in stored(tmp_path / name)])
+    choice = Choice(columns=COLUMNS if name in TABLES else (), array=("group/rows",) if name == "rows.h5" else ())
+    for home in (tmp_path, place):
+        ingest(home / name, home / "made.zarr", choice, {"ids": "cell"} if name in NAMED else None)
+    assert digests(place / "made.zarr") == digests(tmp_path / "made.zarr")
+    if name not in ("rows.fvecs",):
+        assert read_array(place / "made-ids.zarr").tolist() == read_array(tmp_path / "made-ids.zarr").tolist()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npy"])
+def test_tables_are_written_there(place, rows, tmp_path, suffix):
+    from bigembed.jobs.export import export
+
+    write_array(place / "x.zarr", rows)
+    write_array(tmp_path / "x.zarr", rows)
+    for home in (place, tmp_path):
+        export(home / "x.zarr", home / f"table{suffix}")
+    assert (place / f"table{suffix}").read_bytes() == (tmp_path / f"table{suffix}").read_bytes()
+    with pytest.raises(ExistingOutputError):
+        export(place / "x.zarr", place / f"table{suffix}")
+
+
+def test_what_needs_a_file_system_says_so(place, rows, tmp_path):
+    put(place / "x.nc", b"CDF\x01")
+    with pytest.raises(InputError, match="must lie in a file system"):
+        ingest(place / "x.nc", place / "rows.zarr")
