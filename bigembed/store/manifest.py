@@ -17,6 +17,7 @@ from typing import Any
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
 from bigembed.store.arrays import make_group
+from bigembed.store.objects import PIECE_BYTES
 from bigembed.store.paths import AnyPath, PathLike, at, put, remove, stored
 
 FORMAT = 1
@@ -131,7 +132,7 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
     for name in names:
         digest, size = sha256(), 0
         with (at(base) / name).open("rb") as file:
-            while piece := file.read(1 << 20):
+            while piece := file.read(PIECE_BYTES):
                 digest.update(piece)
                 size += len(piece)
         out.append((name, (size, digest.hexdigest())))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from configparser import ConfigParser
 from contextlib import contextmanager
@@ -211,6 +212,17 @@ class ObjectPath:
         obstore = library()
         with asking(self):
             obstore.put(self.client, self.key, data)
+
+    def upload(self, file: Path) -> None:
+        """Write what a local file holds, in one step and in pieces."""
+        obstore = library()
+        with asking(self):
+            obstore.put(self.client, self.key, file)
+
+    def download(self, file: Path) -> None:
+        """Write the bytes into a local file, in pieces."""
+        with open(file, "wb") as target, self.open() as source:
+            shutil.copyfileobj(source, target, PIECE_BYTES)
 
     def write_text(self, text: str, encoding: str = "utf-8") -> None:
         self.write_bytes(text.encode(encoding))

@@ -219,8 +219,17 @@ def copy_file(source: AnyPath, target: AnyPath) -> None:
     elif isinstance(source, Path) and isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-    else:
-        put(target, source.read_bytes())
+    elif isinstance(source, ObjectPath):
+        _download(source, Path(str(target)))
+    elif isinstance(target, ObjectPath):
+        target.upload(source)
+
+
+def _download(source: ObjectPath, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    source.download(partial)
+    os.replace(partial, target)
 
 
 def _unmark(place: ObjectPath) -> None:
