@@ -24,6 +24,7 @@ extensions = [
     "job_file",
     "floors",
     "pictures",
+    "deploy",
 ]
 exclude_patterns = ["_ext", "_templates"]
 templates_path = ["_templates"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bigembed.methods import REGISTRY
+from bigembed.store import manifest
 from tests.docs.fences import blocks
 from tests.integration.browser import Browser, find_browser
 
@@ -52,6 +53,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pages_are_whole(check: ModuleType, pages: Path) -> None:
     assert check.problems(pages) == []
     assert len(list(pages.rglob("*.html"))) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("guide/deploy.html", "Numbers that must agree"),  # deploy/README.md
+        ("reference/command_line.html", "--deadline"),
+        ("reference/job_file.html", "no_workers_timeout"),
+        ("reference/api/PCA.html", "svd_flip"),
+        ("reference/stored_files.html", f"Format {manifest.FORMAT}."),
+        ("architecture.html", "plotting"),
+        ("adding_a_method.html", "smallest_gap"),
+        ("gallery.html", "mixture.png"),
+    ],
+)
+def test_what_is_drawn_from_the_code_is_there(pages: Path, page: str, text: str) -> None:
+    assert text in (pages / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.s3 import ABSENT, serving, weed
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
-QUICK = {"guide/first_job.md"}
+QUICK = {"reference/stored_files.md"}
 """Pages of the default run; the others take longer."""
 
 pytestmark = [
