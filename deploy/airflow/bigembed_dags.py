@@ -11,10 +11,10 @@ import os
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 HOME = os.environ.get("BIGEMBED_HOME", "/opt/bigembed")
 JOB = os.environ.get("BIGEMBED_JOB", "/etc/bigembed/growing.toml")

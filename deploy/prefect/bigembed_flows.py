@@ -85,9 +85,14 @@ def refresh_if_due() -> State[Any]:
     return ended(workflow("refresh") if status == DUE else status)
 
 
-if __name__ == "__main__":
-    serve(
-        first.to_deployment("by-hand"),
+def deployments() -> list[Any]:
+    """The flows with their schedules; one run of each at a time."""
+    return [
+        first.to_deployment("by-hand", concurrency_limit=1),
         extend.to_deployment("hourly", cron="30 * * * *", concurrency_limit=1),
         refresh_if_due.to_deployment("nightly", cron="0 2 * * *", concurrency_limit=1),
-    )
+    ]
+
+
+if __name__ == "__main__":
+    serve(*deployments())

@@ -29,8 +29,11 @@ def outcomes(home: Path) -> dict[str, str]:
 
 def main(file: Path, home: Path) -> None:
     """Import the file as Airflow does."""
+    import warnings
+
     from airflow.dag_processing.dagbag import DagBag
 
+    warnings.filterwarnings("error", message=r"airflow\..* is deprecated")  # (by the file, not by Airflow itself)
     bag = DagBag(dag_folder=str(file))
     sys.path.insert(0, str(file.parent))
     shown = {

@@ -40,6 +40,10 @@ def main(folder: Path, names: list[str]) -> None:
         shown: dict[str, Any] = {name: run(getattr(bigembed_flows, name)) for name in names}
     else:
         shown = outcomes(bigembed_flows, Path.cwd() / "stand-in")
+        shown["schedules"] = {
+            deployment.flow_name: [schedule.schedule.cron for schedule in deployment.schedules or []]
+            for deployment in bigembed_flows.deployments()
+        }
     sys.stdout.write("\n" + json.dumps(shown) + "\n")
 
 

@@ -150,6 +150,8 @@ def flows(prefect, folder, *names):
 
 def test_prefect_knows_the_exit_statuses(prefect, growing):
     found = flows(prefect, growing)
+    schedules = {"bigembed-first": [], "bigembed-extend": ["30 * * * *"], "bigembed-refresh": ["0 2 * * *"]}
+    assert found.pop("schedules") == schedules
     starts = {status: count for status, (_, count) in found.items()}
     assert starts == {"0": 1, "1": 3, "2": 1, "3": 1, "4": 1, "5": 3, "6": 1, "7": 1}
     ends = {status: said.split(":")[0] for status, (said, _) in found.items()}
