@@ -21,8 +21,8 @@ from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.annotated import CsrReader
 from bigembed.store.arrays import RowSource
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
-from bigembed.store.copying import ABOUT, source_of
-from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, open_reader, stays_sparse, write_copy
+from bigembed.store.copying import ABOUT, same_rows, source_of
+from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
 from bigembed.store.objects import ObjectPath
@@ -122,6 +122,8 @@ class Input:
     choice: Choice = field(default_factory=Choice)
     entries: int | None = None
     """Stored entries of sparse rows; None for dense ones."""
+    doubted: bool = False
+    """Whether the rows were copied, and the file they are from was written since."""
 
     @property
     def nbytes(self) -> int:
@@ -254,6 +256,8 @@ def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str,
     if own is not None and IDS not in places:
         require_length(vector_source(own), found.shape[0], own, f"{found.path}: ids")
         places[IDS] = own
+    if found.doubted:
+        _refuse_changed(replace(found, beside=places, vectors=vectors), reader)
     named = {name: given[name] if name in vectors else str(places[name]) for name in given}
     return replace(found, beside=places, vectors=vectors, named={name: named[name] for name in beside})
 
@@ -279,12 +283,26 @@ def _existing(todo: Input) -> Input:
     if not published(todo.path):
         return todo
     found = source_of(todo.path)
-    if found != about:
+    doubted = isinstance(found, dict) and {**found, "stamp": ""} == {**about, "stamp": ""} and found != about
+    if found != about and not doubted:
         raise ExistingOutputError(
             f"{todo.path}: exists and holds {found or 'something else'}; the job would write {about} there. "
             "Nothing was changed; choose another [input] path or move it away"
         )
-    return replace(todo, reader=None)
+    return replace(todo, reader=None, doubted=doubted)
+
+
+def _refuse_changed(found: Input, reader: Reader) -> None:
+    """ExistingOutputError if the rows were copied and are others now: one pass over both."""
+    copies = {path: found.vectors[name] for name, path in found.beside.items() if name in found.vectors}
+    same = is_copy(reader, found.path, found.choice) and all(
+        same_rows(vector, path) for path, vector in copies.items() if published(path)
+    )
+    if not same:
+        raise ExistingOutputError(
+            f"{found.path}: holds rows of {found.about['copied']} as it was before it was changed. Nothing was "
+            "changed; move it away to have them copied anew, or choose another [output] path"
+        )
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class DenseReader(GroupArrayReader):
     """Dense rows of an AnnData."""
 
     extra: str = EXTRA
-    row_ids: str = ROW_NAMES  # type: ignore[assignment]
+    row_ids: str | None = ROW_NAMES  # type: ignore[assignment]
 
     def vector(self, name: str) -> Reader:  # type: ignore[override]
         """``obs_names``, or a column of ``obs``."""
@@ -138,15 +138,16 @@ def open_anndata(path: AnyPath, choice: Choice) -> Reader:
             raise InputError(f"{path}: no array {', '.join(choice.array) or name}; there are {described(there)}")
         stored = root[name]
         names = _obs_names(root)
+        own = ROW_NAMES if names else None
         if path.is_dir():
             _require_chunks(
                 [path / name] if hasattr(stored, "shape") else [path / name / part for part in NAMES], choice
             )
         if not hasattr(stored, "shape"):
-            return replace(csr_in(root, str(path), name), names=names, row_ids=ROW_NAMES, extra=EXTRA)
+            return replace(csr_in(root, str(path), name), names=names, row_ids=own, extra=EXTRA)
         found = array_in(root, str(path), name, EXTRA)
     two_dimensional(f"{path}: {name}", found.shape)
-    return DenseReader(found.path, found.array, found.shape, found.dtype, found.grain, names=names)
+    return DenseReader(found.path, found.array, found.shape, found.dtype, found.grain, names=names, row_ids=own)
 
 
 def csr_in(root: Any, path: str, name: str) -> CsrReader:
@@ -186,7 +187,7 @@ def obs_vector(path: str, name: str, n: int) -> Reader:
 
 def _matrices(root: Any) -> dict[str, str]:
     """What can be rows: X, layers and obsm."""
-    found = {"X": root["X"]} if "X" in root else {}
+    found = {name: root[name] for name in ("X", "raw/X") if name in root}
     for group in ("layers", "obsm"):
         found |= {f"{group}/{name}": root[group][name] for name in root.get(group, ())}
     return {name: _about(one) for name, one in found.items() if _about(one)}

@@ -20,6 +20,7 @@ from bigembed.store.arrays import (
     make_group,
     missing_shards,
     open_zarr,
+    read_array,
     work_dtype,
     write_rows,
     write_window,
@@ -82,6 +83,14 @@ def copy_sparse(
         make_group(partial, {**about, **(attributes or {})})
         for name, reader in parts.items():
             _copy_vector(reader, partial / name, f"{label} {name}")
+
+
+def same_rows(reader: Reader, path: PathLike) -> bool:
+    """Whether the rows (or the vector) at a path are those of the reader: one pass over both."""
+    n = reader.shape[0]
+    step = block_rows(reader.shape[1], reader.dtype.itemsize) if len(reader.shape) == 2 else VECTOR_ROWS
+    tasks = [(reader, str(path), part) for part in _parts(bounds(n, step), reader.grain)]
+    return all(map_blocks(_same_part, tasks, label="compare"))
 
 
 def attributes_of(path: PathLike) -> dict[str, Any] | None:
@@ -186,6 +195,17 @@ def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> 
     left: list[Array] = []
     for start, stop in blocks:
         left = [_copy_block(reader, chain(left, pieces), dest, start, stop)]
+
+
+def _same_part(reader: Reader, path: str, blocks: Sequence[tuple[int, int]]) -> bool:
+    """Whether consecutive blocks are the same."""
+    at_row = blocks[0][0]
+    for piece in reader.stream(at_row, blocks[-1][1]):
+        there = read_array(path, at_row, at_row + len(piece))
+        if not np.array_equal(piece, there, equal_nan=there.dtype.kind == "f"):
+            return False
+        at_row += len(piece)
+    return at_row == blocks[-1][1]
 
 
 def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, stop: int) -> Array:

@@ -15,7 +15,7 @@ from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
 from bigembed.store.arrays import open_zarr, whole, work_dtype, zarr_place
 from bigembed.store.beside import link, named_vector, place_beside, vector_source
-from bigembed.store.copying import copy_rows, copy_sparse, copy_vector
+from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
 from bigembed.store.npy import npy_rows
@@ -119,6 +119,14 @@ def write_copy(
         copy_sparse(reader.parts(), reader.shape, dest, attributes, label)  # type: ignore[attr-defined]
     else:
         copy_rows(reader, dest, attributes, label)
+
+
+def is_copy(reader: Reader, path: AnyPath, choice: Choice | None = None) -> bool:
+    """Whether what lies at the path is what :func:`write_copy` would write there."""
+    if stays_sparse(reader, choice):
+        parts: Mapping[str, Reader] = reader.parts()  # type: ignore[attr-defined]
+        return all(same_rows(part, path / name) for name, part in parts.items())
+    return same_rows(reader, path)
 
 
 def stays_sparse(reader: Reader, choice: Choice | None = None) -> bool:

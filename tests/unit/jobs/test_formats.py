@@ -340,3 +340,26 @@ def test_ids_shorter_than_the_rows_are_named(tmp_path: Path) -> None:
     be.append_rows(tmp_path / "points-ids.zarr", np.arange(3) + 1000)
     run_job(job(tmp_path, 'path = "points.zarr"'))
     assert zarr.open_array(tmp_path / "job.zarr/stages/ids/ids").shape == (N + 3,)
+
+
+def test_a_file_written_again_with_the_same_rows_changes_nothing(wanted: Any, tmp_path: Path) -> None:
+    """As an export into the very AnnData that the rows are from does."""
+    libraries("rows.h5ad")
+    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
+    spec = job(tmp_path, 'path = "a.h5ad"\nlabels = "kind"', "linear_discriminant")
+    run_job(spec)
+    export(tmp_path / "job.zarr", tmp_path / "a.h5ad")
+    assert run_job(spec)["unchanged"]
+    sparse = job(tmp_path, 'path = "a.h5ad"', name="sparse")
+    run_job(sparse)
+    export(tmp_path / "sparse.zarr", tmp_path / "a.h5ad")
+    assert run_job(sparse)["unchanged"]
+    other = rows_of()
+    other[-1, -1] += 1
+    h5ad_file(tmp_path / "a.h5ad", other, names_of())
+    for one in (spec, sparse):
+        with pytest.raises(ExistingOutputError, match=r"as it was before it was changed"):
+            run_job(one)
+    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of()[::-1])
+    with pytest.raises(ExistingOutputError, match=r"as it was before it was changed"):
+        run_job(spec)
