@@ -35,7 +35,7 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
     Raises :class:`ExistingOutputError` if the keys are there, :class:`InputError` if the ids are not its names.
     """
     local(path, "an AnnData that coordinates are put into")
-    io = needed("anndata.io", EXTRA, f"{path}: writing AnnData")
+    io, _ = (needed(module, EXTRA, f"{path}: AnnData") for module in ("anndata.io", "h5py"))
     name = str(table.about.get("method", "coordinates"))
     key = f"X_{name}"
     order = _order(table, path)

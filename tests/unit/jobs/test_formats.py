@@ -51,6 +51,14 @@ def job(folder: Path, source: str, method: str = "pca", output: str = "", name: 
     return read_job(folder / f"{name}.toml")
 
 
+def lines_of(path: Path) -> list[list[str]]:
+    return list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def records_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
 def source_of(name: str, ids: bool = True) -> str:
     lines = [f'path = "{name}"']
     if name in TABLES:
@@ -106,7 +114,7 @@ def test_sparse_rows_of_an_anndata(name: str, tmp_path: Path) -> None:
     ingest(tmp_path / name, tmp_path / "group.zarr")
     run_job(job(tmp_path, 'path = "group.zarr"', name="again"))
     assert stored_bytes(tmp_path / "again.zarr") == stored_bytes(tmp_path / "job.zarr")
-    table = list(csv.reader((tmp_path / "table.csv").open(encoding="utf-8")))
+    table = lines_of(tmp_path / "table.csv")
     assert table[0] == ["id", "pca0", "pca1"]
     assert [row[0] for row in table[1:]] == names_of()
     assert run_job(spec)["unchanged"]
@@ -145,7 +153,7 @@ def test_ids_are_found_again_after_an_ingest_and_do_not_change_the_result(wanted
     spec = job(tmp_path, 'path = "points.zarr"', output='table = "t.csv"')
     run_job(spec)
     assert stored_bytes(tmp_path / "job.zarr") == wanted[0]
-    assert [row["id"] for row in csv.DictReader((tmp_path / "t.csv").open(encoding="utf-8"))] == names_of()
+    assert [row["id"] for row in records_of(tmp_path / "t.csv")] == names_of()
     assert verify(tmp_path / "job.zarr")["problems"] == []
     chunk = next(path for path in (tmp_path / "job.zarr/stages/ids").rglob("*") if path.is_file() and "c" in path.parts)
     chunk.write_bytes(chunk.read_bytes()[:-1])
@@ -164,9 +172,9 @@ def test_other_ids_are_another_job_that_computes_nothing_anew(wanted: Any, tmp_p
     assert not reused.pop("ids")
     assert not reused.pop("table")
     assert all(reused.values())
-    assert [int(row["id"]) for row in csv.DictReader((tmp_path / "t.csv").open())] == list(range(N))[::-1]
+    assert [int(row["id"]) for row in records_of(tmp_path / "t.csv")] == list(range(N))[::-1]
     run_job(job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"'))
-    assert next(csv.reader((tmp_path / "t.csv").open())) == ["pca0", "pca1"]
+    assert lines_of(tmp_path / "t.csv")[0] == ["pca0", "pca1"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +208,7 @@ def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) 
     assert found["table"] == str(tmp_path / "out.csv")
     np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), wanted[1])
     assert beside_of(tmp_path / "out.zarr") == {"ids": tmp_path / "out-ids.zarr"}
-    table = list(csv.reader((tmp_path / "out.csv").open(encoding="utf-8")))
+    table = lines_of(tmp_path / "out.csv")
     assert table[0] == ["id", "pca0", "pca1"]
     assert [row[0] for row in table[1:]] == names_of()
     np.testing.assert_array_equal(np.array([row[1:] for row in table[1:]], float), wanted[1])
@@ -233,7 +241,7 @@ def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
     export(tmp_path / "job.zarr", tmp_path / "x.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), wanted[1])
     export(tmp_path / "x.npy", tmp_path / "y.csv")
-    assert next(csv.reader((tmp_path / "y.csv").open())) == ["coordinate0", "coordinate1"]
+    assert lines_of(tmp_path / "y.csv")[0] == ["coordinate0", "coordinate1"]
     with pytest.raises(ExistingOutputError, match="--overwrite"):
         export(tmp_path / "job.zarr", tmp_path / "x.npy")
     export(tmp_path / "job.zarr", tmp_path / "x.npy", overwrite=True)
@@ -251,7 +259,7 @@ def test_components_stand_in_the_table(tmp_path: Path) -> None:
     method = 'diffusion_map"\nn_neighbors = 8\ncomponents = "per-component'
     with pytest.warns(ComponentsWarning):
         run_job(job(tmp_path, 'path = "rows.npy"', method, 'table = "t.csv"'))
-    found = list(csv.DictReader((tmp_path / "t.csv").open()))
+    found = records_of(tmp_path / "t.csv")
     assert list(found[0]) == ["component", "diffusionmap0", "diffusionmap1"]
     assert [row["component"] for row in found] == ["0"] * 200 + ["1"] * 100
 
