@@ -94,8 +94,9 @@ def extend(
                 about = _about(model, fitted, out, rows)
                 transform_to(fitted, rows.given, absolute(out), about, **_vectors(rows))
                 if rows.about:  # a copy, which has served
-                    for path in (rows.path, *(rows.beside[name] for name in rows.vectors)):
-                        remove(path)
+                    remove(rows.path)
+                    for name in rows.beside:
+                        remove(place_beside(rows.path, name))
                 if results is not None:
                     with told.stage("table"):
                         export(out, results)

@@ -19,14 +19,15 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.annotated import CsrReader
-from bigembed.store.arrays import RowSource
+from bigembed.store.arrays import RowSource, open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
 from bigembed.store.copying import ABOUT, same_rows, source_of
 from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
+from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at, is_url, published, stamp
+from bigembed.store.paths import AnyPath, at, is_url, published, stamp, stored
 from bigembed.store.reader import Choice, Named, Reader, native
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
@@ -225,6 +226,9 @@ def find_rows(
 
     ``beside``: vectors, each by its name in the source of the rows, or by its path from ``folder`` on.
     """
+    about = {"copied": str(path), "stamp": _stamp(path), **choice.asked()}
+    if (copied := _copied(copy, about, beside, folder)) is not None:
+        return copied
     reader = open_reader(path, choice)
     if isinstance(reader, CsrReader) and not takes_sparse():
         choice = replace(choice, dense=True)
@@ -233,9 +237,39 @@ def find_rows(
     if _in_place(path, reader, entries):
         found = Input(path, (n, d), reader.dtype, entries=entries)
     else:
-        about = {"copied": str(path), "stamp": stamp(path) if path.is_file() else "", **choice.asked()}
+        about |= choice.asked()
         found = _existing(Input(copy, (n, d), native(reader.dtype), reader, about, choice=choice, entries=entries))
     return _with_beside(found, reader, path, beside, folder)
+
+
+def _copied(copy: AnyPath, about: Mapping[str, Any], beside: Mapping[str, str], folder: Path) -> Input | None:
+    """Dense rows that were copied whole, with what lies beside them: found without another look at their source."""
+    if not published(copy) or source_of(copy) != _jsonable(about) or is_csr_group(copy):
+        return None
+    own, rows = beside_of(copy), open_zarr(copy)
+    places = {name: own.get(name) or _placed(text, folder) for name, text in beside.items()} | own
+    if not all(published(place) for place in places.values()):
+        return None
+    for name, place in places.items():
+        require_length(vector_source(place), rows.shape[0], place, name)
+    named = {name: beside[name] if name in own else str(places[name]) for name in beside}
+    n, d = map(int, rows.shape)
+    return Input(copy, (n, d), np.dtype(rows.dtype), about=about, beside=places, named=named)
+
+
+def _stamp(path: AnyPath) -> str:
+    """Changes when the file, or one in the folder, is written anew."""
+    if not path.is_dir():
+        return stamp(path) if path.exists() else ""
+    return digest_of([tuple(file) for file in stored(path)])
+
+
+def _placed(text: str, folder: Path) -> AnyPath:
+    return at(text) if is_url(text) else (folder / Path(text).expanduser()).resolve()
+
+
+def _jsonable(about: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(about, default=str))
 
 
 def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str, str], folder: Path) -> Input:
@@ -250,7 +284,7 @@ def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str,
             vectors[name] = named_vector(reader, source, text, name)
             places[name] = place_beside(found.path, name)
         else:
-            places[name] = at(text) if is_url(text) else (folder / Path(text).expanduser()).resolve()
+            places[name] = _placed(text, folder)
             named_vector(reader, source, str(places[name]), name)
     own = beside_of(found.path).get(IDS) if found.reader is None else None
     if own is not None and IDS not in places:
@@ -278,7 +312,7 @@ def _takes_sparse(job: JobSpec) -> bool:
 
 def _existing(todo: Input) -> Input:
     """The input if these rows are there already, else with the reader that makes them."""
-    about = json.loads(json.dumps(todo.about, default=str))
+    about = _jsonable(todo.about)
     todo = replace(todo, about=about)
     if not published(todo.path):
         return todo

@@ -26,8 +26,8 @@ from bigembed.store.reader import TEXT, Choice, described, handle, listed
 SUFFIXES = (".csv", ".tsv")
 PACKED: dict[str, tuple[Callable[..., Any], str]] = {".gz": (gzip.open, "gzip"), ".bz2": (bz2.open, "bz2")}
 """What opens a packed file, and what pyarrow calls it."""
-PIECE_BYTES = 8 << 20
-"""Text that is parsed at a time; no row may be longer."""
+PIECE_BYTES = 1 << 20
+"""Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class DelimitedReader:
     shape: tuple[int, ...] = (0, 0)
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     row_ids: None = None
+
+    @property
+    def piece(self) -> int:
+        """Bytes that are parsed at a time."""
+        return max(PIECE_BYTES, 32 * len(self.names), 8 * sum(map(len, self.names)))
 
     @property
     def grain(self) -> int:
@@ -70,7 +75,7 @@ class DelimitedReader:
         arrow, text = _pyarrow(), _pyarrow("csv")
         options = {
             "read_options": text.ReadOptions(
-                use_threads=False, block_size=PIECE_BYTES, column_names=list(self.names), skip_rows=self.head
+                use_threads=False, block_size=self.piece, column_names=list(self.names), skip_rows=self.head
             ),
             "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": text.ConvertOptions(

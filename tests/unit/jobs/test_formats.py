@@ -371,3 +371,34 @@ def test_a_file_written_again_with_the_same_rows_changes_nothing(wanted: Any, tm
     h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of()[::-1])
     with pytest.raises(ExistingOutputError, match=r"as it was before it was changed"):
         run_job(spec)
+
+
+def test_a_copy_that_is_there_is_found_without_another_look_at_its_source(
+    wanted: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    libraries("rows.csv")
+    csv_file(tmp_path / "rows.csv", rows_of(), names_of())
+    spec = job(tmp_path, source_of("rows.csv"), output='table = "t.csv"')
+    run_job(spec)
+    looks: list[Any] = []
+    monkeypatch.setattr("bigembed.jobs.inputs.open_reader", lambda *given: looks.append(given))
+    assert run_job(spec)["unchanged"]
+    (tmp_path / "t.csv").unlink()
+    run_job(spec)
+    assert [row["id"] for row in records_of(tmp_path / "t.csv")] == names_of()
+    assert not looks
+    (tmp_path / "rows.csv").touch()
+    with pytest.raises(AttributeError):  # (the reader is asked, and this is none)
+        run_job(spec)
+    assert looks
+
+
+def test_a_folder_that_was_written_to_is_looked_at_again(tmp_path: Path) -> None:
+    libraries("rows.parquet")
+    (tmp_path / "rows").mkdir()
+    FORMATS["rows.parquet"](tmp_path / "rows/a.parquet", rows_of(), names_of())
+    source = source_of("rows.parquet").replace("rows.parquet", "rows")
+    run_job(job(tmp_path, source))
+    FORMATS["rows.parquet"](tmp_path / "rows/a.parquet", rows_of() + 1, names_of())
+    with pytest.raises(ExistingOutputError, match="before it was changed"):
+        run_job(job(tmp_path, source))
