@@ -53,7 +53,7 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
                 io.write_elem(root, group, {})
         _write(root["obsm"], f"{PARTIAL}-{key}", table, order)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="zarr v3 autosharding")  # (a default of AnnData that will change)
+            warnings.simplefilter("ignore")  # (what AnnData says of its own defaults to come)
             io.write_elem(root["uns"], f"{PARTIAL}-{name}", _made(table))
         _rename(root, path, "obsm", f"{PARTIAL}-{key}", key)
         _rename(root, path, "uns", f"{PARTIAL}-{name}", name)

@@ -39,6 +39,7 @@ from tests.unit.store.written import (
     h5ad_file,
     libraries,
     names_of,
+    quiet,
     rows_of,
 )
 
@@ -288,7 +289,8 @@ def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_
     other = tmp_path / f"other.{suffix}"
     write_annotated(other, rows_of()[order], [names_of()[row] for row in order])
     export(tmp_path / "job.zarr", other)
-    found = ad.read_h5ad(other) if suffix == "h5ad" else ad.read_zarr(other)
+    with quiet():
+        found = ad.read_h5ad(other) if suffix == "h5ad" else ad.read_zarr(other)
     np.testing.assert_array_equal(found.obsm["X_pca"], wanted[1][order])
     assert not np.array_equal(found.obsm["X_pca"], wanted[1])
     np.testing.assert_array_equal(found.X.toarray(), rows_of()[order])

@@ -29,6 +29,7 @@ from tests.unit.store.written import (
     libraries,
     names_of,
     netcdf_file,
+    quiet,
     rows_of,
     vecs_file,
 )
@@ -122,7 +123,8 @@ def test_rows_by_columns_are_refused_with_what_to_do(tmp_path):
 def test_an_anndata_without_x(tmp_path):
     ad = pytest.importorskip("anndata")
     pd = pytest.importorskip("pandas")
-    ad.AnnData(obs=pd.DataFrame(index=["a", "b"])).write_h5ad(tmp_path / "a.h5ad")
+    with quiet():
+        ad.AnnData(obs=pd.DataFrame(index=["a", "b"])).write_h5ad(tmp_path / "a.h5ad")
     with pytest.raises(InputError, match="no array X; there are nothing"):
         open_reader(tmp_path / "a.h5ad")
 
@@ -135,7 +137,8 @@ def test_obs_columns_are_vectors(tmp_path):
     assert read_array(tmp_path / "out-weights.zarr").tolist() == list(range(N))
     found = annotated(rows_of(), names_of())
     found.obs["kind"] = found.obs["kind"].where(np.arange(N) != 5)
-    found.write_h5ad(tmp_path / "b.h5ad")
+    with quiet():
+        found.write_h5ad(tmp_path / "b.h5ad")
     with pytest.raises(InputError, match="obs/kind has no value in 1"):
         ingest(tmp_path / "b.h5ad", tmp_path / "b.zarr", beside={"labels": "kind"})
     assert not (tmp_path / "b.zarr").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +64,22 @@ def annotated(rows: np.ndarray, names: list[str], *, layout: str = "csr") -> Any
     return found
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What AnnData has to say of its own defaults and of pandas is no matter of these tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def h5ad_file(path: Path, rows: np.ndarray, names: list[str], layout: str = "csr") -> None:
-    annotated(rows, names, layout=layout).write_h5ad(path)
+    with quiet():
+        annotated(rows, names, layout=layout).write_h5ad(path)
 
 
 def anndata_zarr(path: Path, rows: np.ndarray, names: list[str], layout: str = "csr", version: int = 3) -> None:
     ad = pytest.importorskip("anndata")
-    with warnings.catch_warnings(), ad.settings.override(zarr_write_format=version):
-        warnings.simplefilter("ignore")  # (its defaults are about to change)
+    with quiet(), ad.settings.override(zarr_write_format=version):
         annotated(rows, names, layout=layout).write_zarr(path, chunks=(100, rows.shape[1]))
 
 
