@@ -15,6 +15,7 @@ from bigembed.errors import InterruptedRun, JobError
 from bigembed.store.lock import moment
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+TOGETHER = 1.0
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "min": 60, "s": 1}
 
 
@@ -24,8 +25,9 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
-    """The first SIGTERM, SIGINT or SIGHUP, or the deadline, is :class:`InterruptedRun`; the second acts at once.
+    """The first SIGTERM, SIGINT or SIGHUP, or the deadline, is :class:`InterruptedRun`; a later one acts at once.
 
+    Signals within ``TOGETHER`` seconds are one: a queue signals every process of a job, and its script passes it on.
     ``deadline``: seconds since 1970. Outside of the main thread Python takes no signals; there the deadline counts
     where :func:`check` is called.
     """
@@ -35,7 +37,15 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         over.set()  # (the deadline would be a second signal, which acts at once)
-        _restore(before)
+        first = time.monotonic()
+
+        def again(number: int, frame: Any) -> None:
+            if time.monotonic() - first > TOGETHER:
+                _restore(before)
+                signal.raise_signal(number)
+
+        for signum in before:
+            signal.signal(signum, again)
         cause = why[0] if why else signal.Signals(number).name
         raise Stopped(_message(output, cause))
 

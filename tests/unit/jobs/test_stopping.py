@@ -101,3 +101,18 @@ def test_outside_of_the_main_thread_the_deadline_counts_between_tasks(tmp_path):
     assert "deadline" in caught[0]
     with pytest.raises(Stopped):
         check(tmp_path, time.time() - 1)
+
+
+def test_a_signal_that_comes_twice_is_one_and_a_later_one_acts_at_once(tmp_path):
+    @contextmanager
+    def disturbed(pause):
+        try:
+            yield
+        finally:
+            time.sleep(pause)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(InterruptedRun, match="stopped by SIGTERM"), stoppable(tmp_path), disturbed(0.0):
+        signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), stoppable(tmp_path), disturbed(1.1):
+        signal.raise_signal(signal.SIGTERM)
