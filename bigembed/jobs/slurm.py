@@ -10,6 +10,7 @@ import getpass
 import itertools
 import logging
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -31,7 +32,7 @@ POLL = 10.0
 """Seconds between two looks at the queue: jobs that ended are replaced then."""
 LOST = 3
 """Jobs for each one wanted that may end without any of their workers having come; then no more are submitted."""
-NANNY = 192 << 20
+NANNY = 256 << 20
 """Memory for the process that watches a worker, and for the shell of the job."""
 INSIDE = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 """The pages that a worker has in any case, which know no TLS, are for its own node."""
@@ -43,7 +44,7 @@ def slurm(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     """Jobs of workers, as the table asks for; the place is there when the first worker is."""
     import dask
 
-    jobqueue = needed("dask_jobqueue", "slurm", 'manager = "slurm"')
+    jobqueue = _jobqueue()
     needed("cryptography", "slurm", 'TLS for manager = "slurm"')
     from distributed import Client
 
@@ -62,6 +63,16 @@ def slurm(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     _await_first(client, queue, table, progress)
     executor = client_executor(client, table.patience, progress, queue.standing)
     return Place("slurm", executor, table.workers or 1, table.memory, client)
+
+
+def _jobqueue() -> Any:
+    """dask-jobqueue, which takes SIGINT for itself where it is imported: this job has its own way to stop."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        return needed("dask_jobqueue", "slurm", 'manager = "slurm"')
+    finally:
+        if signal.getsignal(signal.SIGINT) is not before:
+            signal.signal(signal.SIGINT, before)
 
 
 def _job_class(jobqueue: Any) -> Any:

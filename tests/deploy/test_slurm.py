@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
@@ -17,11 +18,16 @@ import dask
 import numpy as np
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
+from bigembed.cli import app
 from bigembed.datasets import dataset
+from bigembed.jobs.cluster import ClusterError, cluster
+from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.status import read_status
+from bigembed.jobs.where import QUEUE_KEYS
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.slurm_here import Slurm, slurm
 from tests.unit.jobs.small_method import Small
@@ -94,6 +100,21 @@ def test_shell_code_is_sound():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_the_notes_are_true(tmp_path, rows):
+    text = SCRIPT.with_name("README.md").read_text()
+    [keys] = re.findall(r"```toml\n(.*?)```", text, re.S)
+    value = {"input": {"path": "x"}, "method": {"name": "pca"}, "output": {"path": "y"}, **tomllib.loads(keys)}
+    table = parse_job(value, tmp_path / "job.toml").cluster
+    assert (table.manager, table.walltime, set(QUEUE_KEYS) - table.model_fields_set) == ("slurm", 14_400, set())
+    [plan] = re.findall(r"`bigembed (plan JOB.toml .*?)`", text)
+    job = write(tmp_path, rows)
+    done = CliRunner().invoke(app, plan.replace("JOB.toml", str(job)).split())
+    assert (done.exit_code, "runs 64 workers of a running cluster of 3.7 GiB" in done.output) == (0, True), done.output
+    memory = "memory=${BIGEMBED_MEMORY:-$(((node - 1024) / most - 256))MiB}"
+    assert memory in SCRIPT.read_text()
+    assert f"(65 536 − 1024) / 16 − 256 = {(65_536 - 1024) // 16 - 256} MiB" in text
+
+
 def test_one_allocation_runs_a_job(there: Slurm, rows, alone, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
@@ -101,7 +122,7 @@ def test_one_allocation_runs_a_job(there: Slurm, rows, alone, tmp_path):
     found = there.end_of(number, tmp_path / "out", 120)
     said = (tmp_path / "out").read_text()
     assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), said
-    assert "2 workers of 2848MiB on n[1-2]" in said
+    assert "2 workers of 2720MiB on n[1-2]" in said
     assert digest_of(tmp_path) == alone
     assert list(home.iterdir()) == []
     assert left(tmp_path) == []
@@ -169,14 +190,17 @@ def addresses_of_workers(folder: Path) -> Iterator[str]:
             continue
 
 
-def test_a_queue_that_never_serves_is_an_error_that_says_why(there: Slurm, rows, tmp_path):
-    job = write(tmp_path, rows, queue(tmp_path, "no_workers_timeout = 2", 'directives = ["--begin=now+1hour"]'))
-    with bigembed(there, tmp_path, "run", job) as process:
-        said = process.communicate()[0]
-    assert process.returncode == 1
-    assert "no worker came within 2 s" in said
-    assert said.count("PENDING (BeginTime)") == 2
+def test_a_queue_that_never_serves_is_an_error_that_says_why(there: Slurm, tmp_path, monkeypatch):
+    more = ("no_workers_timeout = 1.5", 'directives = ["--begin=now+1hour"]')
+    table = read_job(write(tmp_path, "dataset = 'digits'", queue(tmp_path, *more))).cluster
+    monkeypatch.setenv("SLURM_CONF", there.variables["SLURM_CONF"])
+    with pytest.raises(ClusterError, match=r"no worker came within 1\.5 s") as caught, cluster(table, "slurm"):
+        pass
+    assert str(caught.value).count("PENDING (BeginTime)") == 2
     assert there.listed() == ""
+    nowhere = table.model_copy(update={"partition": "nowhere"})
+    with pytest.raises(ClusterError, match="sbatch: error: invalid partition"), cluster(nowhere, "slurm"):
+        pass
     assert left(tmp_path) == []
 
 

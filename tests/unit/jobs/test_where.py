@@ -120,3 +120,15 @@ def test_folders_that_job_scripts_cannot_hold(tmp_path):
         given = ClusterTable(**QUEUE, shared_folder=str(folder))
         with pytest.raises(JobError, match=what), cluster(given, "slurm"):
             pass
+
+
+def test_the_keyboard_stays_with_the_job():
+    import signal
+
+    from bigembed.jobs.slurm import _jobqueue
+
+    before = signal.getsignal(signal.SIGINT)
+    for name in [name for name in sys.modules if name.split(".")[0] == "dask_jobqueue"]:
+        del sys.modules[name]
+    assert _jobqueue().SLURMCluster
+    assert signal.getsignal(signal.SIGINT) is before
