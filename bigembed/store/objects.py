@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from bigembed.errors import BigembedError, InputError, StoreAccessError, UnreachableError
+from bigembed.store.credentials import NO_CREDENTIALS, credentials, unencrypted
 from bigembed.store.extras import needed
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
@@ -31,15 +31,6 @@ REPEATS = 10_000
 """More than fit into that time."""
 REQUEST = timedelta(minutes=2)
 """Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
-PROFILE = {
-    "aws_access_key_id": "aws_access_key_id",
-    "aws_secret_access_key": "aws_secret_access_key",
-    "aws_session_token": "aws_session_token",
-    "region": "aws_region",
-    "endpoint_url": "aws_endpoint_url",
-}
-"""Keys of a profile, and what the library calls them."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TAIL_BYTES = 64 << 10
 """Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
 PIECE_BYTES = 8 << 20
@@ -359,6 +350,8 @@ def translated(path: object, error: Exception) -> Exception:
             f"{path}: the store refuses these credentials ({said}). They come from the environment of each process "
             "(AWS_ACCESS_KEY_ID, AWS_PROFILE, a role, …), on workers too"
         )
+    if "/latest/" in said or "metadata" in said:  # (where the library looks for a role, when it has found nothing else)
+        return StoreAccessError(f"{path}: {NO_CREDENTIALS}")
     return UnreachableError(f"{path}: the store cannot do it, or does not answer ({said})")
 
 
@@ -380,50 +373,11 @@ def _client(root: str, process: int) -> Any:
     from obstore.store import from_url
 
     make: Any = from_url  # (its overloads are for one kind of store each)
-    options = {"timeout": REQUEST, "connect_timeout": timedelta(seconds=10), "allow_http": _unencrypted(root)}
+    options = {"timeout": REQUEST, "connect_timeout": timedelta(seconds=10), "allow_http": unencrypted(root)}
     retry = {
         "max_retries": REPEATS,
         "retry_timeout": PATIENCE,
         "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 3},
     }
     with asking(root):
-        return make(root, client_options=options, retry_config=retry, **_profile(root))
-
-
-def _unencrypted(root: str) -> bool:
-    """Whether the endpoint that the environment names is asked without TLS: on this machine, or because it says so."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if root.startswith("s3") else ()
-    endpoint = next((os.environ[name] for name in names if name in os.environ), "")
-    if not endpoint.startswith("http://"):
-        return os.environ.get("AZURE_ALLOW_HTTP", "") == "true"
-    host = urlsplit(endpoint).hostname
-    if host not in LOOPBACK and os.environ.get("AWS_ALLOW_HTTP", "").lower() not in ("true", "1"):
-        raise InputError(
-            f"{root}: its endpoint http://{host} is not encrypted. Use https://, or say that you mean it: "
-            "AWS_ALLOW_HTTP=true"
-        )
-    return True
-
-
-def _profile(root: str) -> dict[str, Any]:
-    """What the profile of AWS says that the environment names, where no keys or role go before it."""
-    before = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
-    files = {
-        "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-        "AWS_CONFIG_FILE": "~/.aws/config",
-    }
-    if not root.startswith("s3") or any(name in os.environ for name in before):
-        return {}
-    parser = ConfigParser(interpolation=None)
-    parser.read([Path(os.environ.get(name, usual)).expanduser() for name, usual in files.items()])
-    name = os.environ.get("AWS_PROFILE", "default")
-    found = {key: value for part in (f"profile {name}", name) if part in parser for key, value in parser[part].items()}
-    known = {key: found[key] for key in PROFILE if key in found}
-    if "AWS_PROFILE" in os.environ and "aws_access_key_id" not in known:
-        raise InputError(
-            f"{root}: the profile {name!r} of AWS_PROFILE holds no keys in ~/.aws/credentials or ~/.aws/config. If it "
-            f'is one of a role or of single sign-on: eval "$(aws configure export-credentials --profile {name} '
-            '--format env)"'
-        )
-    renamed = {PROFILE[key]: value for key, value in known.items() if PROFILE[key].upper() not in os.environ}
-    return {"config": renamed} if "aws_access_key_id" in known else {}
+        return make(root, client_options=options, retry_config=retry, **credentials(root))

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from bigembed.errors import InputError
-from bigembed.store import objects
+from bigembed.errors import InputError, StoreAccessError
+from bigembed.store import credentials, objects
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import at, copy_files, create, local, move, published, put, remove, rewrite, stored, touch
 
@@ -95,40 +95,51 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_profile(home, monkeypatch):
-    assert objects._profile("s3://bucket") == {}
+    assert credentials.profile("s3://bucket") == {}
     (home / "credentials").write_text(
         "[default]\naws_access_key_id = A\naws_secret_access_key = B\n"
         "[other]\naws_access_key_id = C\naws_secret_access_key = D%\naws_session_token = E\n"
     )
     (home / "config").write_text("[profile other]\nregion = eu-west-1\n[profile role]\nrole_arn = arn\n")
-    assert objects._profile("s3://bucket")["config"] == {"aws_access_key_id": "A", "aws_secret_access_key": "B"}
+    assert credentials.profile("s3://bucket") == {"aws_access_key_id": "A", "aws_secret_access_key": "B"}
     monkeypatch.setenv("AWS_PROFILE", "other")
-    found = objects._profile("s3://bucket")["config"]
+    found = credentials.profile("s3://bucket")
     assert found == {
         "aws_access_key_id": "C", "aws_secret_access_key": "D%", "aws_session_token": "E", "aws_region": "eu-west-1",
     }  # fmt: skip
-    assert objects._profile("gs://bucket") == {}
+    assert credentials.credentials("gs://bucket") == {}
     monkeypatch.setenv("AWS_REGION", "us-east-2")
-    assert "aws_region" not in objects._profile("s3://bucket")["config"]
+    assert "aws_region" not in credentials.profile("s3://bucket")
     monkeypatch.setenv("AWS_PROFILE", "role")
     with pytest.raises(InputError, match="export-credentials --profile role"):
-        objects._profile("s3://bucket")
+        credentials.profile("s3://bucket")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "F")  # what the environment says itself goes before
-    assert objects._profile("s3://bucket") == {}
+    assert credentials.credentials("s3://bucket") == {}
+
+
+def test_without_any_credentials_nothing_is_waited_for(home, monkeypatch):
+    monkeypatch.setattr(credentials, "_has_role", lambda: False)
+    with pytest.raises(StoreAccessError, match=r"on workers too: AWS_ACCESS_KEY_ID .* AWS_SKIP_SIGNATURE"):
+        credentials.credentials("s3://bucket")
+    monkeypatch.setattr(credentials, "_has_role", lambda: True)
+    assert credentials.credentials("s3://bucket") == {}
+    monkeypatch.undo()
+    monkeypatch.setattr(credentials, "METADATA", ("127.0.0.1", 9))
+    assert not credentials._has_role()
 
 
 def test_without_tls_only_on_this_machine_or_when_it_is_meant(home, monkeypatch):
-    assert not objects._unencrypted("s3://bucket")
+    assert not credentials.unencrypted("s3://bucket")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://host")
-    assert not objects._unencrypted("s3://bucket")
+    assert not credentials.unencrypted("s3://bucket")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
-    assert objects._unencrypted("s3://bucket")
-    assert not objects._unencrypted("gs://bucket")
+    assert credentials.unencrypted("s3://bucket")
+    assert not credentials.unencrypted("gs://bucket")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://host:9000")
     with pytest.raises(InputError, match="AWS_ALLOW_HTTP=true"):
-        objects._unencrypted("s3://bucket")
+        credentials.unencrypted("s3://bucket")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    assert objects._unencrypted("s3://bucket")
+    assert credentials.unencrypted("s3://bucket")
 
 
 def test_what_the_library_says_is_cut():
