@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,8 @@ class Call:
 class Cluster:
     """``dask scheduler`` and two ``dask worker`` processes; what dies is started again, as a supervisor would."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.environment = dict(os.environ if environment is None else environment)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -178,7 +179,7 @@ class Cluster:
             command += ["--no-dashboard", "--host", "127.0.0.1", "--death-timeout", "20"]
             command += ["--local-directory", str(self.folder)]
         module = f"distributed.cli.dask_{command[0]}"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_NUM_THREADS": "1"}
+        environment = {**self.environment, "PYTHONPATH": str(ROOT), "NUMBA_NUM_THREADS": "1"}
         with open(self.folder / f"{role}.log", "ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *command[1:]], stdout=log, stderr=log, env=environment, cwd=self.folder

@@ -15,6 +15,7 @@ import pytest
 import bigembed as be
 from bigembed.jobs.status import read_status
 from bigembed.store.paths import at, stored
+from tests.fault.night import Cluster
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +115,19 @@ def _with(job, old, new):
     assert old in text
     job.write_text(text.replace(old, new))
     return job
+
+
+@pytest.mark.slow
+def test_workers_without_credentials_are_named(tmp_path, server):
+    home = f"{server.url}/blind"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with Cluster(tmp_path, bare) as cluster:
+        job = _with(
+            write(tmp_path, home), 'workers = 2\nmemory = "1 GiB"', f'address = "{cluster.address}"\nworkers = 2'
+        )
+        problems = run("run", job, status=2)
+    assert "nothing was started" in problems
+    assert problems.count("no credentials were found") == 2
 
 
 @pytest.mark.slow
