@@ -38,7 +38,7 @@ def scatter(
     """A map of the points as a PNG: two of the coordinates, one pass for the limits and one to draw.
 
     ``color`` (a number for each row) gives a colour bar, ``labels`` (a class for each row) a legend;
-    both in the form of ``coordinates``. Above :data:`MANY` rows a pixel shows how many points it
+    both in the form of ``coordinates``. Above 20 000 rows a pixel shows how many points it
     holds by its strength, and their mean colour. With one coordinate the other axis is the row.
     """
     if color is not None and labels is not None:

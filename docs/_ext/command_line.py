@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 import typing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -14,7 +16,8 @@ from typer.models import ArgumentInfo
 
 from bigembed.cli import app as cli
 
-WORDS = {"Path": "PATH", "str": "TEXT", "int": "N", "float": "X"}
+WORDS = {"Path": "PATH", "str": "TEXT", "int": "N", "float": "X", "list": "TEXT"}
+WORKFLOWS = Path(__file__).resolve().parents[2] / "workflows"
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,11 @@ def given(callback: Any) -> list[Given]:
     return found
 
 
-def section(callback: Any) -> list[str]:
+def section(title: str, callback: Any) -> list[str]:
     """A command as reStructuredText: usage, what it does, arguments and options."""
-    name, parts = callback.__name__.strip("_").replace("_", "-"), given(callback)
-    title = f"bigembed {name}"
+    parts = given(callback)
     usage = " ".join([title, *(one.shown for one in parts if one.is_argument), "[OPTIONS]"])
-    out = ["", f".. _bigembed-{name}:", "", title, "-" * len(title), "", ".. code-block:: text", "", f"   {usage}", ""]
+    out = ["", title, "-" * len(title), "", ".. code-block:: text", "", f"   {usage}", ""]
     out += [_plain(inspect.getdoc(callback) or ""), "", ".. list-table::", "   :widths: 34 66", ""]
     for one in parts:
         out += [f"   * - ``{one.shown}``", f"     - {_plain(one.help)}"]
@@ -69,11 +71,27 @@ class CommandLine(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The sections."""
-        lines = [line for command in cli.registered_commands for line in section(command.callback)]
+        callbacks: list[Any] = [command.callback for command in cli.registered_commands]
+        lines = [line for one in callbacks for line in section(f"bigembed {one.__name__}", one)]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+class Scripts(SphinxDirective):
+    """``.. scripts:: NAME …``: a section for each of these scripts in ``workflows/``."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """The sections."""
+        lines: list[str] = []
+        for name in self.arguments[0].split():
+            lines += section(f"python workflows/{name}.py", runpy.run_path(str(WORKFLOWS / f"{name}.py"))["main"])
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
 def setup(app: Any) -> dict[str, Any]:
     """Register."""
     app.add_directive("command-line", CommandLine)
+    app.add_directive("scripts", Scripts)
     return {"parallel_read_safe": True}

@@ -11,7 +11,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 import bigembed
-from bigembed import datasets, errors
+from bigembed import datasets, errors, plotting
 from bigembed.methods.base import Estimator
 
 FOLDER = "reference/api"
@@ -30,6 +30,7 @@ def kinds() -> dict[str, list[str]]:
     found["objects"] += ["bigembed.jobs.growth.versions.Growth", "bigembed.jobs.growth.versions.Version"]
     found["objects"] += ["bigembed.jobs.growth.versions.Range"]
     found["datasets"] = [f"bigembed.datasets.{name}" for name in ("dataset", "Dataset", *datasets.REGISTRY)]
+    found["pictures"] = [f"bigembed.plotting.{name}" for name in plotting.__all__]
     found["errors"] = [f"bigembed.errors.{name}" for name, value in vars(errors).items() if _raised(value)]
     return found
 

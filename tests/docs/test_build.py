@@ -61,6 +61,7 @@ def test_pages_are_whole(check: ModuleType, pages: Path) -> None:
     [
         ("guide/deploy.html", "Numbers that must agree"),  # deploy/README.md
         ("reference/command_line.html", "--deadline"),
+        ("reference/command_line.html", "NAME=VALUES"),
         ("reference/job_file.html", "no_workers_timeout"),
         ("reference/api/PCA.html", "svd_flip"),
         ("reference/stored_files.html", f"Format {manifest.FORMAT}."),
