@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import json
 import os
@@ -178,6 +179,8 @@ def test_sources_that_are_alike_are_a_warning(method: Any) -> None:
 
 def test_its_docstring_is_of_the_house(method: Any) -> None:
     require_estimator(method.IndependentComponents)
+    ran = doctest.testmod(method)
+    assert (ran.failed, ran.attempted) == (0, 4)
     fitted = method.IndependentComponents().fit(mixed()[1])
     there = {name for name in vars(fitted) if name.endswith("_")} | {"embedding_"}
     assert set(entries_of(method.IndependentComponents, "Attributes")) == there
