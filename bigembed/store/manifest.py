@@ -15,10 +15,10 @@ from hashlib import sha256
 from typing import Any
 
 from bigembed.blocks.rows import map_blocks
-from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
+from bigembed.errors import DamagedError, ExistingOutputError, LockedError, MissingPathError
 from bigembed.store.arrays import make_group
 from bigembed.store.objects import PIECE_BYTES
-from bigembed.store.paths import AnyPath, PathLike, at, put, remove, stored
+from bigembed.store.paths import AnyPath, PathLike, at, create, put, remove, stored
 
 FORMAT = 1
 _FILES_A_TASK = 64
@@ -50,7 +50,11 @@ def digest_of(value: Any) -> str:
 
 def write_json(path: PathLike, value: Any, indent: int | None = 1) -> None:
     """Write it in one step: a reader sees the old text or the new one. Without indent it is quicker."""
-    put(path, json.dumps(value, indent=indent, sort_keys=True, default=_plain).encode())
+    put(path, _text(value, indent))
+
+
+def _text(value: Any, indent: int | None) -> bytes:
+    return json.dumps(value, indent=indent, sort_keys=True, default=_plain).encode()
 
 
 def read_json(path: PathLike) -> Any:
@@ -72,10 +76,19 @@ def publish(
     results: Mapping[str, Any],
     measured: Mapping[str, Any],
 ) -> Manifest:
-    """Digest every file of the stage (in parallel, reading back what was written) and list them."""
+    """Digest every file of the stage (in parallel, reading back what was written) and list them.
+
+    The list is made only where there is none, so that of two who think that they hold the run one publishes;
+    :class:`LockedError` for the other.
+    """
     files = digests(root / "stages" / stage)
     manifest = Manifest(stage, key, dict(parameters), dict(inputs), files, dict(results), dict(measured))
-    write_json(root / "manifest" / f"{stage}.json", asdict(manifest))
+    path = root / "manifest" / f"{stage}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        create(path, _text(asdict(manifest), 1))
+    except FileExistsError as error:
+        raise LockedError(f"{path}: another process published this stage meanwhile. Run again to go on") from error
     return manifest
 
 

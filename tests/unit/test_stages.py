@@ -11,7 +11,7 @@ import pytest
 from bigembed.errors import DamagedError, ExistingOutputError, LockedError
 from bigembed.stages import Context, Event, Run, Stage, locked, observing, run_stages
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.manifest import verify
+from bigembed.store.manifest import publish, verify
 
 
 class Counter:
@@ -154,3 +154,16 @@ def test_a_run_whose_making_was_killed_is_made(tmp_path):
     (tmp_path / "other" / "zarr.txt").write_text("mine")
     with pytest.raises(ExistingOutputError, match="not a bigembed run"):
         Run(tmp_path / "other")
+
+
+def test_of_two_that_think_they_hold_the_run_one_publishes(tmp_path: Path) -> None:
+    def slow(context: Context) -> dict[str, Any]:
+        write_array(context.path("x"), np.arange(3))
+        if not context.home.has("twice"):  # the other one was quicker, while this one slept
+            publish(context.home.root, "twice", "another", {}, {}, {"by": "the other"}, {})
+        return {"by": "this one"}
+
+    run = Run(tmp_path / "run.zarr")
+    with pytest.raises(LockedError, match="published this stage meanwhile"):
+        run_stages([Stage("twice", (), {}, slow)], run)
+    assert Run(tmp_path / "run.zarr").results("twice") == {"by": "the other"}

@@ -216,6 +216,7 @@ def set_coordinates(run, values):
     create_rows(path, values.shape, np.float64, len(values))
     write_rows(path, 0, values)
     old = manifests.find(run, "coordinates")
+    (run / "manifest" / "coordinates.json").unlink()
     manifests.publish(run, "coordinates", old.key, old.parameters, old.inputs, old.results, old.measured)
 
 
