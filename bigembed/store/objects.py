@@ -31,6 +31,8 @@ REPEATS = 10_000
 """More than fit into that time."""
 REQUEST = timedelta(minutes=2)
 """Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
+REFUSED = ("401 Unauthorized", "403 Forbidden")
+"""What an error says of an answer that refuses."""
 TAIL_BYTES = 64 << 10
 """Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
 PIECE_BYTES = 8 << 20
@@ -345,7 +347,8 @@ def translated(path: object, error: Exception) -> Exception:
     kind, said = type(error).__name__, _first_line(error)
     if kind in ("AlreadyExistsError", "PreconditionError"):
         return FileExistsError(f"{path}: exists")
-    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+    # (a list that is refused is only known by its text)
+    if kind in ("PermissionDeniedError", "UnauthenticatedError") or any(word in said for word in REFUSED):
         return StoreAccessError(
             f"{path}: the store refuses these credentials ({said}). They come from the environment of each process "
             "(AWS_ACCESS_KEY_ID, AWS_PROFILE, a role, …), on workers too"

@@ -407,6 +407,8 @@ def test_wrong_credentials(place, monkeypatch):
     try:
         with pytest.raises(StoreAccessError, match="environment") as caught:
             (place / "x").read_bytes()
+        with pytest.raises(StoreAccessError, match="environment"):
+            (place / "y").is_dir()
     finally:
         objects._client.cache_clear()
     assert "another-secret" not in str(caught.value)
