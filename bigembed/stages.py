@@ -217,12 +217,37 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
 
 def _exchange(run: Run, stage: Stage, key: str) -> Exchange:
     """The exchange of the stage: what a killed run left of it only if the stage goes on from there."""
-    root = run.root / "exchange" / stage.name
+    root = exchange_home(run) / stage.name
     mark = root / "key.json"
     if not (stage.resumes and mark.exists() and manifests.read_json(mark) == key):
         remove(root)
         manifests.write_json(mark, key)
     return Exchange(str(root))
+
+
+def exchange_home(run: Run) -> AnyPath:
+    """Where the exchanges of a run lie: in it, or in the folder of :func:`exchanging`, under a name of its own."""
+    scratch = _scratch.get()
+    if scratch is None or run.temporary:
+        return run.root / "exchange"
+    return at(scratch) / f"exchange-{digest_of(str(run.root))[:16]}"
+
+
+_scratch: ContextVar[PathLike | None] = ContextVar("scratch", default=None)
+
+
+@contextmanager
+def exchanging(folder: PathLike | None) -> Iterator[None]:
+    """Let exchanges lie in ``folder`` instead of in their runs; None for in the runs.
+
+    Blocks leave pieces for each other in every pass of a solve: where a run lies in an object store, a file system
+    that all workers see is quicker. A killed run is resumed with the same folder, or starts its stage again.
+    """
+    token = _scratch.set(folder)
+    try:
+        yield
+    finally:
+        _scratch.reset(token)
 
 
 _kept: ContextVar[tuple[AnyPath, Lock] | None] = ContextVar("kept", default=None)

@@ -30,7 +30,7 @@ from bigembed.jobs.spec import ClusterTable, JobSpec
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import UNLIMITED, AnyPath, free_bytes
+from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes
 
 UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
@@ -78,10 +78,13 @@ class Plan:
     published: tuple[str, ...]
     """Stages of this output that are there already; if their parameters are the same, they will be reused."""
     free_disk: int
+    """Where the output lies."""
     rates: Rates | None = None
     """Of the machine that plans, which stands for all of them."""
     advice: tuple[str, ...] = ()
     """What would fit, if this does not."""
+    scratch: str | None = None
+    """Where exchanges lie, if not with the output."""
 
     @property
     def pace(self) -> Pace | None:
@@ -144,7 +147,7 @@ class Plan:
         kept = peak = 0
         for name, cost in self.stages:
             if name not in self.published:
-                peak = max(peak, kept + cost.disk + cost.scratch)
+                peak = max(peak, kept + cost.disk + (0 if self.scratch else cost.scratch))
                 kept += cost.disk
         return peak
 
@@ -223,13 +226,21 @@ class Plan:
         fewer = f", with workers = {fitting}" if fitting < self.place.workers else ""
         return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more{fewer}'
 
+    @property
+    def scratch_peak(self) -> int:
+        """Most that lies in the folder for exchanges, if there is one."""
+        todo = [cost.scratch for name, cost in self.stages if name not in self.published]
+        return max(todo, default=0) if self.scratch else 0
+
     def _disk_problems(self) -> list[str]:
-        if self.disk_peak <= self.free_disk:
-            return []
+        places = [("path", self.output, self.disk_peak, self.free_disk)]
+        if self.scratch is not None:
+            places.append(("scratch", self.scratch, self.scratch_peak, free_bytes(nearest_folder(at(self.scratch)))))
         return [
-            f"{self.output}: {size(self.disk_peak)} would be written at the most, "
-            f"{size(self.free_disk)} are free; free {size(self.disk_peak - self.free_disk)}, or put [output] "
-            "path on a larger disk"
+            f"{where}: {size(need)} would be written at the most, {size(free)} are free; free {size(need - free)}, "
+            f"or put [output] {key} on a larger disk"
+            for key, where, need, free in places
+            if need > free
         ]
 
 
@@ -256,6 +267,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
             tuple(run.published()),
             free_bytes(nearest_folder(job.output_path)),
             speed,
+            scratch=job.output.scratch,
         )
 
     plan = plan_of(stages)

@@ -26,7 +26,7 @@ from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.jobs.status import read_status
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
-from bigembed.stages import Run, keeping, locked, observing
+from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
 from bigembed.store.manifest import digest_of
@@ -52,7 +52,7 @@ def run_job(
     """
     wishes = wishes or Wishes()
     metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
-    with stoppable(str(job.output_path), wishes.deadline), metrics:
+    with stoppable(str(job.output_path), wishes.deadline), metrics, exchanging(job.output.scratch):
         check_performance(wishes.performance_report)
         if job.output.table is not None:
             check_table(job.output.table)
@@ -84,8 +84,8 @@ def remove_stages(run: Run) -> None:
         (run.root / RECORD).unlink(missing_ok=True)
         for name in run.published():
             manifests.discard(run.root, name)
-        for name in ("stages", "exchange", "manifest"):
-            remove(run.root / name)
+        for folder in (*(run.root / name for name in ("stages", "exchange", "manifest")), exchange_home(run)):
+            remove(folder)
 
 
 def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Telling) -> dict[str, Any]:
@@ -100,6 +100,9 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             plan.refuse()
         told.planned(plan)
         place.prove_access(root, None)
+        if job.output.scratch is not None:
+            at(job.output.scratch).mkdir(parents=True, exist_ok=True)
+            place.prove_access(at(job.output.scratch), None)
         record = {
             "plan": plan.as_dict(),
             "job": _asked(job, rows),
@@ -256,7 +259,7 @@ def _asked(job: JobSpec, rows: Input) -> dict[str, Any]:
             **rows.named,
         },
         "method": {"name": job.method.name, **job.method.parameters},
-        "output": job.output.model_dump(),
+        "output": job.output.model_dump(exclude={"scratch"}),
     }
 
 

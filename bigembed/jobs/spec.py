@@ -86,6 +86,9 @@ class OutputTable(Table):
     """A PNG of the first two coordinates."""
     model: str | None = None
     """The fitted model, a folder, which places new rows."""
+    scratch: str | None = None
+    """A folder that all workers see for what blocks leave for each other while a stage runs; by default in the run.
+    Where that lies in an object store, a file system is quicker."""
     report: str | None = None
     """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
 
@@ -335,7 +338,7 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
         update={"path": at(job.input.path), "parameters": {**job.input.parameters, **folders}}
     )
     output = job.output.model_copy(
-        update={key: at(getattr(job.output, key)) for key in ("path", "table", "picture", "model", "report")}
+        update={key: at(getattr(job.output, key)) for key in ("path", "table", "picture", "model", "scratch", "report")}
     )
     cluster = job.cluster.model_copy(
         update={key: at(getattr(job.cluster, key)) for key in ("tls_ca", "tls_cert", "tls_key")}

@@ -27,7 +27,7 @@ from bigembed.jobs.plan import make_plan
 from bigembed.jobs.spec import JobSpec, checked_parameters
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes
-from bigembed.stages import Run, Stage, observing, run_stages
+from bigembed.stages import Run, Stage, exchanging, observing, run_stages
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import digest_of, write_json
 from bigembed.store.paths import AnyPath, put
@@ -50,7 +50,7 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
     wishes, began = wishes or Wishes(), time.perf_counter()
     points = list(grid_points(job, grid))
     rows = find_input(job)
-    with stoppable(str(job.output_path), wishes.deadline):
+    with stoppable(str(job.output_path), wishes.deadline), exchanging(job.output.scratch):
         manifests.prepare(job.output_path, KIND)
         root = job.output_path
         with held(root, job, wishes) as (told, _):

@@ -16,7 +16,7 @@ from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
-from bigembed.stages import observing
+from bigembed.stages import exchanging, observing
 from bigembed.store.lock import Lock, hold
 from bigembed.store.paths import AnyPath
 
@@ -24,7 +24,7 @@ from bigembed.store.paths import AnyPath
 @contextmanager
 def working(job: JobSpec, wishes: Wishes) -> Iterator[tuple[Growth, Telling, Lock]]:
     """Around a job on a growing embedding: held by this process, stoppable, told of."""
-    with stoppable(str(job.output_path), wishes.deadline):
+    with stoppable(str(job.output_path), wishes.deadline), exchanging(job.output.scratch):
         present(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
         with held(growth.root, job, wishes) as (told, lock):

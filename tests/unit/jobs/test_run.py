@@ -173,3 +173,31 @@ def test_verify_of_something_else(tmp_path):
         verify(tmp_path / "none")
     with pytest.raises(InputError, match="neither a run nor a model"):
         verify(tmp_path)
+
+
+def test_exchanges_lie_where_the_job_says(write_job, rows, tmp_path):
+    from bigembed.jobs.run import run_job
+    from bigembed.jobs.spec import read_job
+
+    plain = run_job(read_job(write_job("pause = 0.0")))
+    asked = read_job(write_job("pause = 0.0", 'scratch = "fast/scratch"', name="other.toml"))
+    assert asked.output.scratch == str(tmp_path / "fast" / "scratch")
+    assert run_job(asked)["unchanged"]  # what comes out is the same wherever they lie
+    again = run_job(asked, fresh=True)
+    assert again["certificate"] == plain["certificate"]
+    assert [path.name[:9] for path in (tmp_path / "fast" / "scratch").iterdir()] == ["exchange-"]
+    assert not list((tmp_path / "fast" / "scratch").glob("*/*"))  # a finished stage leaves nothing
+    assert not (tmp_path / "run.zarr" / "exchange").exists()
+
+
+def test_a_folder_for_exchanges_that_is_full_is_refused(write_job, rows, monkeypatch):
+    from bigembed.jobs import plan as plans
+    from bigembed.jobs.spec import read_job
+
+    planned = plans.make_plan(read_job(write_job("", 'scratch = "fast"')))
+    monkeypatch.setattr(plans, "free_bytes", lambda path: 10)
+    heavy = plans.replace(planned, stages=(("a", plans.Cost(scratch=100)),), free_disk=1000)
+    assert (heavy.disk_peak, heavy.scratch_peak) == (0, 100)
+    [problem] = heavy._disk_problems()
+    assert "[output] scratch on a larger disk" in problem
+    assert not plans.replace(heavy, scratch=None)._disk_problems()
