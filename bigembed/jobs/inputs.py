@@ -28,7 +28,7 @@ from bigembed.store.lock import take
 from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at, is_url, published, stamp, stored
-from bigembed.store.reader import Choice, Named, Reader, native
+from bigembed.store.reader import Choice, Reader, named, native
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
 LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
@@ -252,9 +252,9 @@ def _copied(copy: AnyPath, about: Mapping[str, Any], beside: Mapping[str, str], 
         return None
     for name, place in places.items():
         require_length(vector_source(place), rows.shape[0], place, name)
-    named = {name: beside[name] if name in own else str(places[name]) for name in beside}
+    called = {name: beside[name] if name in own else str(places[name]) for name in beside}
     n, d = map(int, rows.shape)
-    return Input(copy, (n, d), np.dtype(rows.dtype), about=about, beside=places, named=named)
+    return Input(copy, (n, d), np.dtype(rows.dtype), about=about, beside=places, named=called)
 
 
 def _stamp(path: AnyPath) -> str:
@@ -274,10 +274,10 @@ def _jsonable(about: Mapping[str, Any]) -> Any:
 
 def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str, str], folder: Path) -> Input:
     """The rows with what lies beside them: what is given; and ids that the source, or an earlier copy, brings."""
-    inside = reader.names if isinstance(reader, Named) else {}
-    given = dict(beside)
-    if isinstance(reader, Named) and reader.row_ids is not None:
-        given.setdefault(IDS, reader.row_ids)
+    given, source_of_names = dict(beside), named(reader)
+    if source_of_names is not None and source_of_names.row_ids is not None:
+        given.setdefault(IDS, source_of_names.row_ids)
+    inside = source_of_names.names if given and source_of_names is not None else {}
     places, vectors = {}, {}
     for name, text in given.items():
         if text in inside:
@@ -292,8 +292,8 @@ def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str,
         places[IDS] = own
     if found.doubted:
         _refuse_changed(replace(found, beside=places, vectors=vectors), reader)
-    named = {name: given[name] if name in vectors else str(places[name]) for name in given}
-    return replace(found, beside=places, vectors=vectors, named={name: named[name] for name in beside})
+    called = {name: given[name] if name in vectors else str(places[name]) for name in beside}
+    return replace(found, beside=places, vectors=vectors, named=called)
 
 
 def _in_place(path: AnyPath, reader: Reader, entries: int | None) -> bool:

@@ -200,9 +200,9 @@ def _about(one: Any) -> str:
 
 
 def _obs_names(root: Any) -> dict[str, str]:
-    obs = root["obs"]
-    if not hasattr(obs, "keys"):
-        return {}  # (files from before AnnData 0.7)
+    obs = root.get("obs")
+    if not hasattr(obs, "keys") or "_index" not in obs.attrs:
+        return {}  # (files from before AnnData 0.7, or of somebody else)
     index = str(obs.attrs["_index"])
     return {ROW_NAMES: "", **{name: "" for name in obs if name != index}}
 

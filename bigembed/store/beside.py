@@ -18,7 +18,7 @@ from bigembed.store.arrays import RowSource, open_zarr
 from bigembed.store.copying import attributes_of
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, PathLike, at
-from bigembed.store.reader import TEXT, Named, Reader, described
+from bigembed.store.reader import TEXT, Reader, described, named
 
 LINK = "bigembed_beside"
 PIECE = 1 << 16
@@ -71,9 +71,10 @@ def vector_source(path: AnyPath) -> RowSource:
 
 def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Reader:
     """The vector that ``given`` names in the source of the rows, or the one at that path; as long as the rows."""
-    names = reader.names if isinstance(reader, Named) else {}
-    if given in names:
-        found: Reader = reader.vector(given)  # type: ignore[attr-defined]
+    source_of_names = named(reader)
+    names = {} if source_of_names is None else source_of_names.names
+    if source_of_names is not None and given in names:
+        found = source_of_names.vector(given)
     elif at(given).exists():
         found = VectorReader(vector_source(at(given)))
     else:

@@ -21,7 +21,7 @@ from bigembed.store.idx import is_idx, open_idx
 from bigembed.store.npy import npy_rows
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
-from bigembed.store.reader import Choice, Reader, two_dimensional
+from bigembed.store.reader import Choice, Reader, named, two_dimensional
 from bigembed.store.sparse import group_source, is_csr_group
 
 KNOWN = (
@@ -45,8 +45,8 @@ def ingest(
     dest, beside = at(dest), dict(beside or {})
     choice = replace(choice or Choice(), beside=tuple(beside.values()))
     reader = open_reader(source, choice)
-    if isinstance(named := getattr(reader, "row_ids", None), str):
-        beside.setdefault("ids", named)
+    if (source_of_names := named(reader)) is not None and source_of_names.row_ids is not None:
+        beside.setdefault("ids", source_of_names.row_ids)
     vectors = {name: named_vector(reader, source, given, name) for name, given in beside.items()}
     there = [path for path in (dest, *(place_beside(dest, name) for name in vectors)) if published(path)]
     if there:

@@ -83,15 +83,15 @@ def array_in(group: Any, path: str, name: str, extra: str = "hdf5") -> GroupArra
     return GroupArrayReader(path, name, shape, TEXT if text else kind, grain, extra)
 
 
-def arrays_of(group: Any, prefix: str = "") -> dict[str, Any]:
-    """All arrays of a group and of the groups in it, by their paths."""
+def datasets_of(file: Any) -> dict[str, Any]:
+    """All datasets of an HDF5 file that have a shape, by their paths; links are not followed."""
     found: dict[str, Any] = {}
-    for name in group:
-        one = group[name]
-        if hasattr(one, "shape"):
-            found[prefix + name] = one
-        elif hasattr(one, "keys"):
-            found |= arrays_of(one, f"{prefix}{name}/")
+
+    def note(name: str, one: Any) -> None:
+        if getattr(one, "shape", None) is not None:
+            found[name] = one
+
+    file.visititems(note)
     return found
 
 
@@ -109,7 +109,7 @@ def open_hdf5(path: AnyPath, choice: Choice) -> GroupArrayReader:
     """The chosen dataset, or the only one that can be rows."""
     choice.only(path, "HDF5", "array")
     with opened(str(path)) as file:
-        there = {name: one for name, one in arrays_of(file).items() if one.shape is not None}
+        there = datasets_of(file)
         names = {name: about(one) for name, one in there.items()}
         vectors = {name: names[name] for name, one in there.items() if len(one.shape) == 1}
         name = _chosen(path, choice, there, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -42,9 +42,8 @@ class Reader(Protocol):
         ...
 
 
-@runtime_checkable
-class Named(Protocol):
-    """A reader whose source holds vectors for its rows, by name."""
+class Named(Reader, Protocol):
+    """A reader whose source holds vectors for its rows, by name: see :func:`named`."""
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -59,6 +58,11 @@ class Named(Protocol):
     def vector(self, name: str) -> Reader:
         """A reader of the vector."""
         ...
+
+
+def named(reader: Reader) -> Named | None:
+    """The reader, if its source holds vectors; what their names are is not looked at yet."""
+    return cast(Named, reader) if hasattr(type(reader), "vector") else None
 
 
 @dataclass(frozen=True)

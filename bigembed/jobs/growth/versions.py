@@ -25,7 +25,7 @@ from bigembed import __version__
 from bigembed.errors import InputError, JobError, MissingPathError
 from bigembed.jobs.growth.ledger import Ledger
 from bigembed.jobs.inputs import Input
-from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.arrays import RowSource, open_array
@@ -216,6 +216,11 @@ def open_growth(path: PathLike) -> Growth:
 def prepared(job: JobSpec) -> Growth:
     """The growing embedding of a job, made if it is not there; :class:`JobError` where the job cannot grow."""
     problems = [f"[input] {name}: a growing input takes rows alone; leave it out" for name in job.beside]
+    problems += [
+        f"[input] {name}: a growing input is one array; leave it out" for name in CHOICE if getattr(job.input, name)
+    ]
+    if job.output.table is not None:
+        problems.append("[output] table: of a growing embedding it would be old at once; bigembed export writes one")
     if job.input.dataset is not None:
         problems.append("[input] dataset: a growing input is a store that is there; give its path")
     if job.output.model is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +405,54 @@ def test_a_folder_that_was_written_to_is_looked_at_again(tmp_path: Path) -> None
     FORMATS["rows.parquet"](tmp_path / "rows/a.parquet", rows_of() + 1, names_of())
     with pytest.raises(ExistingOutputError, match="before it was changed"):
         run_job(job(tmp_path, source))
+
+
+@pytest.mark.cluster
+def test_on_workers_every_format_gives_the_same_bytes(wanted: Any, tmp_path: Path) -> None:
+    libraries("rows.h5ad")
+    libraries("rows.nc")
+    for name in ("rows.h5ad", "rows.nc", "rows.h5"):
+        FORMATS[name](tmp_path / name, rows_of(), names_of())
+        here = job(tmp_path, source_of(name), name="here")
+        text = (tmp_path / "here.toml").read_text().replace("here.zarr", "away.zarr")
+        (tmp_path / "away.toml").write_text(text + '[cluster]\nworkers = 1\nmemory = "600 MiB"\n')
+        away = read_job(tmp_path / "away.toml")
+        run_job(here)
+        run_job(away)
+        assert stored_bytes(tmp_path / "away.zarr") == stored_bytes(tmp_path / "here.zarr")
+        for root in ("here", "away"):
+            for path in tmp_path.glob(f"{root}*.zarr"):
+                shutil.rmtree(path)
+
+
+def test_what_a_killed_export_left_is_swept(wanted: Any, tmp_path: Path) -> None:
+    libraries("rows.h5ad")
+    h5py = pytest.importorskip("h5py")
+    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
+    run_job(job(tmp_path, 'path = "a.h5ad"'))
+    with h5py.File(tmp_path / "a.h5ad", "r+") as file:
+        file["obsm/bigembed-partial-X_pca"] = np.zeros((N, 1))
+        file["uns/bigembed-partial-pca"] = 1
+    export(tmp_path / "job.zarr", tmp_path / "a.h5ad")
+    with h5py.File(tmp_path / "a.h5ad") as file:
+        assert sorted(file["obsm"]) == ["X_pca", "X_two"]
+        assert list(file["uns"]) == ["pca"]
+
+
+def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
+    from bigembed.jobs.growth.versions import prepared
+
+    np.save(tmp_path / "rows.npy", rows_of())
+    spec = job(tmp_path, 'path = "rows.npy"\nids = "x"\narray = "X"')
+    with pytest.raises(JobError, match=r"(?s)\[input\] ids: a growing input.*\[input\] array: a growing input"):
+        prepared(spec)
+    with pytest.raises(JobError, match=r"\[output\] table: .*export"):
+        prepared(job(tmp_path, 'path = "rows.npy"', output='table = "t.csv"'))
+
+
+def test_a_data_set_is_not_loaded_to_find_the_rows_of_a_job(tmp_path: Path, monkeypatch: Any) -> None:
+    from bigembed.datasets import Dataset
+    from bigembed.jobs.inputs import find_input
+
+    monkeypatch.setattr(Dataset, "draw", None)
+    assert find_input(job(tmp_path, 'dataset = "digits"')).shape == (1797, 64)

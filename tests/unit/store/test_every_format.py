@@ -192,6 +192,24 @@ def test_hdf5_refusals(tmp_path):
     assert not (tmp_path / "out.zarr").exists()
 
 
+def test_hdf5_links_are_not_followed(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["a/rows"] = rows_of()
+        file["a/up"] = h5py.SoftLink("/")
+        file["lost"] = h5py.SoftLink("/nowhere")
+        file["far"] = h5py.ExternalLink("none.h5", "/rows")
+    assert open_reader(tmp_path / "rows.h5").array == "a/rows"
+
+
+def test_an_h5ad_of_somebody_else(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file["X"] = rows_of()
+    found = open_reader(tmp_path / "a.h5ad")
+    assert (found.shape, found.row_ids) == ((N, D), None)
+
+
 # ------------------------------------------------------------------------------------------ CSV
 
 
