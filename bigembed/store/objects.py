@@ -18,7 +18,6 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from bigembed.errors import BigembedError, InputError, StoreAccessError, UnreachableError
 from bigembed.store.credentials import NO_CREDENTIALS, credentials, unencrypted
@@ -44,7 +43,6 @@ class Stat(NamedTuple):
 
     st_size: int
     st_mtime: float
-    st_mtime_ns: int
     tag: str
     """Changes whenever the bytes do."""
 
@@ -60,21 +58,22 @@ class ObjectPath:
     @classmethod
     def of(cls, url: str) -> ObjectPath:
         """The path of a URL; :class:`InputError` for a scheme that is not known, or credentials in it."""
-        parts = urlsplit(url)
-        scheme = parts.scheme.lower()
+        scheme, _, rest = url.partition("://")
+        bucket, _, key = rest.partition("/")
+        scheme = scheme.lower()
         if scheme not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise InputError(f"{scheme}://…: not a kind of store that is known; known are {known} and paths")
-        secret = "@" in parts.netloc and (not scheme.startswith("abfs") or ":" in parts.netloc.partition("@")[0])
-        if secret or parts.query:
+        secret = "@" in bucket and (not scheme.startswith("abfs") or ":" in bucket.partition("@")[0])
+        if secret or "?" in rest:
             raise InputError(
-                f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}: credentials and options do not belong in "
-                "a URL, which is logged and stored. Give them in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, a "
-                "role, …)"
+                f"{scheme}://{bucket.rpartition('@')[2]}/{key.partition('?')[0]}: credentials and options do not "
+                "belong in a URL, which is logged and stored. Give them in the environment (AWS_ACCESS_KEY_ID, "
+                "AWS_PROFILE, a role, …)"
             )
-        if not parts.netloc:
+        if not bucket:
             raise InputError(f"{url}: names no bucket; write {scheme}://BUCKET/KEY")
-        return cls(f"{scheme}://{parts.netloc}", "/".join(part for part in parts.path.split("/") if part))
+        return cls(f"{scheme}://{bucket}", "/".join(part for part in key.split("/") if part))
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root
@@ -367,7 +366,7 @@ def _first_line(error: Exception) -> str:
 def _stat(entry: Any) -> Stat:
     moment = entry["last_modified"].timestamp()
     tag = entry.get("e_tag") or entry.get("version") or str(moment)
-    return Stat(int(entry["size"]), moment, int(moment * 1e9), str(tag).strip('"'))
+    return Stat(int(entry["size"]), moment, str(tag).strip('"'))
 
 
 @lru_cache(maxsize=64)

@@ -25,6 +25,7 @@ def test_the_words_of_a_url(url):
     assert str(path / "x//y/" / "z") == f"{url}/x/y/z"
     assert pickle.loads(pickle.dumps(path)) == path
     assert at(f"{url}//").key == path.key
+    assert at(f"{url}#1").name == "b.tar.zarr#1"
 
 
 def test_a_container_of_an_account():
