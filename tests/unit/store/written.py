@@ -40,7 +40,7 @@ def csv_file(path: Path, rows: np.ndarray, names: list[str]) -> None:
 
 def parquet_file(path: Path, rows: np.ndarray, names: list[str]) -> None:
     pytest.importorskip("pyarrow")
-    frame(rows, names).to_parquet(path, row_group_size=max(100, len(rows) // 20))
+    frame(rows, names).to_parquet(path, row_group_size=100 if len(rows) < 10_000 else 20_000)
 
 
 def hdf5_file(path: Path, rows: np.ndarray, names: list[str], chunks: Any = (50, 3)) -> None:
