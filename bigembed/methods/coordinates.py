@@ -65,8 +65,13 @@ def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncati
     return Scaling(float(t), kept)
 
 
-def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, block: int) -> Stage:
-    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
+def coordinates_stage(
+    policy: str, width: int, scaling: dict[str, Any], n: int, block: int, ordered: bool = True
+) -> Stage:
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input.
+
+    ``ordered``: whether there is a stage ``order`` of rows. Two rows that change places may leave the kernel as it is.
+    """
 
     def run(context: Context) -> dict[str, Any]:
         eigenvalues = read_array(context.of("solve", "eigenvalues"))
@@ -77,7 +82,7 @@ def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, 
         total = starts[-1]
         out_rows = block_rows(chosen.kept, 8)
         count = context.results("components")["components"]
-        order = context.of("order") if context.home.has("order") else None
+        order = context.of("order") if ordered else None
         fill = policy == "largest" and count > 1
         filled = 0
         if fill:
@@ -129,7 +134,8 @@ def coordinates_stage(policy: str, width: int, scaling: dict[str, Any], n: int, 
         scratch=vectors + 12 * n,
         memory=6 * block * (8 * width + 16),
     )
-    return Stage("coordinates", ("kernel", "components", "solve"), {**scaling, "policy": policy}, run, cost)
+    inputs = ("kernel", "components", "solve", *(("order",) if ordered else ()))
+    return Stage("coordinates", inputs, {**scaling, "policy": policy}, run, cost)
 
 
 def fill_block(b: int, *, ordered: Ordered, labels: str, exchange: Exchange) -> int:

@@ -205,7 +205,7 @@ class DiffusionMap(Estimator):
             *kernel,
             components_stage(n, k, block),
             solve_stage(spectrum, n, k, block),
-            coordinates_stage(policy, self.n_components, scaling, n, block),
+            coordinates_stage(policy, self.n_components, scaling, n, block, ordered=not weighted),
         ]
 
     def _epsilon(self) -> str | float:

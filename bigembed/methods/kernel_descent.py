@@ -71,7 +71,8 @@ def factors_stage(source: RowSource, asked: Asked) -> Stage:
         looks=2 * passes * n * m * m,
         sweeps=2 * passes,
     )
-    return Stage("coordinates", ("degrees",), asdict(asked), run, cost, resumes=True)
+    parameters = asdict(asked) | {"source": source.fingerprint()}
+    return Stage("coordinates", ("degrees",), parameters, run, cost, resumes=True)
 
 
 class _Descent:

@@ -318,3 +318,15 @@ def test_a_solver_that_runs_out_of_passes_warns_and_certifies() -> None:
         dm = be.DiffusionMap(n_components=4, tol=1e-12, max_passes=6).fit(ring(4_000))
     assert dm.certificate_["converged"] is False
     assert dm.residuals_.max() > 1e-12
+
+
+def test_rows_that_change_places_take_their_coordinates_along(tmp_path):
+    """Neighbors in the input, of different cells: the kernel is the same bytes, the order of the rows is not."""
+    rows = np.random.default_rng(0).normal(size=(6000, 3))
+    found = []
+    for values in (rows, np.concatenate([rows[:500], rows[[501, 500]], rows[502:]])):
+        np.save(tmp_path / "rows.npy", values)
+        made = be.DiffusionMap(n_components=2, n_neighbors=10, random_state=0, workdir=tmp_path / "run")
+        found.append(np.asarray(made.fit(tmp_path / "rows.npy").embedding_))
+    np.testing.assert_array_equal(found[1][[501, 500]], found[0][[500, 501]])
+    assert not np.array_equal(found[0][500], found[0][501])
