@@ -199,8 +199,9 @@ def open_growth(path: PathLike) -> Growth:
     --------
     >>> import tempfile
     >>> from bigembed.store import manifest
-    >>> manifest.prepare(Path(folder := tempfile.mkdtemp()) / "growing.zarr", "growth")
-    >>> open_growth(f"{folder}/growing.zarr").current is None
+    >>> path = tempfile.mkdtemp() + "/growing.zarr"
+    >>> manifest.prepare(at(path), "growth")
+    >>> open_growth(path).current is None
     True
     """
     root = at(path)

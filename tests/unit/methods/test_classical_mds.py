@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError
 from bigembed.methods import classical_scaling
-from bigembed.store import formats
+from bigembed.store import copying
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 
 N = 120
@@ -98,7 +98,7 @@ def test_new_rows_of_any_metric_are_placed_by_gowers_formula() -> None:
 @pytest.mark.parametrize("kind", ["npy", "zarr", "zarr-squares", "dask"])
 def test_arrays_of_any_kind(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lanczos(monkeypatch)
-    monkeypatch.setattr(formats, "WIDE_BYTES", 1_000)
+    monkeypatch.setattr(copying, "WIDE_BYTES", 1_000)
     apart = cdist(rows(), rows(), "cityblock").astype(np.float32)
     wanted = be.ClassicalMDS(2, metric="precomputed").fit(apart)
     given: Any
