@@ -14,10 +14,11 @@ from bigembed.methods import REGISTRY, method
 from bigembed.methods.base import coordinate_names
 from bigembed.stages import Run
 from bigembed.store.annotate import is_annotated, write_obsm
-from bigembed.store.arrays import RowSource, open_zarr
+from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, vector_source
 from bigembed.store.copying import attributes_of
 from bigembed.store.paths import AnyPath, PathLike, at
+from bigembed.store.source import RowSource
 from bigembed.store.tables import ID, Table, write_table
 
 PLACE = "coordinates", "embedding"

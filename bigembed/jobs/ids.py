@@ -9,11 +9,11 @@ from bigembed.errors import ExistingOutputError
 from bigembed.jobs.inputs import Input
 from bigembed.stages import Context, Cost, Run, Stage, locked, run_stages
 from bigembed.store import manifest as manifests
-from bigembed.store.arrays import RowSource
 from bigembed.store.beside import VectorReader, vector_source
 from bigembed.store.copying import ABOUT, copy_vector, source_of
 from bigembed.store.ids import check_ids
 from bigembed.store.paths import AnyPath, published
+from bigembed.store.source import RowSource
 
 STAGE = "ids"
 ID_BYTES = 24

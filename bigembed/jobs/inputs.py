@@ -19,7 +19,7 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.annotated import CsrReader
-from bigembed.store.arrays import RowSource, open_zarr
+from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
 from bigembed.store.copying import ABOUT, same_rows, source_of
 from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, is_copy, open_reader, stays_sparse, write_copy
@@ -29,6 +29,7 @@ from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at, is_url, published, stamp, stored
 from bigembed.store.reader import Choice, Reader, named, native
+from bigembed.store.source import RowSource
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
 LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}

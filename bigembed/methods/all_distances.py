@@ -7,8 +7,9 @@ from typing import Any
 from bigembed.blocks.distances import Metric
 from bigembed.blocks.rows import bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, create_grid, create_rows, write_rows, write_window
+from bigembed.store.arrays import create_grid, create_rows, write_rows, write_window
 from bigembed.store.passes import RowBlock, checked_shape, offenders, refuse
+from bigembed.store.source import RowSource
 
 TILE = 1_024
 """Rows and columns of a stored chunk."""

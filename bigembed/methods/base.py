@@ -18,7 +18,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

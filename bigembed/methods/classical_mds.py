@@ -20,8 +20,9 @@ from bigembed.methods.moments import moments_stage
 from bigembed.methods.principal import GRAM_COLUMNS, principal_directions
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

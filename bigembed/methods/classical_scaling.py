@@ -16,7 +16,8 @@ from bigembed.methods.all_distances import TILE
 from bigembed.methods.gower import read_map, write_map
 from bigembed.operators.centered import VECTOR_ROWS, CenteredOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.source import RowSource
 from bigembed.store.tiles import PANEL_BYTES, TILE_COLUMNS
 from bigembed.store.vectors import StoredSpace
 

@@ -19,7 +19,8 @@ from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource, open_array, read_array
+from bigembed.store.arrays import open_array, read_array
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

@@ -23,9 +23,10 @@ from bigembed.methods.classifier import (
 from bigembed.methods.discriminant_stages import fourth_stage, labels_stage, scatter_stage, solve_stage
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.labels import Labels, classes_from_json, read_labels
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

@@ -21,9 +21,10 @@ from bigembed.methods.class_scatter import (
 )
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.labels import Labels, classes_as_json
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.source import RowSource
 
 LABEL_ROWS = 1 << 18
 

@@ -19,12 +19,13 @@ from bigembed.methods.base import feature_names
 from bigembed.methods.rowwise import output_cost
 from bigembed.methods.streaming import STAGE, Placed, placed_stage
 from bigembed.stages import Context, Run, Stage, run_stages
-from bigembed.store.arrays import RowSource, open_array
+from bigembed.store.arrays import open_array
 from bigembed.store.copying import describe
 from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
 from bigembed.store.passes import RowBlock, checked_shape, offenders, row_block, write_mapped
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
+from bigembed.store.source import RowSource
 
 
 @dataclass(frozen=True)

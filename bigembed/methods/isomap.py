@@ -32,7 +32,8 @@ from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import Shape, shape_of
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource, open_array, read_array
+from bigembed.store.arrays import open_array, read_array
+from bigembed.store.source import RowSource
 
 AUTO_ROWS = 4_096
 """Up to here solver="auto" is exact."""

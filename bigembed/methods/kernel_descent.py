@@ -23,9 +23,10 @@ from bigembed.methods.linearized import (
 )
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import reduce_rows
+from bigembed.store.source import RowSource
 
 PLANNED = 80
 """Iterations that a plan counts on."""

@@ -23,8 +23,9 @@ from bigembed.methods.landmark_rows import (
 )
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, create_rows, read_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

@@ -21,9 +21,10 @@ from bigembed.landmarks.nystrom import FLOOR, centered_map
 from bigembed.methods.rowwise import pass_memory
 from bigembed.operators.kernel import TILE_ROWS, KernelOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
 from bigembed.store.vectors import StoredSpace
 
 DENSE_ROWS = 2_000

@@ -20,9 +20,10 @@ from bigembed.methods.landmark_sample import PROBES, SCATTER_COLUMNS
 from bigembed.methods.principal import FLAT, principal_directions
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
 
 SHARES = (2, 4)
 """Of the landmarks, one of so many is kept to see how the coordinates change."""

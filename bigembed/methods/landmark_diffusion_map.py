@@ -14,8 +14,9 @@ from bigembed.methods.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates
 from bigembed.methods.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

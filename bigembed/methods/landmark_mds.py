@@ -17,8 +17,9 @@ from bigembed.methods.landmark_axes import affine_solve_stage, distance_coordina
 from bigembed.methods.landmark_sample import SELECTIONS, Asked, landmarks_stage, sample_stage
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

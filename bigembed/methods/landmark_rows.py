@@ -11,9 +11,10 @@ from bigembed.errors import InputError
 from bigembed.landmarks.select import max_min, sample_size, uniform
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, write_array
+from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import RowBlock, checked_shape, offenders, refuse, row_blocks, write_mapped
+from bigembed.store.source import RowSource
 
 SELECTIONS = ("max-min", "uniform")
 MAX_LANDMARKS = 8_192

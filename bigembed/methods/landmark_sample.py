@@ -16,8 +16,9 @@ from bigembed.methods.gower import refuse_distances
 from bigembed.methods.rowwise import pass_memory
 from bigembed.neighbors.partition import kmeans
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.source import RowSource
 
 SELECTIONS = ("max-min", "uniform", "k-means")
 PROBES = 400

@@ -22,8 +22,9 @@ from bigembed.landmarks.roseland import (
 )
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
 
 TILE_ROWS = 2_048
 FAR = 1e-300

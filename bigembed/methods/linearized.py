@@ -20,8 +20,9 @@ from bigembed.methods.base import Requirements, is_number
 from bigembed.methods.moments import moments_of_block
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.source import RowSource
 
 RULES = ("auto", "density")
 NEGATIVE = -1e-12

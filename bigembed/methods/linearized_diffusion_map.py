@@ -17,8 +17,9 @@ from bigembed.methods.linearized import KernelChoice, kernel_stages, need_kernel
 from bigembed.methods.linearized_solve import POWERS, Asked, map_rows, map_stage, solve_stage, stored_map
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

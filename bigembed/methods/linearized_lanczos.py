@@ -18,7 +18,7 @@ from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.methods.linearized import farthest, kernel_of, normalization_of, pass_cost, refuse_negative
 from bigembed.operators.factored import FactoredOperator
 from bigembed.stages import Context, Cost
-from bigembed.store.arrays import RowSource
+from bigembed.store.source import RowSource
 from bigembed.store.vectors import StoredSpace
 
 if TYPE_CHECKING:

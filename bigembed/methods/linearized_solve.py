@@ -26,8 +26,9 @@ from bigembed.methods.linearized import (
 )
 from bigembed.methods.linearized_lanczos import lanczos_cost, solve_by_lanczos
 from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import reduce_rows
+from bigembed.store.source import RowSource
 
 POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 """Power of λ on the coordinates, by the name of their scaling."""

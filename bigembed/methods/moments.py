@@ -10,8 +10,9 @@ from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.errors import InputError
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, write_array
+from bigembed.store.arrays import write_array
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.source import RowSource
 
 
 def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:

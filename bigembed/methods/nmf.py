@@ -15,8 +15,9 @@ from bigembed.methods.nmf_descent import Components, factors_stage, start_stage,
 from bigembed.methods.nonnegative_start import GRAM_COLUMNS, RULES, given_start
 from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

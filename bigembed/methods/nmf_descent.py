@@ -22,9 +22,10 @@ from bigembed.methods.nonnegative_start import (
 )
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
 
 PLANNED = 50
 """Iterations that a plan counts on."""

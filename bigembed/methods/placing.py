@@ -18,8 +18,9 @@ from bigembed.methods.geodesics import targets
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.centered import CenteredOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, create_rows, read_array, write_array
+from bigembed.store.arrays import create_rows, read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
 from bigembed.store.vectors import StoredSpace
 
 TILE_ROWS = 4_096

@@ -16,8 +16,9 @@ from bigembed.methods.dimension import chosen_components
 from bigembed.methods.rowwise import pass_memory
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
 
 GRAM_COLUMNS = 4096
 """Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""

@@ -14,8 +14,9 @@ import numpy as np
 from bigembed.errors import NotFittedError
 from bigembed.methods.base import Estimator
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, open_array
+from bigembed.store.arrays import open_array
 from bigembed.store.lazy import MappedRows
+from bigembed.store.source import RowSource
 
 WINDOW = 6
 """Canonical blocks that a task holds while it reads, works and writes."""

@@ -17,8 +17,9 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, create_rows, write_rows
+from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     from bigembed.methods.extension import Extension

@@ -18,9 +18,10 @@ from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.neighbors.witness import recall_stage, witness_stage
 from bigembed.stages import Run, Stage, run_stages
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.input import row_source
 from bigembed.store.matrix import StoredMatrix
+from bigembed.store.source import RowSource
 
 CELL_ROWS = 192
 COMPLETE_ROWS = 4_096

@@ -15,8 +15,9 @@ from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
 
 KEPT_BYTES = 128 << 20
 CHUNK_BYTES = 1 << 20

@@ -15,9 +15,10 @@ from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.survey import Shape, prepare, shape_of
 from bigembed.stages import Run
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.input import row_source
+from bigembed.store.source import RowSource
 
 COMPILED_PAIRS = 1 << 24
 """More pairs than these are compared by compiled code."""

@@ -21,8 +21,9 @@ from bigembed.neighbors.search import spread_block
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.neighbors.witness import EXACT_ROWS, exact_witnesses
 from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
 
 
 def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stage:

@@ -11,9 +11,10 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import RowSource, work_dtype, write_array
+from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource, work_dtype
 
 SAMPLE_BYTES = 32 << 20
 SAMPLE_PER_PARTITION = 256

@@ -18,7 +18,7 @@ from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.vectors import VectorSpace, tree_fold
 from bigembed.errors import InputError
 from bigembed.operators.base import Then, check_names, followed
-from bigembed.store.arrays import RowSource
+from bigembed.store.source import RowSource
 from bigembed.store.tiles import tiles
 
 VECTOR_ROWS = 2_048

@@ -16,9 +16,9 @@ from bigembed.blocks.moments import tiles
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.blocks.vectors import MemorySpace, VectorSpace
 from bigembed.operators.base import Then, check_names
-from bigembed.store.arrays import RowSource
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
 
 
 class CovarianceOperator:

@@ -15,7 +15,7 @@ from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.vectors import VectorSpace, tree_sum
 from bigembed.errors import InputError
 from bigembed.operators.base import Then, check_names, followed
-from bigembed.store.arrays import RowSource
+from bigembed.store.source import RowSource
 
 TILE_ROWS = 2_048
 """Rows of a block of vectors, and of a tile of K (32 MiB in float64)."""

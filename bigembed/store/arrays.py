@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from bigembed.errors import BigembedError, DamagedError, InputError, MissingPath
 from bigembed.store.chunks import RowChunks, row_chunks
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
-from bigembed.store.paths import PathLike, at, stamp, stored
+from bigembed.store.paths import PathLike, at, stamp
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -119,7 +119,7 @@ def read_rows(path: PathLike, rows: Array) -> Array:
 def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
     with whole(path, f"rows {rows}, columns {columns}"):
-        return np.asarray(_open(path)[slice(*rows), slice(*columns)])
+        return np.asarray(cached(path)[slice(*rows), slice(*columns)])
 
 
 @contextmanager
@@ -224,7 +224,8 @@ def _stamped(path: PathLike) -> tuple[str, str]:
         raise MissingPathError(f"{path}: there is no Zarr array here") from error
 
 
-def _open(path: PathLike) -> Any:
+def cached(path: PathLike) -> Any:
+    """The zarr array at a path, opened once until it is written anew."""
     return _open_cached(*_stamped(path))[0]
 
 
@@ -332,112 +333,9 @@ class RemoteRows:
 
     def __getitem__(self, index: Any) -> Array:
         with whole(self.path, "a part"):
-            return np.asarray((npy_rows(self.path) if self.path.endswith(".npy") else _open(self.path))[index])
+            return np.asarray((npy_rows(self.path) if self.path.endswith(".npy") else cached(self.path))[index])
 
 
 def is_zarr(source: Any) -> bool:
     """Whether the object is a zarr array (without importing zarr for others)."""
     return type(source).__module__.split(".")[0] == "zarr" and hasattr(source, "shape")
-
-
-@dataclass(frozen=True)
-class RowSource:
-    """Rows that a block task can read by range: a path of a Zarr array or .npy, or an array of this process."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    path: str | None = None
-    array: Array | None = None
-    beside: Mapping[str, RowSource] = field(default_factory=dict)
-    """Arrays of the same length that belong to the rows: ``weights``, ``labels``."""
-
-    def read(self, start: int, stop: int) -> Any:
-        """Rows ``start:stop`` as stored."""
-        if self.array is not None:
-            return np.asarray(self.array[start:stop])
-        assert self.path is not None
-        if self.path.endswith(".npy"):
-            return np.array(npy_rows(self.path)[start:stop])
-        return read_array(self.path, start, stop)
-
-    def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-        """A part of the rows and of the columns, as stored."""
-        if self.array is not None:
-            return np.asarray(self.array[slice(*rows), slice(*columns)])
-        assert self.path is not None
-        if self.path.endswith(".npy"):
-            return np.array(npy_rows(self.path)[slice(*rows), slice(*columns)])
-        return read_window(self.path, rows, columns)
-
-    def matrix(self, start: int, stop: int) -> Any:
-        """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
-        return np.ascontiguousarray(self.read(start, stop), dtype=self.work)
-
-    @property
-    def work(self) -> np.dtype[Any]:
-        """The dtype that rows are worked on in."""
-        return work_dtype(self.dtype)
-
-    @property
-    def sparse(self) -> bool:
-        """Whether blocks come as SciPy sparse rows."""
-        return False
-
-    @property
-    def width(self) -> int:
-        """Numbers in a row; 1 for a vector."""
-        return int(np.prod(self.shape[1:]))
-
-    @property
-    def block(self) -> int:
-        """Rows of a canonical block: of the shape and dtype alone, never of how the rows are stored."""
-        return block_rows(self.width, self.work.itemsize)
-
-    @property
-    def grain(self) -> int:
-        """Rows that are decompressed together; 1 where any range is read alone."""
-        if self.array is not None or str(self.path).endswith(".npy"):
-            return 1
-        return int(_open(str(self.path)).chunks[0])
-
-    @property
-    def chunks(self) -> tuple[int, int]:
-        """Rows and columns that are decompressed together; (1, 1) where any part is read alone."""
-        if self.array is not None or str(self.path).endswith(".npy"):
-            return 1, 1
-        rows, columns = _open(str(self.path)).chunks
-        return int(rows), int(columns)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row as it is worked on."""
-        return self.width * self.work.itemsize
-
-    def fingerprint(self) -> str:
-        """What says that the input is the one of the last run: names, sizes and times of its files, or its bytes."""
-        from hashlib import sha256
-
-        digest = sha256(repr((self.shape, str(self.dtype))).encode())
-        if self.array is not None:
-            digest.update(np.ascontiguousarray(self.array).tobytes())
-        else:
-            for file in stored(str(self.path)):
-                digest.update(repr((file.name, file.size, file.stamp)).encode())
-        for name, other in sorted(self.beside.items()):
-            digest.update(f"{name} {other.fingerprint()}".encode())
-        return digest.hexdigest()
-
-
-def work_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype that rows are worked on in: float32 for what it holds exactly, else float64.
-
-    >>> work_dtype("uint8"), work_dtype("float16"), work_dtype("int64")
-    (dtype('float32'), dtype('float32'), dtype('float64'))
-    """
-    dtype = np.dtype(dtype)
-    if dtype.kind not in "buif":
-        raise InputError(
-            f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "
-            "Complex data not supported; encode text and objects first"
-        )
-    return np.dtype(np.float32) if np.can_cast(dtype, np.float32, "safe") else np.dtype(np.float64)

@@ -14,11 +14,12 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.arrays import RowSource, open_zarr
+from bigembed.store.arrays import open_zarr
 from bigembed.store.copying import attributes_of
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.reader import TEXT, Reader, described, named
+from bigembed.store.source import RowSource
 
 LINK = "bigembed_beside"
 PIECE = 1 << 16

@@ -21,13 +21,13 @@ from bigembed.store.arrays import (
     missing_shards,
     open_zarr,
     read_array,
-    work_dtype,
     write_rows,
     write_window,
     zarr_place,
 )
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
 from bigembed.store.reader import TEXT, Reader, native
+from bigembed.store.source import work_dtype
 
 ABOUT = "bigembed_source"
 WIDE_BYTES = 128 << 20

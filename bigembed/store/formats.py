@@ -13,7 +13,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
-from bigembed.store.arrays import open_zarr, whole, work_dtype, zarr_place
+from bigembed.store.arrays import open_zarr, whole, zarr_place
 from bigembed.store.beside import link, named_vector, place_beside, vector_source
 from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_rows
 from bigembed.store.ids import check_ids
@@ -22,6 +22,7 @@ from bigembed.store.npy import npy_rows
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
 from bigembed.store.reader import Choice, Reader, named, two_dimensional
+from bigembed.store.source import work_dtype
 from bigembed.store.sparse import group_source, is_csr_group
 
 KNOWN = (

@@ -15,11 +15,12 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.arrays import RowSource, open_zarr, read_array, write_rows
+from bigembed.store.arrays import open_zarr, read_array, write_rows
 from bigembed.store.lock import hold
 from bigembed.store.manifest import read_json, write_json
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
+from bigembed.store.source import RowSource
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.store.arrays import RowSource, read_rows
+from bigembed.store.arrays import read_rows
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import is_url
 from bigembed.store.reader import Reader, as_text, listed
+from bigembed.store.source import RowSource
 
 PIECE = 1 << 17
 WORDS = 1 << 12

@@ -9,10 +9,11 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.arrays import RowSource, is_zarr, open_zarr, work_dtype
+from bigembed.store.arrays import is_zarr, open_zarr
 from bigembed.store.npy import npy_rows, write_npy
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at
+from bigembed.store.source import RowSource, work_dtype
 from bigembed.store.sparse import dask_source, group_source, held_source, is_csr_group, stored
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.arrays import RowSource, is_zarr, open_zarr
+from bigembed.store.arrays import is_zarr, open_zarr
 from bigembed.store.npy import RemoteNpy, npy_rows
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at
+from bigembed.store.source import RowSource
 
 PIECE_ROWS = 1 << 20
 DASK_PIECES = 16

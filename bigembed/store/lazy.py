@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, one_blas_thread
-from bigembed.store.arrays import RowSource
 from bigembed.store.passes import RowBlock, row_block
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     import dask.array as da

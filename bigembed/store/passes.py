@@ -18,8 +18,9 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks
 from bigembed.blocks.vectors import tree_fold
 from bigembed.errors import InputError
-from bigembed.store.arrays import RowSource, create_rows, write_rows
+from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
 
 Parts = dict[str, Array]
 """What a block contributes, by name; numbers are arrays without axes."""

@@ -16,9 +16,10 @@ from scipy import sparse
 
 from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.arrays import RowSource, make_group, open_zarr, whole, work_dtype, write_array, zarr_place
+from bigembed.store.arrays import make_group, open_zarr, whole, write_array, zarr_place
 from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath, at, remove, stamp
+from bigembed.store.source import RowSource, work_dtype
 
 ENTRY_BYTES = 12
 """A stored entry as it is worked on: a value and a column, with a share of the row pointers."""

@@ -15,10 +15,10 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.store.arrays import RowSource
 from bigembed.store.extras import needed
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, at, copy_file
+from bigembed.store.source import RowSource
 
 ID = "id"
 

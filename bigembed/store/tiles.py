@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
-from bigembed.store.arrays import RowSource
+from bigembed.store.source import RowSource
 
 TILE_ROWS = 256
 TILE_COLUMNS = 1_024

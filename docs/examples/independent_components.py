@@ -18,8 +18,9 @@ from bigembed.methods.extension import Extension
 from bigembed.methods.moments import moments_stage
 from bigembed.methods.rowwise import RowwiseEstimator, pass_memory
 from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import RowSource, read_array, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.source import RowSource
 
 COLUMNS = 4096
 """Columns up to which d² numbers are held."""

@@ -23,7 +23,7 @@ from bigembed.errors import (
     UnreachableError,
 )
 from bigembed.store import objects
-from bigembed.store.arrays import RowSource, create_rows, read_array, read_rows, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.copying import write_dask
 from bigembed.store.exchange import Exchange
 from bigembed.store.formats import ingest
@@ -45,6 +45,7 @@ from bigembed.store.paths import (
     touch,
 )
 from bigembed.store.reader import Choice
+from bigembed.store.source import RowSource
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 from tests.unit.store.written import COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 

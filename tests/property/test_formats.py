@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from bigembed.errors import InputError
 from bigembed.store import ids as ids_module
 from bigembed.store import reader
-from bigembed.store.arrays import RowSource
 from bigembed.store.beside import VectorReader
 from bigembed.store.formats import open_reader
 from bigembed.store.ids import check_ids, positions
 from bigembed.store.reader import TEXT, Choice, pieces
+from bigembed.store.source import RowSource
 
 SHAPES = st.tuples(st.integers(1, 60), st.integers(1, 7))
 NAMES = st.one_of(

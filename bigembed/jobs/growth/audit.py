@@ -31,11 +31,11 @@ from bigembed.jobs.telling import Telling, Wishes
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
-from bigembed.store.arrays import work_dtype
 from bigembed.store.exchange import Exchange
 from bigembed.store.growing import StoreRows
 from bigembed.store.manifest import write_json
 from bigembed.store.paths import remove
+from bigembed.store.source import work_dtype
 
 REPORT = "audit.json"
 QUANTILES = (0.1, 0.5, 0.9, 0.99)

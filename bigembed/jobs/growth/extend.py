@@ -18,12 +18,13 @@ from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes
 from bigembed.stages import Run, Stage, run_stages
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.growing import StoreRows, append_source, rows_digest
 from bigembed.store.lock import Lock
 from bigembed.store.manifest import digest_of
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import free_bytes, remove
+from bigembed.store.source import RowSource
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""

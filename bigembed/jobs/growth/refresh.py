@@ -17,11 +17,11 @@ from bigembed.jobs.growth.work import about, reading, unchanged, working
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes
-from bigembed.store.arrays import RowSource
 from bigembed.store.copying import write_dask
 from bigembed.store.growing import append_source
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove
+from bigembed.store.source import RowSource
 
 BESIDE = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""

@@ -28,10 +28,11 @@ from bigembed.jobs.inputs import Input
 from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
-from bigembed.store.arrays import RowSource, open_array
+from bigembed.store.arrays import open_array
 from bigembed.store.growing import StoreRows
 from bigembed.store.manifest import digest_of, read_json, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, remove
+from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     import dask.array as da

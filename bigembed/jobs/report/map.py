@@ -21,10 +21,11 @@ from bigembed.plotting.raster import Grid, View, count_points, png
 from bigembed.plotting.stream import Aligned, Rows, numbered
 from bigembed.plotting.vector import Series, chart, ends, number
 from bigembed.store import manifest as manifests
-from bigembed.store.arrays import RowSource, open_zarr
+from bigembed.store.arrays import open_zarr
 from bigembed.store.formats import open_reader
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import at
+from bigembed.store.source import RowSource
 
 LARGE, SMALL = 840, 380
 """Pixels of a side: of the first pair, and of the others."""

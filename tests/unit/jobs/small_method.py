@@ -15,15 +15,8 @@ from bigembed.errors import BigembedWarning, InputError
 from bigembed.methods import REGISTRY
 from bigembed.methods.base import Estimator
 from bigembed.stages import Context, Cost, Run, Stage, run_stages
-from bigembed.store.arrays import (
-    RowSource,
-    create_rows,
-    open_array,
-    open_zarr,
-    read_array,
-    write_array,
-    write_rows,
-)
+from bigembed.store.arrays import create_rows, open_array, open_zarr, read_array, write_array, write_rows
+from bigembed.store.source import RowSource
 
 NAME = "small"
 PLACE = "tests.unit.jobs.small_method:Small"

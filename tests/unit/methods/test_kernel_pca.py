@@ -14,7 +14,7 @@ import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, PlanError
 from bigembed.methods import kernel_pca, kernel_solve
 from bigembed.stages import Run
-from bigembed.store.arrays import RowSource
+from bigembed.store.source import RowSource
 
 KERNELS = [
     {"kernel": "rbf", "gamma": 0.1},

@@ -281,19 +281,19 @@ def test_a_saved_model_says_the_same(metric: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("metric", "reads"), [("euclidean", 1), ("cityblock", 2)])
 def test_passes_over_the_rows(metric: str, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigembed.store import arrays
+    from bigembed.store.source import RowSource
 
     path = tmp_path / "rows.npy"
     np.save(path, rows(70_000, 6).astype(np.float32))
     seen: list[int] = []
-    read = arrays.RowSource.read
+    read = RowSource.read
 
     def counted(self: Any, start: int, stop: int) -> Any:
         if self.path == str(path):
             seen.append(stop - start)
         return read(self, start, stop)
 
-    monkeypatch.setattr(arrays.RowSource, "read", counted)
+    monkeypatch.setattr(RowSource, "read", counted)
     with dask.config.set(scheduler="synchronous"):
         mds = be.LandmarkMDS(n_landmarks=20, metric=metric).fit(path)
     assert sum(seen) == reads * 70_000

@@ -15,8 +15,9 @@ from bigembed.errors import InputError
 from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.centered import CenteredOperator
 from bigembed.store import tiles
-from bigembed.store.arrays import RowSource, create_rows, write_rows
+from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
 from bigembed.store.vectors import StoredSpace
 
 N = 90

@@ -10,8 +10,8 @@ from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
 from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.covariance import CovarianceOperator
-from bigembed.store.arrays import RowSource
 from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
 from bigembed.store.sparse import held_source
 
 N, D = 400, 60

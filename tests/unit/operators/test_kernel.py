@@ -11,7 +11,7 @@ from bigembed.kernels.functions import Kernel
 from bigembed.operators import kernel as module
 from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.kernel import KernelOperator, vector_blocks
-from bigembed.store.arrays import RowSource
+from bigembed.store.source import RowSource
 
 
 def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:

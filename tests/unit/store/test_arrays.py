@@ -16,10 +16,10 @@ from bigembed.store.arrays import (
     open_array,
     open_zarr,
     read_array,
-    work_dtype,
     write_array,
     write_rows,
 )
+from bigembed.store.source import work_dtype
 
 
 @pytest.mark.parametrize("shape", [(7,), (5000, 64), (0, 3), (1, 1), (3, 0)])

@@ -11,9 +11,10 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import InputError, LockedError, MissingPathError
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
 from bigembed.store.lock import hold
+from bigembed.store.source import RowSource
 
 LAYOUTS = [
     {"chunks": (64, 3)},

@@ -10,7 +10,7 @@ import zarr
 
 from bigembed.blocks import rows as rows_module
 from bigembed.errors import InputError
-from bigembed.store.arrays import RowSource, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import (
     RowBlock,
@@ -22,6 +22,7 @@ from bigembed.store.passes import (
     windows,
     write_mapped,
 )
+from bigembed.store.source import RowSource
 
 N, D = 1003, 5
 

@@ -10,7 +10,8 @@ import pytest
 import zarr
 
 from bigembed.store import tiles as module
-from bigembed.store.arrays import RowSource, create_rows, write_rows
+from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.source import RowSource
 from bigembed.store.tiles import tiles
 
 N = 90

@@ -1,0 +1,118 @@
+"""Rows that a block task can read by range, wherever they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows
+from bigembed.errors import InputError
+from bigembed.store.arrays import cached, read_array, read_window
+from bigembed.store.npy import npy_rows
+from bigembed.store.paths import stored
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Rows that a block task can read by range: a path of a Zarr array or .npy, or an array of this process."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    path: str | None = None
+    array: Array | None = None
+    beside: Mapping[str, RowSource] = field(default_factory=dict)
+    """Arrays of the same length that belong to the rows: ``weights``, ``labels``."""
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as stored."""
+        if self.array is not None:
+            return np.asarray(self.array[start:stop])
+        assert self.path is not None
+        if self.path.endswith(".npy"):
+            return np.array(npy_rows(self.path)[start:stop])
+        return read_array(self.path, start, stop)
+
+    def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+        """A part of the rows and of the columns, as stored."""
+        if self.array is not None:
+            return np.asarray(self.array[slice(*rows), slice(*columns)])
+        assert self.path is not None
+        if self.path.endswith(".npy"):
+            return np.array(npy_rows(self.path)[slice(*rows), slice(*columns)])
+        return read_window(self.path, rows, columns)
+
+    def matrix(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
+        return np.ascontiguousarray(self.read(start, stop), dtype=self.work)
+
+    @property
+    def work(self) -> np.dtype[Any]:
+        """The dtype that rows are worked on in."""
+        return work_dtype(self.dtype)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether blocks come as SciPy sparse rows."""
+        return False
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row; 1 for a vector."""
+        return int(np.prod(self.shape[1:]))
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block: of the shape and dtype alone, never of how the rows are stored."""
+        return block_rows(self.width, self.work.itemsize)
+
+    @property
+    def grain(self) -> int:
+        """Rows that are decompressed together; 1 where any range is read alone."""
+        if self.array is not None or str(self.path).endswith(".npy"):
+            return 1
+        return int(cached(str(self.path)).chunks[0])
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Rows and columns that are decompressed together; (1, 1) where any part is read alone."""
+        if self.array is not None or str(self.path).endswith(".npy"):
+            return 1, 1
+        rows, columns = cached(str(self.path)).chunks
+        return int(rows), int(columns)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is worked on."""
+        return self.width * self.work.itemsize
+
+    def fingerprint(self) -> str:
+        """What says that the input is the one of the last run: names, sizes and times of its files, or its bytes."""
+        from hashlib import sha256
+
+        digest = sha256(repr((self.shape, str(self.dtype))).encode())
+        if self.array is not None:
+            digest.update(np.ascontiguousarray(self.array).tobytes())
+        else:
+            for file in stored(str(self.path)):
+                digest.update(repr((file.name, file.size, file.stamp)).encode())
+        for name, other in sorted(self.beside.items()):
+            digest.update(f"{name} {other.fingerprint()}".encode())
+        return digest.hexdigest()
+
+
+def work_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype that rows are worked on in: float32 for what it holds exactly, else float64.
+
+    >>> work_dtype("uint8"), work_dtype("float16"), work_dtype("int64")
+    (dtype('float32'), dtype('float32'), dtype('float64'))
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "buif":
+        raise InputError(
+            f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "
+            "Complex data not supported; encode text and objects first"
+        )
+    return np.dtype(np.float32) if np.can_cast(dtype, np.float32, "safe") else np.dtype(np.float64)
