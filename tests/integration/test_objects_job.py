@@ -37,10 +37,9 @@ path = "{home}/run.zarr"
 model = "{home}/model.zarr"
 picture = "{home}/map.png"
 report = "{home}/report.html"
-[cluster]
-workers = 2
-memory = "1 GiB"
+{cluster}
 """
+WORKERS = '[cluster]\nworkers = 2\nmemory = "1 GiB"'
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +48,8 @@ def server(tmp_path_factory):
         yield found
 
 
-def write(folder, home, method='name = "pca"', n=30_000):
-    (folder / "job.toml").write_text(JOB.format(home=home, method=method, n=n))
+def write(folder, home, method='name = "pca"', n=30_000, cluster=WORKERS):
+    (folder / "job.toml").write_text(JOB.format(home=home, method=method, n=n, cluster=cluster))
     return folder / "job.toml"
 
 
@@ -69,16 +68,17 @@ def run(*arguments, status=0):
     return problems if status == 2 else json.loads(out.splitlines()[-1])
 
 
-def test_a_job_in_an_object_store(tmp_path, server):
-    home = f"{server.url}/job"
-    job = write(tmp_path, home)
+@pytest.mark.parametrize(("n", "cluster"), [(10_000, ""), pytest.param(30_000, WORKERS, marks=pytest.mark.slow)])
+def test_a_job_in_an_object_store(tmp_path, server, n, cluster):
+    home = f"{server.url}/job{n}"
+    job = write(tmp_path, home, n=n, cluster=cluster)
     assert run("plan", job)["free_disk"] is None
     assert not at(home).exists()  # a plan writes nothing
     first = run("run", job)
     assert not first["unchanged"]
     assert run("run", job)["unchanged"]
     assert not run("verify", f"{home}/run.zarr")["problems"]
-    assert run("report", f"{home}/run.zarr", "--out", tmp_path / "page.html")["points"] == 30_000
+    assert run("report", f"{home}/run.zarr", "--out", tmp_path / "page.html")["points"] == n
     run("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr")
     run("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr", status=2)
     placed = be.open_array(f"{home}/again.zarr").compute(scheduler="synchronous")
