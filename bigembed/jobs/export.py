@@ -15,7 +15,7 @@ from bigembed.methods.base import coordinate_names
 from bigembed.stages import Run
 from bigembed.store.annotate import is_annotated, write_obsm
 from bigembed.store.arrays import open_zarr
-from bigembed.store.beside import beside_of, vector_source
+from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.copying import attributes_of
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import RowSource
@@ -79,6 +79,8 @@ def _of_run(root: AnyPath) -> Table:
     if at(labels := run.path(PLACE[0], "labels")).exists():
         beside[COMPONENT] = _source(labels)
     asked = record.get("job", {}).get("method", {})
+    for name, vector in beside.items():
+        require_length(vector, coordinates.shape[0], name, f"{root}:")
     made = made_by(asked.get("name", ""), coordinates.width, asked)
     values = _eigenvalues(root)
     return Table(coordinates, tuple(made["names"]), beside, made | ({} if values is None else {"eigenvalues": values}))

@@ -9,7 +9,7 @@ from bigembed.errors import ExistingOutputError
 from bigembed.jobs.inputs import Input
 from bigembed.stages import Context, Cost, Run, Stage, locked, run_stages
 from bigembed.store import manifest as manifests
-from bigembed.store.beside import VectorReader, vector_source
+from bigembed.store.beside import VectorReader, require_length, vector_source
 from bigembed.store.copying import ABOUT, copy_vector, source_of
 from bigembed.store.ids import check_ids
 from bigembed.store.paths import AnyPath, published
@@ -27,7 +27,8 @@ def keep_ids(rows: Input, root: AnyPath) -> None:
         if STAGE in run.published():
             with locked(run):
                 manifests.discard(root, STAGE)
-    elif published(rows.ids):
+    elif rows.there(STAGE):
+        require_length(vector_source(rows.ids), rows.shape[0], rows.ids, "ids")
         run_stages([ids_stage(vector_source(rows.ids))], run)
 
 

@@ -27,7 +27,7 @@ from bigembed.store.input import column_source
 from bigembed.store.lock import take
 from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at, is_url, published, stamp, stored
+from bigembed.store.paths import AnyPath, at, is_url, published, remove, stamp, stored
 from bigembed.store.reader import Choice, Reader, named, native
 from bigembed.store.source import RowSource
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
@@ -156,7 +156,7 @@ class Input:
     def _column(self, name: str) -> RowSource:
         """A vector; held in memory where it is not copied yet, for a plan."""
         path, n = self.beside[name], self.shape[0]
-        if name in self.vectors and not published(path):
+        if name in self.vectors and not self.there(name):
             held = np.concatenate(list(self.vectors[name].stream(0, n)))
             return RowSource(held.shape, held.dtype, array=held)
         return column_source(path, n, path.parent, name)
@@ -169,7 +169,13 @@ class Input:
     @property
     def written(self) -> bool:
         """Whether the rows, and what lies beside them, are there."""
-        return self.reader is None and all(published(path) for path in self.beside.values())
+        return self.reader is None and all(self.there(name) for name in self.beside)
+
+    def there(self, name: str) -> bool:
+        """Whether a vector is: one that is copied counts only if it was copied from the source as it is now."""
+        if not published(self.beside[name]) or name not in self.vectors:
+            return published(self.beside[name])
+        return self.doubted or source_of(self.beside[name]) == copied_vector(self.about, name)
 
     def ready(self) -> Input:
         """The same, written if it was not: the ids first, so that a wrong one costs little.
@@ -181,12 +187,25 @@ class Input:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _turn(self.path):
             for name in sorted(self.vectors, key=lambda name: name != IDS):
-                if not published(self.beside[name]):
-                    copy_beside(self.vectors[name], self.beside[name], name, label="input")
+                if not self.there(name):
+                    self._copy_vector(name)
             if self.reader is not None and not published(self.path):
                 attributes = {ABOUT: self.about, **link(self.path, self.vectors)}
                 write_copy(self.reader, self.path, self.choice, attributes, label="input")
         return self if self.reader is None else _existing(self)
+
+    def _copy_vector(self, name: str) -> None:
+        """Copy it, in the place of a copy of the source as it was (before a run that failed, say)."""
+        place, about = self.beside[name], copied_vector(self.about, name)
+        if published(place):
+            before = source_of(place)
+            if not isinstance(before, dict) or {**before, "stamp": ""} != {**about, "stamp": ""}:
+                raise ExistingOutputError(
+                    f"{place}: exists and is no copy of {name} that this job made. Nothing was changed; move it away, "
+                    "or choose another [output] path"
+                )
+            remove(place)
+        copy_beside(self.vectors[name], place, name, label="input", attributes={ABOUT: about})
 
 
 def find_input(job: JobSpec) -> Input:
@@ -251,11 +270,18 @@ def _copied(copy: AnyPath, about: Mapping[str, Any], beside: Mapping[str, str], 
     places = {name: own.get(name) or _placed(text, folder) for name, text in beside.items()} | own
     if not all(published(place) for place in places.values()):
         return None
+    if any(source_of(place) != copied_vector(about, name) for name, place in own.items()):
+        return None
     for name, place in places.items():
         require_length(vector_source(place), rows.shape[0], place, name)
     called = {name: beside[name] if name in own else str(places[name]) for name in beside}
     n, d = map(int, rows.shape)
     return Input(copy, (n, d), np.dtype(rows.dtype), about=about, beside=places, named=called)
+
+
+def copied_vector(about: Mapping[str, Any], name: str) -> Any:
+    """What a copy of a vector says of the source that it is from: what the copy of the rows says, and its name."""
+    return _jsonable({**about, "vector": name})
 
 
 def _stamp(path: AnyPath) -> str:

@@ -45,8 +45,9 @@ def run_job(
 ) -> dict[str, Any]:
     """Run the job to its end, or go on where it stopped. Returns what ``job.json`` then holds.
 
-    A job that is done is left as it is (``"unchanged": True``). ``fresh`` first removes the run's stages. ``rows``:
-    other ones than all that the job names (the first rows of a growing store).
+    A job that is done is left as it is (``"unchanged": True``). ``fresh`` removes the run's stages, once
+    nothing stands in the way of making them anew. ``rows``: other ones than all that the job names (the first rows of
+    a growing store).
     Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT, SIGHUP or the deadline;
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
@@ -65,8 +66,6 @@ def run_job(
         run = Run(job.output_path)
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, run.root)
-            if fresh:
-                remove_stages(run)
             found = None if fresh else _finished(job, rows, run.root)
             if found is not None and read_status(run.root).get("state") == "done":
                 return {**found, "unchanged": True}
@@ -75,20 +74,19 @@ def run_job(
             )
             if found is not None:  # the last start ended otherwise: it is done all the same
                 return {**found, "unchanged": True}
-            return _run(job, rows, run.root, plan, told)
+            return _run(job, rows, run.root, plan, told, fresh)
 
 
 def remove_stages(run: Run) -> None:
-    """Unpublish and delete every stage of a run, and its record."""
+    """Unpublish and delete every stage of a run."""
     with locked(run):
-        (run.root / RECORD).unlink(missing_ok=True)
         for name in run.published():
             manifests.discard(run.root, name)
         for folder in (*(run.root / name for name in ("stages", "exchange", "manifest")), exchange_home(run)):
             remove(folder)
 
 
-def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Telling) -> dict[str, Any]:
+def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Telling, fresh: bool) -> dict[str, Any]:
     began = time.perf_counter()
     kind = choose(job.cluster, rows.shape, rows.nbytes)
     if plan is None and kind != "remote":
@@ -109,9 +107,12 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             "beside": {name: str(path) for name, path in rows.beside.items()},
             "version": __version__,
             "outputs": _outputs(job),
+            "claimed": sorted({*_outputs(job), *read_record(root).get("claimed", [])}),
             "finished": False,
         }
         manifests.write_json(root / RECORD, record)
+        if fresh:
+            remove_stages(Run(root))
         with (
             MemoryPeak(place.local_pids) as peak,
             executor(place.executor),
@@ -269,7 +270,7 @@ def _outputs(job: JobSpec) -> list[str]:
 
 def _claim(job: JobSpec, root: AnyPath) -> None:
     """Refuse to overwrite a model, a picture or a report that this run did not announce before."""
-    own = read_record(root).get("outputs", [])
+    own = read_record(root).get("claimed", [])
     wrong = [path for path in _outputs(job) if path not in own and at(path).exists()]
     if wrong:
         raise ExistingOutputError(

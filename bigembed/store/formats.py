@@ -60,9 +60,11 @@ def ingest(
     return reader.shape
 
 
-def copy_beside(vector: Reader, dest: AnyPath, name: str, label: str = "ingest") -> None:
+def copy_beside(
+    vector: Reader, dest: AnyPath, name: str, label: str = "ingest", attributes: Mapping[str, Any] | None = None
+) -> None:
     """Copy a vector that lies beside the rows; ids only if each names one row."""
-    copy_vector(vector, dest, f"{label} {name}", _unique if name == "ids" else None)
+    copy_vector(vector, dest, f"{label} {name}", _unique if name == "ids" else None, attributes)
 
 
 def _unique(ids: AnyPath) -> None:

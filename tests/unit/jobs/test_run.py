@@ -201,3 +201,24 @@ def test_a_folder_for_exchanges_that_is_full_is_refused(write_job, rows, monkeyp
     [problem] = heavy._disk_problems()
     assert "[output] scratch on a larger disk" in problem
     assert not plans.replace(heavy, scratch=None)._disk_problems()
+
+
+@pytest.mark.parametrize("refused", ["memory", "scheduler"])
+def test_a_fresh_start_that_is_refused_takes_nothing_away(write_job, rows, tmp_path, refused):
+    from bigembed.errors import BigembedError
+    from bigembed.jobs.run import run_job
+    from bigembed.jobs.spec import read_job
+
+    job = read_job(write_job("", 'model = "model.zarr"'))
+    run_job(job)
+    before = {file: file.read_bytes() for file in (tmp_path / "run.zarr" / "stages").rglob("*") if file.is_file()}
+    cluster = {
+        "memory": 'workers = 1\nmemory = "50 MB"',
+        "scheduler": 'address = "tcp://127.0.0.1:9"\nno_workers_timeout = 1.0',
+    }
+    with pytest.raises(BigembedError):
+        run_job(read_job(write_job("", 'model = "model.zarr"', cluster[refused], name="other.toml")), fresh=True)
+    assert {file: file.read_bytes() for file in before} == before
+    assert run_job(job)["unchanged"]
+    assert not run_job(job, fresh=True)["unchanged"]  # and what it wrote is still its own
+    assert run_job(job)["unchanged"]
