@@ -19,6 +19,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.store.extras import needed
+from bigembed.store.missing import missing_values
 from bigembed.store.parquet import batch_rows_of
 from bigembed.store.paths import AnyPath, at
 from bigembed.store.reader import TEXT, Choice, described, handle, listed
@@ -59,16 +60,23 @@ class DelimitedReader:
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
-        first = 0
-        for batch in self.batches("string" if self.dtype == TEXT else "float64"):
+        for _, first, batch in self._numbered():
             low, high = max(start - first, 0), min(stop - first, batch.num_rows)
             if low < high:
                 part = batch.slice(low, high - low)
-                rows = batch_rows_of(part, self.columns, self.dtype, self.path, f"from row {first + low} on")
+                if any(column.null_count for column in part.columns):
+                    raise missing_values(self._numbered())
+                rows = batch_rows_of(part, self.columns, self.dtype)
                 yield rows if len(self.shape) == 2 else rows[:, 0]
-            first += batch.num_rows
-            if first >= stop:
+            if first + batch.num_rows >= stop:
                 return
+
+    def _numbered(self) -> Iterator[tuple[str, int, Any]]:
+        """All batches, each with the file and the number of its first row."""
+        first = 0
+        for batch in self.batches("string" if self.dtype == TEXT else "float64"):
+            yield self.path, first, batch
+            first += batch.num_rows
 
     def batches(self, kind: str) -> Iterator[Any]:
         """The columns as Arrow batches of one type; InputError where the text cannot be read as such."""

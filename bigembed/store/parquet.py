@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
 from bigembed.store.extras import needed
+from bigembed.store.missing import missing_values
 from bigembed.store.paths import MARKS, AnyPath, stored
 from bigembed.store.reader import TEXT, as_text, described, handle
 
@@ -43,6 +44,14 @@ class ParquetReader:
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=_vector_dtype(self.names[name]))
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
+        for _, _, batch in self._batches(start, stop):
+            if any(column.null_count for column in batch.columns):
+                raise missing_values(self._batches(0, self.shape[0]))
+            rows = batch_rows_of(batch, self.columns, self.dtype)
+            yield rows if len(self.shape) == 2 else rows[:, 0]
+
+    def _batches(self, start: int, stop: int) -> Iterator[tuple[str, int, Any]]:
+        """The columns as Arrow batches of rows start to stop, each with its file and the number of its first row."""
         pq = _pyarrow("parquet")
         ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
         batch_rows = block_rows(len(self.columns), self.dtype.itemsize) // 4
@@ -53,19 +62,12 @@ class ParquetReader:
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=list(self.columns)):
                     low, high = max(start - first, 0), min(stop - first, batch.num_rows)
                     if low < high:
-                        rows = batch_rows_of(batch.slice(low, high - low), self.columns, self.dtype, self.paths[file])
-                        yield rows if len(self.shape) == 2 else rows[:, 0]
+                        yield self.paths[file], first + low, batch.slice(low, high - low)
                     first += batch.num_rows
 
 
-def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any], path: str, what: str = "null") -> Array:
-    """Columns of a batch of Arrow as rows; InputError where values are missing."""
-    nulls = [f"{name} ({batch.column(name).null_count})" for name in columns if batch.column(name).null_count]
-    if nulls:
-        raise InputError(
-            f"{path}: values are missing ({what}) in the columns {', '.join(nulls)}. Fill them or leave "
-            "those rows out; every row needs all its numbers"
-        )
+def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any]) -> Array:
+    """Columns of a batch of Arrow, in which nothing is missing, as rows."""
     out = np.empty((batch.num_rows, len(columns)), dtype)
     for position, name in enumerate(columns):
         column = batch.column(name)

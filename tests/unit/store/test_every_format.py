@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store import copying, parquet, reader
+from bigembed.store import copying, delimited, parquet, reader
 from bigembed.store.arrays import open_zarr, read_array
 from bigembed.store.beside import beside_of
 from bigembed.store.formats import ingest, open_reader
@@ -240,7 +240,7 @@ def test_csv_with_and_without_names(text, wanted, tmp_path):
         ("a,a\n1,2\n", "several columns are called a"),
         ("a,\n1,2\n", "column 2 has no name"),
         ("a,b\n1,x\n", "(?s)invalid value 'x'.*choose columns"),
-        ("a,b\n1,2\n3,\n", r"values are missing \(from row 0 on\) in the columns b \(1\)"),
+        ("a,b\n1,2\n3,\n", r"values are missing in the columns b \(1\): in 1 of 2 rows, which are 1 "),
         ("a,b\n1,2\nNaN,2\n", r"in the columns a \(1\)"),
     ],
 )
@@ -250,6 +250,29 @@ def test_csv_refusals(text, message, tmp_path):
     with pytest.raises(InputError, match=message):
         ingest(tmp_path / "rows.csv", tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet", "folder"])
+def test_all_that_is_missing_in_a_table_is_counted(name, tmp_path, monkeypatch):
+    """Of every batch and every file, not of the one in which it is met; only in the columns that are wanted."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(delimited, "PIECE_BYTES", 1 << 10)
+    rows = rows_of()
+    rows[[150, 151, *range(200, 255)], 3] = np.nan
+    rows[[7, 151, 400], 1] = np.nan
+    rows[:, 0] = np.nan
+    if name == "folder":
+        (tmp_path / name).mkdir()
+        for number, part in enumerate(np.array_split(np.arange(N), 3)):
+            table = frame(rows[part], list(np.array(names_of())[part]))
+            table.to_parquet(tmp_path / name / f"{number}.parquet", row_group_size=50)
+    else:
+        FORMATS[name](tmp_path / name, rows, names_of())
+    said = r"x1 \(3\), x3 \(57\): in 59 of 517 rows, which are 7, 150, 151, 200, 201, … \(counted from 0\)"
+    with pytest.raises(InputError, match=said) as error:
+        ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x1", "x2", "x3")))
+    assert error.value.args[0].count(".parquet") == {"rows.parquet": 1, "folder": 3}.get(name, 0)
+    ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x2",)))
 
 
 def test_csv_columns_are_chosen_by_name(tmp_path):
