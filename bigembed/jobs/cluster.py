@@ -6,6 +6,7 @@ the report need to know of it. ``distributed`` is imported only where it is used
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import uuid
@@ -21,6 +22,7 @@ from bigembed.jobs.security import client_security, no_security
 from bigembed.jobs.spec import ClusterTable
 from bigembed.store.paths import AnyPath, at
 
+logger = logging.getLogger(__name__)
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
 TERMINATE = 0.95
@@ -113,6 +115,14 @@ def _maker(kind: str) -> Callable[[ClusterTable, Progress, ExitStack], Place]:
     return _remote if kind == "remote" else _embedded
 
 
+def closed(what: Any, timeout: float) -> None:
+    """Close a client or a cluster. One that does not answer must not hide how the job ended."""
+    try:
+        what.close(timeout=timeout)
+    except Exception as error:
+        logger.warning("%s did not close: %s: %s", type(what).__name__, type(error).__name__, error)
+
+
 def _in_process(progress: Progress) -> Executor:
     def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         results = []
@@ -145,9 +155,9 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
         local_directory=scratch,
         silence_logs=50,  # what workers say when they are closed; errors of tasks come with their results
     )
-    stack.callback(local.close, timeout=10)
+    stack.callback(closed, local, 10)
     client = Client(local, set_as_default=True)
-    stack.callback(client.close, timeout=10)
+    stack.callback(closed, client, 10)
     return Place(
         "embedded",
         client_executor(client, table.patience, progress),
@@ -172,7 +182,7 @@ def _remote(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
             f"no scheduler answers at {table.address} ({error}). Start one (dask scheduler, dask worker), "
             "correct the address, or leave it out for an embedded cluster"
         ) from error
-    stack.callback(client.close, timeout=10)
+    stack.callback(closed, client, 10)
     _await_workers(client, table.workers or 1, table.patience)
     workers = client.scheduler_info(n_workers=-1)["workers"]
     limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]

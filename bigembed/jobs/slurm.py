@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import JobError
-from bigembed.jobs.cluster import ClusterError, Place, Progress, client_executor, settings
+from bigembed.jobs.cluster import ClusterError, Place, Progress, client_executor, closed, settings
 from bigembed.jobs.where import ClusterTable
 from bigembed.store.extras import needed
 
@@ -54,9 +54,9 @@ def slurm(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     name = f"bigembed-{uuid.uuid4().hex[:8]}"
     found = jobqueue.SLURMCluster(**_asked(table, folder, name), security=security, job_cls=_job_class(jobqueue))
     stack.callback(_cancel, name)  # what the cluster does not know of: submitted at the moment that it was closed
-    stack.callback(found.close, timeout=30)
+    stack.callback(closed, found, 30)
     client = Client(found, security=security, set_as_default=True)
-    stack.callback(client.close, timeout=10)
+    stack.callback(closed, client, 10)
     queue = Queue(found, name, _jobs(table), folder)
     queue.fill()
     stack.enter_context(queue.kept_full())

@@ -10,6 +10,7 @@ import io
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ REPEATS = 10_000
 """More than fit into that time."""
 REQUEST = timedelta(minutes=2)
 """Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
+BUSY = ("ServiceUnavailable", "Service Unavailable", "SlowDown", "InternalError")
+"""What a store says of an object that it would rather be asked for later."""
+AGAIN = 1.0
 REFUSED = ("401 Unauthorized", "403 Forbidden")
 """What an error says of an answer that refuses."""
 TAIL_BYTES = 64 << 10
@@ -241,26 +245,37 @@ class ObjectPath:
             obstore.put(self.client, self.key, fresh, mode=version)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        obstore = library()
         if not missing_ok and not self.is_file():
             raise FileNotFoundError(str(self))
-        with asking(self):
-            try:
-                obstore.delete(self.client, self.key)
-            except FileNotFoundError:
-                return
+        self._delete(self.key)
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Nothing: folders are what keys begin with."""
 
     def remove_tree(self) -> None:
         """Delete the object and everything beneath."""
-        obstore = library()
         with asking(self):
             keys = [entry["path"] for entry in self._listed()]
-            for start in range(0, len(keys), 1000):
-                obstore.delete(self.client, keys[start : start + 1000])
+        for start in range(0, len(keys), 1000):
+            self._delete(keys[start : start + 1000])
         self.unlink(missing_ok=True)
+
+    def _delete(self, keys: str | list[str]) -> None:
+        """Delete objects that may be gone. What a store says of single ones, the library does not try again."""
+        until = time.monotonic() + PATIENCE.total_seconds()
+        while True:
+            try:
+                with asking(self):
+                    library().delete(self.client, keys)
+                return
+            except FileNotFoundError:  # (some stores stop at the first one)
+                for key in () if isinstance(keys, str) else keys:
+                    self._delete(key)
+                return
+            except UnreachableError as error:
+                if not any(word in str(error) for word in BUSY) or time.monotonic() > until:
+                    raise
+                time.sleep(AGAIN)
 
     def copy_to(self, other: ObjectPath) -> None:
         """Copy the object inside its store."""
@@ -354,6 +369,8 @@ def translated(path: object, error: Exception) -> Exception:
         )
     if "/latest/" in said or "metadata" in said:  # (where the library looks for a role, when it has found nothing else)
         return StoreAccessError(f"{path}: {NO_CREDENTIALS}")
+    if "404 Not Found" in said or "NoSuchBucket" in said:  # (of an object that is not there nobody gets here)
+        return StoreAccessError(f"{path}: there is no such bucket ({said}). Make it, or correct its name")
     return UnreachableError(f"{path}: the store cannot do it, or does not answer ({said})")
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import psutil
@@ -17,7 +17,7 @@ import pytest
 
 from bigembed.blocks.rows import executor, map_blocks
 from bigembed.errors import InputError, InterruptedRun, WorkerAccessError
-from bigembed.jobs.cluster import ClusterError, choose, cluster, prove_access
+from bigembed.jobs.cluster import ClusterError, choose, closed, cluster, prove_access
 from bigembed.jobs.spec import ClusterTable
 from tests.integration import block_tasks as tasks
 
@@ -231,3 +231,18 @@ def test_choice():
     assert choose(ClusterTable(), (1000, 100_000), 400 << 20) == "embedded"
     assert choose(ClusterTable(), (10**6, 3), 12 * 10**6) == "embedded"
     assert choose(ClusterTable(address="tcp://x:1"), (10, 10), 100) == "remote"
+
+
+def test_a_cluster_that_does_not_close_hides_nothing(caplog):
+    class Stuck:
+        def close(self, timeout):
+            raise TimeoutError("timed out after 10 s")
+
+    def ends() -> None:
+        with ExitStack() as stack:
+            stack.callback(closed, Stuck(), 10)
+            raise InterruptedRun("the real one")
+
+    with pytest.raises(InterruptedRun, match="the real one"):
+        ends()
+    assert "Stuck did not close: TimeoutError" in caplog.text

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from bigembed.errors import InputError, StoreAccessError
+from bigembed.errors import InputError, StoreAccessError, UnreachableError
 from bigembed.store import credentials, objects
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import at, copy_files, create, local, move, published, put, remove, rewrite, stored, touch
@@ -151,6 +151,42 @@ def test_what_the_library_says_is_cut():
     message = str(objects.translated(ObjectPath("az://box", "x"), GenericError(said)))
     assert "https://host/box/x" in message
     assert "hidden" not in message
+
+
+class Told(Exception):
+    """As the library says it."""
+
+    __module__ = "obstore.exceptions"
+
+
+def test_what_a_busy_store_did_not_delete_is_asked_for_again(monkeypatch):
+    answers = [Told("DeleteObjects request failed for key x: Service Unavailable (code: ServiceUnavailable)"), None]
+    asked = []
+
+    class Library:
+        @staticmethod
+        def delete(client, keys):
+            asked.append(keys)
+            if (answer := answers[len(asked) - 1]) is not None:
+                raise answer
+
+    monkeypatch.setattr(objects, "AGAIN", 0.0)
+    monkeypatch.setattr(objects, "library", lambda: Library)
+    monkeypatch.setattr(ObjectPath, "client", None)
+    at("s3://bucket/x").unlink(missing_ok=True)
+    assert asked == ["x", "x"]
+    answers[:] = [Told("something else")]
+    asked.clear()
+    with pytest.raises(UnreachableError):
+        at("s3://bucket/x").unlink(missing_ok=True)
+    assert asked == ["x"]
+
+
+def test_a_bucket_that_is_not_there_is_no_outage():
+    said = "Error performing PUT http://host/none/x in 1ms - Server returned non-2xx status code: 404 Not Found"
+    error = objects.translated(ObjectPath("s3://none", "x"), Told(said))
+    assert isinstance(error, StoreAccessError)
+    assert "no such bucket" in str(error)
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/x", "az://box/x", "abfss://box@account.dfs.core.windows.net/x"])
