@@ -16,6 +16,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
 from bigembed.store.arrays import open_zarr, read_array, write_rows
+from bigembed.store.beside import beside_of
 from bigembed.store.lock import hold
 from bigembed.store.manifest import read_json, write_json
 from bigembed.store.npy import npy_rows
@@ -96,7 +97,7 @@ def append_rows(path: PathLike, rows: Any) -> int:
     Raises
     ------
     MissingPathError : no such array; the message names the way to make it.
-    InputError : shapes or dtypes that do not fit, an array of another version.
+    InputError : shapes or dtypes that do not fit, an array of another version, one with ids or the like beside it.
     LockedError : another process appends.
 
     Notes
@@ -116,6 +117,11 @@ def append_rows(path: PathLike, rows: Any) -> int:
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
     values = np.asarray(rows)
+    if beside := beside_of(at(path)):
+        raise InputError(
+            f"{path}: {', '.join(beside)} lie beside its rows and would be too few; a store that grows has rows alone. "
+            "Ingest it without them"
+        )
     if not at(path).exists():
         raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
     array = open_zarr(path)

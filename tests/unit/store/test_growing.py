@@ -11,7 +11,8 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import InputError, LockedError, MissingPathError
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.beside import link
 from bigembed.store.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
 from bigembed.store.lock import hold
 from bigembed.store.source import RowSource
@@ -98,6 +99,15 @@ def test_what_does_not_fit_is_refused(tmp_path, rows):
     (tmp_path / "x.zarr.growing").mkdir()
     with hold(tmp_path / "x.zarr.growing"), pytest.raises(LockedError, match="held by"):
         append_rows(path, rows[:3])
+    np.testing.assert_array_equal(read_array(path), rows[:100])
+
+
+def test_rows_with_ids_beside_them_are_not_left_with_too_few(tmp_path, rows):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    write_array(tmp_path / "x-ids.zarr", np.arange(100))
+    zarr.open_array(str(path)).attrs.update(link(path, {"ids": None}))
+    with pytest.raises(InputError, match="ids lie beside its rows and would be too few"):
+        append_rows(path, rows[100:])
     np.testing.assert_array_equal(read_array(path), rows[:100])
 
 
