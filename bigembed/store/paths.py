@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigembed.errors import InputError
-from bigembed.store.objects import ObjectPath
+from bigembed.store.objects import SCHEMES, ObjectPath
 
 AnyPath = Path | ObjectPath
 PathLike = str | os.PathLike[str] | ObjectPath
@@ -56,6 +56,9 @@ def at(path: PathLike) -> AnyPath:
     text = os.fspath(path)
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
+    scheme, colon, rest = text.partition(":/")
+    if colon and scheme.lower() in SCHEMES and not rest.startswith("/"):
+        raise InputError(f"{text}: one slash is missing; {scheme}://{rest} is the URL of an object store")
     return ObjectPath.of(text) if "://" in text else Path(text)
 
 

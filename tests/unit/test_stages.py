@@ -125,6 +125,13 @@ def test_a_path_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "precious").read_text() == "data"
 
 
+def test_a_file_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "rows.npy").write_bytes(b"mine")
+    with pytest.raises(ExistingOutputError, match="a file, and a run is a folder"):
+        Run(tmp_path / "rows.npy")
+    assert (tmp_path / "rows.npy").read_bytes() == b"mine"
+
+
 def test_a_temporary_run_is_removed_with_its_owner() -> None:
     run = Run(None)
     root = run.root

@@ -38,6 +38,7 @@ def test_a_container_of_an_account():
         ("ftp://host/x", "not a kind of store"),
         ("https://host/x", "not a kind of store"),
         ("s3:///x", "names no bucket"),
+        ("s3:/bucket/x", "one slash is missing; s3://bucket/x"),
         ("s3://KEY:hidden@bucket/x", "do not belong"),
         ("abfs://box:hidden@account.dfs.core.windows.net/x", "do not belong"),
         ("az://box/x?sig=hidden", "do not belong"),
