@@ -329,9 +329,10 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
     """The job with absolute paths."""
 
     def at(path: str | None) -> str | None:
-        if path is None or is_url(path):
-            return path and str(located(path))
-        return str((root / Path(path).expanduser()).resolve())
+        if path is None:
+            return None
+        place = located(path)  # (which refuses what looks like a URL and is none)
+        return str(place) if is_url(path) else str((root / Path(path).expanduser()).resolve())
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
     source = job.input.model_copy(
