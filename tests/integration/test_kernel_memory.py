@@ -30,6 +30,7 @@ memory = "900 MiB"
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_the_kernel_of_20_000_rows_is_never_held(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(JOB)
     subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(tmp_path / "job.toml")], check=True, timeout=280)

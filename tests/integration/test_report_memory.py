@@ -37,7 +37,7 @@ def fitted(folder: Path, n: int) -> Path:
     return folder / f"{n}.zarr"
 
 
-@pytest.mark.parametrize("n", [240_000, 1_000_000])
+@pytest.mark.parametrize("n", [240_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_a_report_holds_what_the_plan_says(n: int, tmp_path: Path) -> None:
     """As discs (up to 250 000 rows) and counted."""
     small, large = fitted(tmp_path, 50), fitted(tmp_path, n)
