@@ -24,7 +24,7 @@ from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, input_costs, nearest_folde
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
-from bigembed.methods.extension import aside_of, refuse_existing, transform_to
+from bigembed.methods.extension import aside_of, refuse_existing, require_names, transform_to
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.beside import link, place_beside
 from bigembed.store.lock import Owner
@@ -115,13 +115,16 @@ def extend(
 
 
 def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, beside: Mapping[str, str] | None) -> Input:
-    """The new rows, with what lies beside them."""
+    """The new rows, with what lies beside them. Of a table the columns that were fitted; others are refused."""
     given = dict(beside or {})
-    chosen = replace(choice or Choice(), beside=tuple(given.values()))
+    expected = tuple(getattr(fitted, "feature_names_in_", ()))
+    chosen = replace(choice or Choice(), beside=tuple(given.values()), expected=expected)
     copy = at(f"{at(out).absolute().with_suffix('')}-input.zarr")
-    return find_rows(
+    rows = find_rows(
         at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: bool(fitted._extension(fitted._run).sparse)
     )
+    require_names(fitted, rows.columns)
+    return rows
 
 
 def _ready(rows: Input, out: PathLike, told: Telling, place: Place) -> Input:

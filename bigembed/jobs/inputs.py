@@ -21,14 +21,14 @@ from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.annotated import CsrReader
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
-from bigembed.store.copying import ABOUT, same_rows, source_of
+from bigembed.store.copying import ABOUT, columns_of, same_rows, source_of
 from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
 from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at, is_url, published, remove, stamp, stored
-from bigembed.store.reader import Choice, Reader, named, native
+from bigembed.store.reader import Choice, Reader, features_of, named, native
 from bigembed.store.source import RowSource
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
@@ -133,6 +133,11 @@ class Input:
         if self.entries is not None:
             return ENTRY_BYTES * (self.entries + self.shape[0])
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns, where the source has such names."""
+        return columns_of(self.path) if self.reader is None else features_of(self.reader)
 
     @property
     def loading(self) -> int:

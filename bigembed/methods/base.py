@@ -18,6 +18,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.stages import Run, Stage
+from bigembed.store.copying import columns_of
+from bigembed.store.objects import ObjectPath
 from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
@@ -171,8 +173,8 @@ def coordinate_names(kind: type, count: int) -> list[str]:
 
 
 def feature_names(X: Any) -> Array | None:
-    """Column names of a data frame whose names are all text."""
-    columns = getattr(X, "columns", None)
+    """Column names of a data frame whose names are all text, or of rows that were copied from a table."""
+    columns = columns_of(X) or None if isinstance(X, (str, os.PathLike, ObjectPath)) else getattr(X, "columns", None)
     if columns is None:
         return None
     names = np.asarray(columns, dtype=object)

@@ -7,7 +7,7 @@ and go into memory, a lazy Dask array, or a new Zarr array.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -214,9 +214,15 @@ def check_width(source: RowSource, extension: Extension, estimator: Any) -> None
 
 
 def check_names(estimator: Any, X: Any) -> None:
-    """InputError unless the columns of a data frame are those that were fitted."""
-    fitted, given = getattr(estimator, "feature_names_in_", None), feature_names(X)
-    if fitted is None or given is None or list(fitted) == list(given):
+    """InputError unless the columns of a data frame, or of rows that were copied, are those that were fitted."""
+    given = feature_names(X)
+    require_names(estimator, () if given is None else list(given))
+
+
+def require_names(estimator: Any, given: Sequence[str]) -> None:
+    """InputError unless these names, if there are any, are those that were fitted, if there were any."""
+    fitted = list(getattr(estimator, "feature_names_in_", ()))
+    if not fitted or not given or fitted == list(given):
         return
     unseen = [name for name in given if name not in set(fitted)]
     missing = [name for name in fitted if name not in set(given)]

@@ -30,6 +30,7 @@ from bigembed.store.reader import TEXT, Reader, native
 from bigembed.store.source import work_dtype
 
 ABOUT = "bigembed_source"
+COLUMNS = "bigembed_columns"
 WIDE_BYTES = 128 << 20
 VECTOR_ROWS = 1 << 18
 """Entries of a shard of a vector."""
@@ -106,6 +107,16 @@ def attributes_of(path: PathLike) -> dict[str, Any] | None:
 def source_of(path: PathLike) -> Any:
     """What the attribute :data:`ABOUT` of the rows at a path says of where they are from, or None."""
     return (attributes_of(path) or {}).get(ABOUT)
+
+
+def named_columns(names: Sequence[str]) -> dict[str, Any]:
+    """The attribute :data:`COLUMNS` of rows whose columns have these names."""
+    return {COLUMNS: list(names)} if names else {}
+
+
+def columns_of(path: PathLike) -> tuple[str, ...]:
+    """The names of the columns of the rows at a path, where they were copied from something that has such names."""
+    return tuple((attributes_of(path) or {}).get(COLUMNS, ()))
 
 
 def write_dask(X: Any, path: PathLike) -> None:

@@ -46,6 +46,11 @@ class DelimitedReader:
     row_ids: None = None
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns, if the file has any."""
+        return self.columns if self.head else ()
+
+    @property
     def piece(self) -> int:
         """Bytes that are parsed at a time."""
         return max(PIECE_BYTES, 32 * len(self.names), 8 * sum(map(len, self.names)))
@@ -114,11 +119,11 @@ def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
     separator, first, lines = _first_line(path)
     head = 0 if all(_is_number(one) for one in first) else lines
     there = [one.strip() for one in first] if head else [str(number) for number in range(len(first))]
-    wanted = tuple(choice.columns or [name for name in there if name not in choice.beside])
-    _refuse_names(path, there, [*wanted, *choice.beside] if choice.columns else there)
-    unknown = [name for name in wanted if name not in there]
-    if unknown:
-        raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {listed(there)}")
+    if not head:
+        choice = replace(choice, expected=())
+    chosen = choice.columns or choice.expected
+    _refuse_names(path, there, [*chosen, *choice.beside] if chosen else there)
+    wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}
     reader = DelimitedReader(str(path), separator, head, wanted, names)
     rows = sum(batch.num_rows for batch in replace(reader, columns=wanted[:1]).batches("string"))

@@ -15,13 +15,13 @@ from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
 from bigembed.store.arrays import open_zarr, whole, zarr_place
 from bigembed.store.beside import link, named_vector, place_beside, vector_source
-from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_rows
+from bigembed.store.copying import columns_of, copy_rows, copy_sparse, copy_vector, named_columns, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
 from bigembed.store.npy import npy_rows
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
-from bigembed.store.reader import Choice, Reader, named, two_dimensional
+from bigembed.store.reader import Choice, Reader, features_of, named, two_dimensional
 from bigembed.store.source import work_dtype
 from bigembed.store.sparse import group_source, is_csr_group
 
@@ -87,8 +87,7 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
 
 def _opened(path: AnyPath, choice: Choice) -> Reader:
     if parquet := parquet_files(path):
-        choice.only(path, "Parquet", "columns")
-        return open_parquet(parquet, choice.columns, choice.beside)
+        return open_parquet(parquet, choice)
     if annotated.is_anndata(path):
         return annotated.open_anndata(path, choice)
     if path.is_dir():
@@ -117,7 +116,8 @@ def write_copy(
     attributes: Mapping[str, Any] | None = None,
     label: str = "ingest",
 ) -> None:
-    """Copy rows as what they are: dense ones into an array; sparse ones into a CSR group, unless ``dense``."""
+    """Copy rows with the names of their columns: dense ones to an array; sparse ones to a group, unless ``dense``."""
+    attributes = {**(attributes or {}), **named_columns(features_of(reader))}
     if stays_sparse(reader, choice):
         copy_sparse(reader.parts(), reader.shape, dest, attributes, label)  # type: ignore[attr-defined]
     else:
@@ -167,6 +167,11 @@ class ZarrReader:
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     grain: int = 1
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns, where it is the copy of a table."""
+        return columns_of(self.path)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         import zarr

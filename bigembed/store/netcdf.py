@@ -37,6 +37,11 @@ class NetcdfReader:
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_ids: None = None
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns, where each is a variable."""
+        return self.variables if len(self.variables) > 1 else ()
+
     def vector(self, name: str) -> NetcdfReader:
         """A variable with an entry for each row."""
         with opened(self.path) as file:

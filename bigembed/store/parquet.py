@@ -13,7 +13,7 @@ from bigembed.errors import InputError
 from bigembed.store.extras import needed
 from bigembed.store.missing import missing_values
 from bigembed.store.paths import MARKS, AnyPath, stored
-from bigembed.store.reader import TEXT, as_text, described, handle
+from bigembed.store.reader import TEXT, Choice, as_text, handle
 
 
 def parquet_files(path: AnyPath) -> list[AnyPath]:
@@ -38,6 +38,11 @@ class ParquetReader:
     grain: int = 1
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_ids: None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.columns
 
     def vector(self, name: str) -> ParquetReader:
         """One column, of numbers or of text."""
@@ -78,8 +83,9 @@ def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any]) -> A
     return out
 
 
-def open_parquet(paths: Sequence[AnyPath], columns: Sequence[str] = (), beside: Sequence[str] = ()) -> ParquetReader:
+def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
     """The chosen columns of Parquet files of one schema, which must be numeric; by default all but those ``beside``."""
+    choice.only(paths[0], "Parquet", "columns")
     pq = _pyarrow("parquet")
     schema, groups, total, largest = None, [], 0, 1
     for number, path in enumerate(paths):
@@ -99,17 +105,14 @@ def open_parquet(paths: Sequence[AnyPath], columns: Sequence[str] = (), beside: 
             total += meta.row_group(group).num_rows
             largest = max(largest, meta.row_group(group).num_rows)
     there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
-    wanted = list(columns) or [name for name in there if name not in beside]
-    dtype = _rows_dtype(paths[0], schema, wanted, there)
+    wanted = choice.of_table(paths[0], there)
+    dtype = _rows_dtype(paths[0], schema, wanted)
     shape = (total, len(wanted))
-    return ParquetReader(tuple(map(str, paths)), tuple(wanted), tuple(groups), shape, dtype, 4 * largest, there)
+    return ParquetReader(tuple(map(str, paths)), wanted, tuple(groups), shape, dtype, 4 * largest, there)
 
 
-def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], there: Mapping[str, str]) -> np.dtype[Any]:
+def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str]) -> np.dtype[Any]:
     types = _pyarrow("types")
-    unknown = [name for name in names if name not in there]
-    if unknown:
-        raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {described(there)}")
     twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
     if twice:
         raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")

@@ -65,6 +65,11 @@ def named(reader: Reader) -> Named | None:
     return cast(Named, reader) if hasattr(type(reader), "vector") else None
 
 
+def features_of(reader: Reader) -> tuple[str, ...]:
+    """The names of the columns of the rows; none where the format, or the file, has no such names."""
+    return tuple(getattr(reader, "features", ()))
+
+
 @dataclass(frozen=True)
 class Choice:
     """What is wanted of a source that holds several things. Empty: what the format says, if that is one thing."""
@@ -81,15 +86,25 @@ class Choice:
     """Whether sparse rows are wanted dense."""
     beside: tuple[str, ...] = ()
     """Columns of a table that lie beside the rows (their ids, labels, weights), so that they are none of them."""
+    expected: tuple[str, ...] = ()
+    """Columns that a model was fitted with: those of a table where none are chosen."""
 
     def asked(self) -> dict[str, Any]:
         """What was chosen, by name."""
         chosen = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in chosen.items() if value}
 
+    def of_table(self, path: Any, there: Mapping[str, str]) -> tuple[str, ...]:
+        """The columns of a table that make the rows; InputError where it lacks them. ``there``: see ``described``."""
+        wanted = self.columns or self.expected or tuple(name for name in there if name not in self.beside)
+        if unknown := [name for name in wanted if name not in there]:
+            fitted = "" if self.columns else ". The model was fitted with them: new rows need the same columns"
+            raise InputError(f"{path}: no columns {listed(unknown)}; there are {described(there)}{fitted}")
+        return wanted
+
     def only(self, path: Any, what: str, *known: str) -> None:
         """InputError if something was chosen that the format does not know."""
-        given = [one.name for one in fields(self) if one.name not in ("dense", "beside", *known)]
+        given = [one.name for one in fields(self) if one.name not in ("dense", "beside", "expected", *known)]
         wrong = [name for name in given if getattr(self, name)]
         if wrong:
             can = f"in it can be chosen: {', '.join(known)}" if known else "nothing can be chosen in it"
@@ -111,7 +126,7 @@ def listed(names: Iterable[str]) -> str:
 
 def described(names: Mapping[str, str]) -> str:
     """Names with what each holds, for an error."""
-    return listed(f"{name} {what}" for name, what in names.items()) or "nothing"
+    return listed(f"{name} {what}".rstrip() for name, what in names.items()) or "nothing"
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
