@@ -13,7 +13,7 @@ from bigembed.jobs.growth.audit import DUE
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.where import parse_bytes
 from tests.deploy.processes import DEPLOY, command, run
-from tests.deploy.units import FOLDER, instance, settings
+from tests.deploy.units import FOLDER, command_line, instance, settings
 from tests.deploy.words import commands, parse
 
 INSTANCES = ["extend", "audit", "refresh"]
@@ -119,14 +119,48 @@ def test_an_audit_that_says_so_starts_the_refresh(tmp_path):
 
 @pytest.mark.parametrize("name", INSTANCES)
 def test_command_lines_of_units_are_understood(name):
-    found = instance(name)
-    [line] = found["Service", "ExecStart"]
-    options = [
-        value.strip('"').removeprefix("OPTIONS=") for value in found["Service", "Environment"] if "OPTIONS" in value
-    ]
-    [words] = commands(line.replace("%i", name).replace("$OPTIONS", " ".join(options)))
+    [words] = commands(command_line(name))
     assert parse(words)["job"].as_posix() == "/etc/bigembed/growing.toml"
-    assert found["Service", "EnvironmentFile"] == ["-/etc/bigembed/%i.env"]
+
+
+def test_options_do_not_take_the_window_away():
+    """OPTIONS= in refresh.env leaves the deadline of the drop-in, unless it holds one itself."""
+
+    def asked(**file):
+        [words] = commands(command_line("refresh", **file))
+        return parse(words)
+
+    assert asked()["deadline"] == "06:30"
+    kept = asked(OPTIONS="--keep 3")
+    assert (kept["keep"], kept["deadline"]) == (3, "06:30")
+    assert asked(OPTIONS="--deadline 2h")["deadline"] == asked(WINDOW="--deadline 2h")["deadline"] == "2h"
+    assert asked(WINDOW="")["deadline"] is None
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_every_instance_has_the_credentials(name):
+    shared, own = instance(name)["Service", "EnvironmentFile"]
+    assert (shared, own) == ("-/etc/bigembed/credentials.env", "-/etc/bigembed/%i.env")
+    assert f"chmod 600 {shared[1:]}" in (DEPLOY / "README.md").read_text()
+
+
+@systemd
+def test_the_drop_in_for_what_is_elsewhere(units):
+    """It is not among the files that are installed for everybody; where it is, all addresses are allowed."""
+    [installed] = re.findall(r"cp -r (deploy/systemd/\S+)", (DEPLOY / "README.md").read_text())
+    assert units / "elsewhere.conf" not in units.glob(installed.removeprefix("deploy/systemd/"))
+    drop_in = units / "bigembed@.service.d" / "elsewhere.conf"
+    drop_in.parent.mkdir()
+    shutil.move(units / "elsewhere.conf", drop_in)
+    for name in INSTANCES:
+        assert verify(units, f"bigembed@{name}.service") == (0, "")
+    assert settings("elsewhere.conf")["Service", "IPAddressAllow"] == ["any"]
+    narrow = drop_in.read_text().replace("IPAddressAllow=any\n", "").replace("# IPAddressAllow", "IPAddressAllow")
+    assert "IPAddressAllow=10." in narrow
+    drop_in.write_text(narrow)
+    assert verify(units, "bigembed@extend.service") == (0, "")
+    drop_in.write_text(narrow.replace("Allow=10.", "Allow=some."))
+    assert "some.20.0.0" in verify(units, "bigembed@extend.service")[1]
 
 
 def test_memory_of_the_unit_and_of_the_job_agree():

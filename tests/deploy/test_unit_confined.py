@@ -14,7 +14,7 @@ import pytest
 from bigembed import open_growth
 from bigembed.store.arrays import write_array
 from tests.deploy.processes import DEPLOY, ROOT
-from tests.deploy.units import FOLDER, instance
+from tests.deploy.units import FOLDER, command_line, instance
 
 pytest.importorskip("dockerfile_parse", reason="dockerfile-parse is not installed: pip install -e '.[test]'")
 from tests.deploy import image
@@ -44,7 +44,7 @@ def confined(folder, words, unit):
     stage.at("/opt/bigembed/workflows").symlink_to(ROOT / "workflows")
     job = (DEPLOY / "growing.toml").read_text()
     stage.at("/etc/bigembed/growing.toml").write_text(job.replace("3 GiB", "1 GiB"))
-    given = [word for value in unit["Service", "Environment"] for word in shlex.split(value) if "OPTIONS" not in word]
+    given = [word for value in unit["Service", "Environment"] for word in shlex.split(value)]
     variables = [*given, "PATH=/usr/bin:/bin", f"HOME={data}", f"PYTHONPATH={ROOT}", "TMPDIR=/run/private"]
     lines = [shlex.join(["mkdir", "-p", "{root}" + data])]
     lines += [f"mount --bind {shlex.quote(str(folder.parent / 'data'))} {{root}}{data}"]
@@ -73,7 +73,7 @@ def data(tmp_path):
 
 def test_a_refresh_with_workers_is_done_under_the_restrictions(data, tmp_path):
     unit = instance("refresh")
-    words = shlex.split(unit["Service", "ExecStart"][0].replace("%i", "refresh").replace("$OPTIONS", "--deadline 4m"))
+    words = shlex.split(command_line("refresh", WINDOW="--deadline 4m"))
     done = confined(tmp_path / "root", words, unit)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

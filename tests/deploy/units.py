@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 
 from tests.deploy.processes import DEPLOY
@@ -27,3 +28,13 @@ def instance(name: str) -> dict[tuple[str, str], list[str]]:
     """The service of an instance with its drop-ins."""
     folder = f"bigembed@{name}.service.d"
     return settings("bigembed@.service", *sorted(f"{folder}/{path.name}" for path in (FOLDER / folder).glob("*")))
+
+
+def command_line(name: str, **file: str) -> str:
+    """What an instance starts where its files of variables say this: they win over Environment=, drop-ins or not."""
+    found = instance(name)
+    words = [word for value in found["Service", "Environment"] for word in shlex.split(value)]
+    variables = {**dict(word.split("=", 1) for word in words), **file}
+    [line] = found["Service", "ExecStart"]
+    line = line.replace("%i", name)
+    return " ".join(variables[word[1:]] if word.startswith("$") else word for word in line.split())
