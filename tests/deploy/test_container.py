@@ -72,7 +72,19 @@ def test_the_python_and_the_extras_are_ours():
         arguments |= image.assignments(value) if name == "ARG" else {}
     assert f"Programming Language :: Python :: {arguments['PYTHON']}" in project["classifiers"]
     assert (ROOT / "constraints" / f"py{arguments['PYTHON'].replace('.', '')}.txt").exists()
-    assert set(arguments["EXTRAS"].split(",")) <= set(project["optional-dependencies"])
+    all_of_them = project["optional-dependencies"]["all"]
+    queues = {"slurm"}  # (nobody submits to one from inside a container)
+    assert set(arguments["EXTRAS"].split(",")) == set(re.findall(r"\w+", all_of_them[0])) - {"bigembed"} - queues
+    assert f"`{arguments['EXTRAS']}`" in (DEPLOY / "README.md").read_text()
+
+
+def test_the_commands_of_the_file_are_those_of_the_page():
+    written = [
+        line[4:] for line in FILE.read_text().splitlines() if re.match(r"#   (docker (build|run --rm)|mkdir)", line)
+    ]
+    page = [line.split("  ")[0] for line in (DEPLOY / "README.md").read_text().splitlines()]
+    assert [line.split()[0] for line in written] == ["docker", "mkdir", "docker"]
+    assert [line for line in written if line not in page] == []
 
 
 def test_workers_have_the_settings_of_an_embedded_cluster():
