@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +14,15 @@ import yaml
 from tests.deploy.processes import DEPLOY, run
 
 FOLDER = DEPLOY / "kubernetes"
-KINDS = ["base", "growing", "cluster", "job"]
+KINDS = ["base", "load", "growing", "cluster", "job"]
 
 
 @functools.cache
-def built(kind: str) -> list[dict[str, Any]]:
+def built(kind: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
     """The objects of a folder."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    done = run(["kubectl", "kustomize", FOLDER / kind], DEPLOY)
+    done = run(["kubectl", "kustomize", folder / kind], DEPLOY)
     assert (done.returncode, done.stderr) == (0, "")
     return list(yaml.safe_load_all(done.stdout))
 
@@ -34,6 +35,8 @@ def pods(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, spec["jobTemplate"]["spec"]["template"]["spec"]
         elif thing["kind"] == "Job":
             yield name, spec["template"]["spec"]
+        elif thing["kind"] == "Pod":
+            yield name, spec
         elif thing["kind"] == "DaskCluster":
             yield from ((f"{name} {part}", spec[part]["spec"]) for part in ("scheduler", "worker"))
         elif thing["kind"] == "DaskJob":

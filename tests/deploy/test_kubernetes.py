@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -13,7 +14,7 @@ from bigembed.jobs.status import STATUS
 from bigembed.jobs.stopping import parse_deadline
 from bigembed.jobs.where import parse_bytes
 from tests.deploy.manifests import FOLDER, KINDS, built, jobs, pods, words
-from tests.deploy.processes import DEPLOY, command, run
+from tests.deploy.processes import DEPLOY, command, run, started
 from tests.deploy.words import commands, parse
 
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="needs the repository")
@@ -100,7 +101,7 @@ def test_every_name_that_is_used_is_there(kind):
 # ------------------------------------------------------------------------------------- commands
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("kind", ["growing", "cluster", "job"])
 def test_command_lines_are_understood(kind):
     for name, pod in pods(kind):
         line = words(pod)
@@ -171,10 +172,32 @@ def test_schedules():
         assert spec["concurrencyPolicy"] == "Forbid"
         assert spec["startingDeadlineSeconds"] >= 10  # (the controller looks every ten seconds)
     assert not CRON.is_valid("61 * * * *")
-    assert found["bigembed-refresh"]["suspend"]
+    assert all(spec["suspend"] for spec in found.values())  # (there is no model yet)
     hourly = found["bigembed-extend"]
     assert hourly["schedule"] == "30 * * * *"
     assert hourly["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 3600
+
+
+def test_the_command_of_the_page_starts_the_schedules(tmp_path):
+    [command] = re.findall(r"(?m)^sed -i .*?kustomization\.yaml", (DEPLOY / "README.md").read_text())
+    shutil.copytree(FOLDER, tmp_path / "deploy" / "kubernetes")
+    assert run(["sh", "-c", command], tmp_path).returncode == 0
+    things = built("growing", tmp_path / "deploy" / "kubernetes")
+    waiting = {thing["metadata"]["name"] for thing in things if thing.get("spec", {}).get("suspend")}
+    assert waiting == {"bigembed-refresh"}
+    assert [thing for thing in things if thing["kind"] != "CronJob"] == [
+        thing for thing in built("growing") if thing["kind"] != "CronJob"
+    ]
+
+
+def test_the_pod_that_holds_the_volume_stops_when_told(tmp_path):
+    [(_, pod)] = pods("load")
+    assert "/data" in [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    with started(words(pod), tmp_path) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.terminate()
+        process.wait(5)
 
 
 # --------------------------------------------------------------------------------------- memory
