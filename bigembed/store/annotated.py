@@ -15,6 +15,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import open_zarr, zarr_place
+from bigembed.store.copying import columns_of
 from bigembed.store.hdf5 import GroupArrayReader, about, array_in, opened
 from bigembed.store.paths import AnyPath
 from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, pieces, two_dimensional
@@ -30,6 +31,11 @@ class DenseReader(GroupArrayReader):
 
     extra: str = EXTRA
     row_ids: str | None = ROW_NAMES  # type: ignore[assignment]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """``var_names``; of a copied group the names that were copied."""
+        return var_names(self.path, self.array)
 
     def vector(self, name: str) -> Reader:  # type: ignore[override]
         """``obs_names``, or a column of ``obs``."""
@@ -49,6 +55,11 @@ class CsrReader:
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_ids: str | None = None
     extra: str = EXTRA
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """``var_names``; of a copied group the names that were copied."""
+        return var_names(self.path, self.array)
 
     def vector(self, name: str) -> Reader:
         """``obs_names``, or a column of ``obs``."""
@@ -183,6 +194,19 @@ def obs_vector(path: str, name: str, n: int) -> Reader:
         if "values" in column and not np.asarray(column["mask"][...]).any():
             return array_in(root, path, f"{key}/values", EXTRA)
     raise InputError(f"{path}: {key} has missing values, or is of a kind that is not known; it has {n} rows")
+
+
+def var_names(path: str, array: str) -> tuple[str, ...]:
+    """Names of the columns of X and of layers; not of ``obsm``, nor where they only number the columns."""
+    if not array:
+        return columns_of(path)
+    with opened(path, EXTRA) as root:
+        var: Any = root.get("raw/var" if array == "raw/X" else "var") if array.split("/")[0] != "obsm" else None
+        if not hasattr(var, "keys") or "_index" not in var.attrs:
+            return ()
+        index = var[str(var.attrs["_index"])]
+        names = tuple(as_text(index[...]).tolist()) if hasattr(index, "shape") else ()
+    return () if names == tuple(map(str, range(len(names)))) else names
 
 
 def _matrices(root: Any) -> dict[str, str]:

@@ -14,8 +14,10 @@ from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import read_array
+from bigembed.store.copying import columns_of
 from bigembed.store.formats import ingest
 from bigembed.store.reader import Choice
+from tests.unit.store.written import annotated, quiet
 
 FITTED = ("x4", "x0", "x3")
 POSITIONS = [4, 0, 3]
@@ -136,3 +138,27 @@ def test_netcdf_variables_are_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="in the same order"):
         extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("v", "u")))
     extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("u", "v")))
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_var_names_are_names(suffix: str, layout: str, tmp_path: Path) -> None:
+    pytest.importorskip("anndata")
+
+    def annotate(name: str, genes: Any) -> None:
+        found = annotated(rows_of(), [f"cell {number}" for number in range(200)], layout=layout)
+        if genes is not None:
+            found.var_names = list(genes)
+        with quiet():
+            (found.write_h5ad if suffix == "h5ad" else found.write_zarr)(tmp_path / f"{name}.{suffix}")
+
+    for name, genes in {"rows": "abcdef", "other": "abcdfe", "plain": None}.items():
+        annotate(name, genes)
+    model = fit(tmp_path, f'path = "rows.{suffix}"')
+    assert "".join(be.load(model).feature_names_in_) == "abcdef"
+    with pytest.raises(InputError, match="in the same order"):
+        extend(model, tmp_path / f"other.{suffix}", tmp_path / "out.zarr")
+    for name in ("rows", "plain"):
+        extend(model, tmp_path / f"{name}.{suffix}", tmp_path / f"{name}-out.zarr")
+    ingest(tmp_path / f"rows.{suffix}", tmp_path / "obsm.zarr", Choice(array=("obsm/X_two",)))
+    assert columns_of(tmp_path / "obsm.zarr") == ()
