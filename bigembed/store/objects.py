@@ -291,11 +291,11 @@ class ObjectPath:
         """The store of the bucket, one a process."""
         return _client(self.root, os.getpid())
 
-    def zarr(self, read_only: bool = False) -> Any:
+    def zarr(self) -> Any:
         """As a place that zarr opens. Never to be pickled: it may carry credentials."""
         from zarr.storage import ObjectStore, StorePath
 
-        return StorePath(ObjectStore(self.client, read_only=read_only), self.key)
+        return StorePath(ObjectStore(self.client), self.key)
 
 
 class Ranges(io.RawIOBase):
