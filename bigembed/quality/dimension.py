@@ -1,0 +1,117 @@
+"""Intrinsic dimension with standard errors, from the distances to the nearest neighbors: one pass over the lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.store.arrays import read_array
+
+KEPT = 0.9
+"""Share of the ratios r₂/r₁ that are taken as they are; of the others only that they are larger."""
+UNIT = 2.0**-20
+"""Logarithms are added as multiples of it: whole numbers have the same sum in any order."""
+DEPENDENCE = 2.0
+"""Rows that are each other's neighbors share distances: a distance counts for two rows at most."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A dimension."""
+
+    value: float | None
+    """None where the distances do not determine it."""
+    standard_error: float | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """Estimates from nearest neighbors."""
+
+    two_nearest: Estimate
+    likelihood: Estimate
+    duplicates: int
+    """Rows left out: identical to their nearest neighbor."""
+
+
+def intrinsic_dimension(squared: str, blocks: int) -> Dimension:
+    """Two estimates from squared distances to the k nearest neighbors, ascending, ``squared/b`` (rows, k).
+
+    ``two_nearest``: μ = r₂/r₁ has P(μ > x) = x^−d (Facco et al. 2017), so log μ is exponential; the rate d by maximum
+    likelihood, the largest tenth (outlying rows, near-duplicates) known only to exceed the others:
+    d = N / (Σ log μ + (n − N) log μ_(N)), N = .9 n. ``likelihood``: d = (n(k − 1) − 1) / Σ_i Σ_{j<k} log(r_k/r_j),
+    Levina & Bickel's with the averages of MacKay & Ghahramani (2005); k ≥ 2.
+
+    Standard errors d √(2/N) and d √(2/(n(k − 1))): √2 of those of independent rows. Measured over 40 draws on flat
+    tori, cubes, spheres and Gaussian rows of dimension 1 to 10: 1.0–1.5 and .97–1.6 times those (k = 15). They are
+    errors of sampling, not of the model: edges of a set and uneven density bias both downward, the second more
+    (n = 1000–2000: cube of dimension 5: 4.7 and 4.5, 10: 8.4 and 8.0; sphere of dimension 10: 9.3 and 8.9), noise
+    thicker than r₁ upward, quantized rows (ties) upward without bound.
+
+    Cost: one pass over the lists; 65 536 counts in one process. The same bytes for any blocks.
+
+    References: E. Facco et al., Sci. Rep. 7 (2017); E. Levina, P. Bickel, NIPS (2004).
+    """
+    parts = map_blocks(logarithms_block, [(b,) for b in range(blocks)], squared=squared)
+    counts = np.zeros(1 << 16, np.int64)
+    for part in parts:
+        counts[part["bins"][0]] += part["bins"][1]
+    rows, total, k = sum(p["rows"] for p in parts), sum(p["sum"] for p in parts), parts[0]["k"]
+    terms = rows * (k - 1)
+    likelihood = _estimate(terms - 1, terms, total * UNIT, rows)
+    return Dimension(_censored(counts), likelihood, sum(p["duplicates"] for p in parts))
+
+
+def logarithms_block(b: int, *, squared: str) -> dict[str, Any]:
+    """Of one block: counts of log r₂/r₁ by the upper halves of their bit patterns, and Σ log r_k/r_j in units."""
+    every = read_array(f"{squared}/{b}").astype(np.float64)
+    used = every[(every[:, 0] > 0) & np.isfinite(every[:, -1])]
+    logs = 0.5 * np.log(used)
+    ratios = (logs[:, 1] - logs[:, 0]).astype(np.float32) if every.shape[1] > 1 else np.zeros(0, np.float32)
+    sums = np.rint((logs[:, -1:] - logs[:, :-1]).sum(axis=1) / UNIT).astype(np.int64)
+    return {
+        "rows": len(used),
+        "duplicates": int((every[:, 0] == 0).sum()),
+        "k": every.shape[1],
+        "bins": np.stack(np.unique(ratios.view(np.uint32) >> 16, return_counts=True)).astype(np.int64),
+        "sum": int(sums.sum()),
+    }
+
+
+def kernel_sum_dimension(slope: Array, rows: int) -> Estimate:
+    """2 max d log S / d log ε of the kernel sums S(ε) of ``rows`` sampled rows (Coifman et al. 2008).
+
+    Without a standard error: pairs that share a row depend on each other, and the sums no longer say which do. The
+    slope is taken at one global scale, so curvature and edges bias it downward (square, 800 rows: 1.9).
+
+    >>> kernel_sum_dimension(np.array([0.2, 0.98, 0.4]), 200).value
+    1.96
+    """
+    value = 2 * float(np.max(slope, initial=0.0))
+    return Estimate(value if value > 0 else None, None, rows)
+
+
+def _censored(counts: Array) -> Estimate:
+    """The rate of exponential numbers given by counts of bit patterns, the largest tenth of them censored."""
+    rows = int(counts.sum())
+    kept = int(np.ceil(KEPT * rows))
+    bins = np.flatnonzero(counts)
+    if not rows:
+        return Estimate(None, None, 0)
+    values = ((bins.astype(np.uint32) << 16) | np.uint32(0x8000)).view(np.float32).astype(np.float64)
+    values[bins == 0] = 0.0
+    before = np.minimum(np.cumsum(counts[bins]), kept)
+    taken = np.diff(before, prepend=0)
+    last = float(values[np.searchsorted(before, kept)])
+    return _estimate(kept, kept, float((taken * values).sum()) + (rows - kept) * last, rows)
+
+
+def _estimate(above: int, terms: int, total: float, rows: int) -> Estimate:
+    if above < 1 or not total > 0:
+        return Estimate(None, None, rows)
+    value = above / total
+    return Estimate(value, value * float(np.sqrt(DEPENDENCE / terms)), rows)

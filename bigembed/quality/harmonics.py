@@ -1,0 +1,131 @@
+"""Which coordinates are new, and which are functions of earlier ones (harmonics): local linear regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, map_blocks, one_blas_thread
+from bigembed.store.arrays import read_rows
+
+ROWS = 2_000
+HARMONIC = 0.35
+NEIGHBORS = 20
+"""Rows that a fit is made from, and two more for every coordinate that it is a function of."""
+RIDGE = 1e-3
+STEPS, STEPPED = 10, 0.5
+_TAG = 12
+
+
+@dataclass(frozen=True)
+class Harmonics:
+    """What regression on earlier coordinates leaves of each of m coordinates."""
+
+    residual: Array
+    """(m,) r_l in units of the standard deviation of ψ_l; 1 where nothing was there to regress on."""
+    stepped: Array
+    """(m,) bool: the coordinate jumps between parts of the rows (or is constant on the sample), and is not judged."""
+    harmonic: Array
+    """(m,) bool: r_l < 0.35, a function of earlier coordinates."""
+    rows: int
+    """Rows of the sample."""
+
+
+def harmonics(sample: Array, limit: float = HARMONIC) -> Harmonics:
+    """Residual r_l of the leave-one-out local linear regression of ψ_l on the earlier new coordinates.
+
+    r_l² = Σ_i (ψ_l(i) − fit_{−i}(ψ_earlier(i)))² / Σ_i (ψ_l(i) − mean)² over the rows of ``sample`` (s, m); r_1 = 1.
+    Near 0 the coordinate is a function of earlier ones: on an interval all of cos(lx) are functions of cos x.
+
+    It differs from the source (Gaussian weights of width median distance / 3, all earlier coordinates) in three ways.
+    The weights exp(−3 r²/h²) go over the 20 + 2p nearest rows, h the distance of the last, so that the scale follows
+    the rows (the median is 0 between equal rows, and too wide for fast harmonics). Only coordinates found new are
+    regressed on, since a function of all earlier ones is one of them: p stays small. A coordinate with more than half
+    of its range in its ten widest gaps jumps between parts (clusters, outlying rows): what is left of it inside the
+    parts is too small to see, so it counts as new and is not regressed on.
+
+    On eigenvectors of 2 000–5 000 rows of circle, interval, sphere, sheets and swiss roll the harmonics among the
+    first ten have r ≤ .17 (one of the roll .34), new coordinates r ≥ .90; noise has r ≥ 1. At the limit, .35, 88 % of
+    the variance is explained. Real sets lie in between: r is how much is left to see, not what a coordinate is for.
+
+    Cost: O(m s² p) for the neighbors, O(m s p³) for the fits; below 1 s for s = 2000, m = 10. In one process.
+
+    Reference: C. Dsilva, R. Talmon, R. Coifman, I. Kevrekidis, Parsimonious representation of nonlinear dynamical
+    systems through manifold learning, ACHA 44 (2018).
+
+    >>> x = np.linspace(0, np.pi, 200)
+    >>> harmonics(np.cos(np.outer(x, [1, 2, 3]))).harmonic.tolist()
+    [False, True, True]
+    """
+    s, m = sample.shape
+    if not s:
+        return Harmonics(np.ones(m), np.ones(m, bool), np.zeros(m, bool), 0)
+    unit, moving = _standardized(np.asarray(sample, np.float64))
+    stepped = _stepped(unit) | ~moving
+    residual, new = np.ones(m), list[int]()
+    with one_blas_thread():
+        for l in np.flatnonzero(~stepped).tolist():
+            if new and s > 2 * len(new) + 2:
+                error = unit[:, l] - local_linear(np.take(unit, new, axis=1), unit[:, l])
+                residual[l] = float(np.sqrt(np.mean(error**2)))
+            if residual[l] >= limit:
+                new.append(l)
+    return Harmonics(residual, stepped, residual < limit, s)
+
+
+def local_linear(x: Array, y: Array) -> Array:
+    """Leave-one-out local linear fit of y (s,) at the rows of x (s, p), s > 2p + 2."""
+    s, p = x.shape
+    k = min(NEIGHBORS + 2 * p, s - 1)
+    norms = np.einsum("ip,ip->i", x, x)
+    apart = norms[:, None] + norms[None, :] - 2 * x @ x.T
+    np.fill_diagonal(apart, np.inf)
+    near = np.sort(np.argpartition(apart, k - 1, axis=1)[:, :k], axis=1)
+    offset = x[near] - x[:, None]
+    squared = np.einsum("ikp,ikp->ik", offset, offset)
+    width = squared.max(axis=1)
+    width[width == 0] = 1.0
+    weight = np.exp(-3 * squared / width[:, None])
+    basis = np.concatenate([np.ones((s, k, 1)), offset / np.sqrt(width)[:, None, None]], axis=2)
+    weighted = basis * weight[..., None]
+    gram = weighted.transpose(0, 2, 1) @ basis
+    slopes = np.arange(1, p + 1)
+    gram[:, slopes, slopes] += RIDGE * weight.sum(axis=1)[:, None]
+    right = weighted.transpose(0, 2, 1) @ y[near][..., None]
+    return np.asarray(np.linalg.solve(gram, right)[:, 0, 0])
+
+
+def _standardized(sample: Array) -> tuple[Array, Array]:
+    """Columns of mean 0 and mean square 1, and which of them vary by more than rounding."""
+    centered = sample - sample.mean(axis=0)
+    size = np.sqrt(np.mean(centered**2, axis=0))
+    moving = size > 1e-12 * np.abs(sample).max(axis=0, initial=0.0)
+    return centered / np.where(moving, size, 1.0), moving
+
+
+def _stepped(unit: Array) -> Array:
+    """Which columns have more than half of their range in their ten widest gaps (fewer of fewer than 200 rows)."""
+    gaps = np.sort(np.diff(np.sort(unit, axis=0), axis=0), axis=0)[::-1]
+    widest = gaps[: max(1, min(STEPS, len(unit) // 20))].sum(axis=0)
+    return np.asarray(widest > STEPPED * gaps.sum(axis=0))
+
+
+def sampled(right: str, sizes: tuple[int, ...], seed: int, wanted: int = ROWS) -> Array:
+    """At most ``wanted`` rows (s, m) of the coordinates under ``right/b``, blocks of ``sizes`` rows: a uniform sample.
+
+    Each block gives its share of the rows, drawn by the seed and its number. Reads only the chunks of these rows.
+    """
+    n, start, tasks = sum(sizes), 0, []
+    wanted = min(wanted, n)
+    for b, size in enumerate(sizes):
+        share = (start + size) * wanted // n - start * wanted // n
+        tasks.append((b, size, share))
+        start += size
+    return np.concatenate(map_blocks(sample_block, tasks, right=right, seed=seed))
+
+
+def sample_block(b: int, size: int, share: int, *, right: str, seed: int) -> Array:
+    """``share`` rows of one block of coordinates, (share, m), in their order."""
+    chosen = np.sort(np.random.default_rng([seed, _TAG, b]).choice(size, share, replace=False))
+    return read_rows(f"{right}/{b}", chosen)
