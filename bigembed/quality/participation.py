@@ -96,7 +96,7 @@ def carried_by_few(found: Participation, n: int) -> Array:
 
     (By a twentieth of fewer than 100 rows.) Of 15 coordinates of digits, breast cancer, iris, wine, mixtures and
     manifolds, k = 15: with the self-tuned scale it is the first of digits (1 row) and no other, the next having 8 % of
-    the rows and 3 % of the mass; with the fixed scale all of Gaussian rows, 13 of digits, 10 of breast cancer.
+    the rows and 2 % of the mass; with the fixed scale all of Gaussian rows, 13 of digits, 10 of breast cancer.
     """
     few = (found.rows < FEW_SHARE * n) | (found.rows <= min(FEW_ROWS, n // 20))
     return np.asarray(few | (found.share < FEW_SHARE))
