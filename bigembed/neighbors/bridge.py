@@ -15,8 +15,9 @@ from scipy.sparse.csgraph import connected_components
 
 from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.components import find_components
-from bigembed.neighbors.exact import approximate_squared, paired_squared
+from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.order import CellReader, Ordered
 from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
 from bigembed.stages import Context, Cost, Stage

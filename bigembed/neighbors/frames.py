@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.exact import rounding
+from bigembed.blocks.squared import rounding
 
 _SAMPLE = 256
 """Rows that a frame is found from."""

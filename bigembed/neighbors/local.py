@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.exact import rounding
+from bigembed.blocks.squared import rounding
 from bigembed.neighbors.frames import Frame, frame_block
 
 if TYPE_CHECKING:

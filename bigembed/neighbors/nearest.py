@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
+from bigembed.blocks.lanes import lowest_bit, near_bits, squared_distance
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.exact import rounding
-from bigembed.neighbors.lanes import lowest_bit, near_bits, squared_distance
+from bigembed.blocks.squared import rounding
 
 _WIDTH = 16
 """Centers are padded to a multiple of this; padding has infinite norm."""

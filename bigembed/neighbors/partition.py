@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.exact import approximate_squared, paired_squared
+from bigembed.blocks.squared import paired_squared
+from bigembed.neighbors.exact import approximate_squared
 
 FEW_ROWS = 8_192
 """Up to here nearest centers are found without compiled code."""

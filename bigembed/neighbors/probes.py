@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.exact import approximate_squared, empty_lists, paired_squared, update_lists
+from bigembed.blocks.squared import paired_squared
+from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
 
 _FEW_PAIRS = 1 << 14
 """Fewer pairs of centers than this are compared without compiled code."""

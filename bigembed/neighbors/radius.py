@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.blocks.squared import paired_squared
 from bigembed.errors import PlanError
-from bigembed.neighbors.exact import approximate_squared, paired_squared
+from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import CellReader, Ordered
 from bigembed.neighbors.query import Joined, locate

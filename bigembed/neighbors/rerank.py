@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
-from bigembed.neighbors.exact import paired_squared, parts_of_pairs
+from bigembed.blocks.squared import paired_squared
+from bigembed.neighbors.exact import parts_of_pairs
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import Truth, share_found
 from bigembed.neighbors.search import spread_block

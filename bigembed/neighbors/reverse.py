@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.exact import approximate_squared, paired_squared, rounding
+from bigembed.blocks.squared import paired_squared, rounding
+from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.local import Cells
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bigembed.blocks.lanes import lowest_bit, near_bits, squared_distance
 from bigembed.blocks.rows import Array
-from bigembed.neighbors.lanes import lowest_bit, near_bits, squared_distance
 
 WIDTH = 16
 """Candidates come padded to a multiple of this; padding has infinite norm."""

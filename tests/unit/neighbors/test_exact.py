@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.neighbors.exact import (
-    approximate_squared,
-    empty_lists,
-    exact_block,
-    paired_squared,
-    update_lists,
-)
+from bigembed.blocks.squared import paired_squared
+from bigembed.neighbors.exact import approximate_squared, empty_lists, exact_block, update_lists
 
 
 def by_definition(rows, k):

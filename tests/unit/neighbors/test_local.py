@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.neighbors.exact import empty_lists, exact_block, paired_squared, update_lists
+from bigembed.blocks.squared import paired_squared
+from bigembed.neighbors.exact import empty_lists, exact_block, update_lists
 from bigembed.neighbors.local import Cells, search_cells, search_own, search_rows
 from bigembed.neighbors.partition import cells_block
 from bigembed.neighbors.probes import (

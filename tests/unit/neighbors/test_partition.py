@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bigembed.neighbors.exact import paired_squared
+from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block, kmeans, line_order
 
 

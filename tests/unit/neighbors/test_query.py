@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
+from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors import kept, query
-from bigembed.neighbors.exact import paired_squared
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import Ordered

@@ -1,7 +1,7 @@
 """Vector arithmetic for the compiled kernels, with one fixed order of every sum on any machine.
 
 The compiler may not reorder sums of floating-point numbers, so plain loops stay scalar. Here the eight
-lanes of :func:`bigembed.neighbors.exact.paired_squared` are written as one vector: LLVM maps it to what
+lanes of :func:`bigembed.blocks.squared.paired_squared` are written as one vector: LLVM maps it to what
 the processor has, with the same bits as NumPy.
 """
 

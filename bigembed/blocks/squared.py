@@ -1,0 +1,39 @@
+"""Squared Euclidean distances of pairs of rows, with one fixed order of the sum, and how far a product is from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+
+LANES = 8
+
+
+def paired_squared(a: Array, b: Array) -> Array:
+    """Squared distances ‖a_i − b_i‖² of paired rows (m, d), (m, d): float64 (m,).
+
+    Direct differences summed in eight lanes: feature j goes to lane j mod 8 in increasing j, and
+    the lanes are added as a fixed tree. The same bits in every batch, symmetric in a and b.
+    """
+    m, d = a.shape
+    steps = -(-d // LANES)
+    squares = np.zeros((m, steps * LANES))
+    np.subtract(a, b, out=squares[:, :d], dtype=np.float64)
+    squares *= squares
+    lanes = squares.reshape(m, steps, LANES).sum(axis=1)
+    half = lanes[:, :4] + lanes[:, 4:]
+    quarter = half[:, :2] + half[:, 2:]
+    return np.asarray(quarter[:, 0] + quarter[:, 1])
+
+
+def rounding(n_features: int, dtype: np.dtype[Any]) -> float:
+    """Factor g of a bound |approximate − exact| ≤ g (‖x‖ + ‖y‖)² on ‖x‖² + ‖y‖² − 2 x·y.
+
+    It holds for any order of summation, for x and y rounded after a common shift, and for distances
+    that are stored rounded to ``dtype`` (Higham, Accuracy and Stability, §3.1: γ_d = d u / (1 − d u)).
+    """
+    unit = float(np.finfo(dtype).eps) / 2
+    terms = (n_features + 16) * unit
+    return 1.1 * terms / (1 - terms) if terms < 0.5 else np.inf
