@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bigembed.methods.nmf import NMF
     from bigembed.methods.pca import PCA
     from bigembed.neighbors.graph import NeighborGraph, build_neighbor_graph
+    from bigembed.quality.certify import certify
     from bigembed.store.arrays import open_array
     from bigembed.store.growing import append_rows
 
@@ -46,6 +47,7 @@ _HOMES = {
     "PCA": "bigembed.methods.pca",
     "append_rows": "bigembed.store.growing",
     "build_neighbor_graph": "bigembed.neighbors.graph",
+    "certify": "bigembed.quality.certify",
     "geodesic_distances": "bigembed.landmarks.routes",
     "load": "bigembed.methods.base",
     "open_array": "bigembed.store.arrays",
@@ -70,6 +72,7 @@ __all__ = [
     "__version__",
     "append_rows",
     "build_neighbor_graph",
+    "certify",
     "geodesic_distances",
     "load",
     "open_array",

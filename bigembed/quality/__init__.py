@@ -1,1 +1,1 @@
-"""Figures that judge a map: how far each coordinate can be trusted, and what it is carried by."""
+"""Figures that judge a map: how far each coordinate, and the whole, show the rows; whatever made them."""

@@ -28,7 +28,7 @@ def kinds() -> dict[str, list[str]]:
         elif callable(value):
             found["functions"].append(f"bigembed.{name}")
     found["objects"] += ["bigembed.jobs.growth.versions.Growth", "bigembed.jobs.growth.versions.Version"]
-    found["objects"] += ["bigembed.jobs.growth.versions.Range"]
+    found["objects"] += ["bigembed.jobs.growth.versions.Range", "bigembed.quality.certify.MapQuality"]
     found["datasets"] = [f"bigembed.datasets.{name}" for name in ("dataset", "Dataset", *datasets.REGISTRY)]
     found["pictures"] = [f"bigembed.plotting.{name}" for name in plotting.__all__]
     found["errors"] = [f"bigembed.errors.{name}" for name, value in vars(errors).items() if _raised(value)]

@@ -1,0 +1,154 @@
+"""``be.certify``: how well coordinates from anywhere show the rows that they were made from."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from bigembed.quality.judgement import NAMES, judged, said
+from bigembed.quality.neighborhoods import NEIGHBORS, SAMPLES, preserved
+from bigembed.store.exchange import Exchange
+from bigembed.store.input import row_source
+from bigembed.store.paths import PathLike, at, remove
+
+
+@dataclass(frozen=True)
+class MapQuality:
+    """How well coordinates show rows: figures with standard errors, and what they mean."""
+
+    figures: dict[str, Any]
+    """All figures, plain numbers: see :func:`bigembed.certify`."""
+    warnings: tuple[str, ...]
+    """What is doubtful, and what to do; empty where nothing is."""
+    notes: tuple[str, ...]
+    """What is worth knowing and no fault of the coordinates."""
+
+    @property
+    def preservation(self) -> float:
+        """Share of the k nearest rows that are among the k nearest on the map."""
+        return float(self.figures["preservation"]["value"])
+
+    @property
+    def trustworthiness(self) -> float:
+        """1 where no row comes near on the map that is far in the data; about ½ for shuffled coordinates."""
+        return float(self.figures["trustworthiness"]["value"])
+
+    @property
+    def continuity(self) -> float:
+        """1 where no row that is near in the data is far on the map; about ½ for shuffled coordinates."""
+        return float(self.figures["continuity"]["value"])
+
+    @property
+    def triplets(self) -> float:
+        """Share of random triplets of rows whose two distances are in the same order; ½ for shuffled coordinates."""
+        return float(self.figures["triplets"]["value"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Figures, warnings and notes, as JSON can hold them."""
+        return {**self.figures, "warnings": list(self.warnings), "notes": list(self.notes)}
+
+    def lines(self) -> list[str]:
+        """All of it for people."""
+        f = self.figures
+        head = (
+            f"{f['n']:,} rows of {f['d']} columns ({f['metric']}), {f['n_coordinates']} coordinates; "
+            f"{f['samples']:,} rows sampled, {f['n_neighbors']} neighbors"
+        )
+        figures = [f"  {text:18} {said(f[name]):18} shuffled {f[name]['chance']:.3g}" for name, text in NAMES.items()]
+        warnings = [f"  warning: {text}" for text in self.warnings]
+        return [head, *figures, *warnings, *(f"  note: {text}" for text in self.notes)]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def certify(
+    X: Any,
+    Y: Any,
+    *,
+    n_neighbors: int = NEIGHBORS,
+    samples: int = SAMPLES,
+    metric: str = "euclidean",
+    seed: int = 0,
+    workdir: PathLike | None = None,
+) -> MapQuality:
+    """How well coordinates made by anything (UMAP, t-SNE, PCA, bigembed) show the rows that they were made from.
+
+    Sampled rows are compared with *all* rows, in X and on the map. With N_X(i), N_Y(i) the k nearest rows of row i and
+    r_X(i, j) the rank of row j by distance from i, means over the sampled i are taken of
+
+    - preservation: |N_X(i) ∩ N_Y(i)| / k;
+    - trustworthiness: 1 − 2/(k (2n − 3k − 1)) Σ_{j ∈ N_Y(i)} max(0, r_X(i, j) − k) (Venna & Kaski 2001), which is
+      scikit-learn's where all rows are sampled; continuity: the same with X and Y exchanged;
+    - triplets: whether two random rows j and l are in the same order by distance from i.
+
+    Parameters
+    ----------
+    X : rows (n, d): NumPy, Dask or zarr array, or the path of a Zarr array or .npy; larger than memory or not.
+    Y : coordinates (n, m), in the same order as the rows; of the same kinds.
+    n_neighbors : k, less than n/2.
+    samples : rows to compare with all rows; of n or fewer, all are taken and the figures have no standard error
+        (triplets are random even then).
+    metric : ``"euclidean"`` or ``"cosine"``, between rows; between coordinates it is always Euclidean.
+    seed : of the sample and the triplets.
+    workdir : folder for what tasks leave for each other, on a cluster one that all workers see; removed at the end.
+
+    Returns
+    -------
+    :class:`~bigembed.quality.certify.MapQuality`, which prints as a table. ``figures`` has, for each of the four,
+    ``value``, ``standard_error``, ``chance`` (its value for shuffled coordinates) and ``above_chance`` (how many
+    standard errors it is above). ``warnings`` are sentences on: coordinates *unrelated* to the rows (no figure more
+    than 4 standard errors above chance; where ties decide over a tenth of the neighborhoods, the triplets alone
+    count), constant ones, many rows at one place, trustworthiness or continuity below .8. ``notes`` tell of a column
+    with more than 99 % of the variance, and of duplicated rows.
+
+    Raises
+    ------
+    InputError : different numbers of rows; NaN or infinity; rows of zeros (cosine); n ≤ 2 k; parameters out of range.
+
+    Notes
+    -----
+    Cost: three passes over X and four over Y; about 4 s n (d + m) operations for s sampled rows. Memory of a task:
+    some three canonical blocks (32 MiB each at most), the sampled rows and 10 MiB; nothing of size n. Ties are ordered
+    by the row number. The same bytes for any chunking and number of workers.
+
+    References
+    ----------
+    Venna & Kaski, Neighborhood preservation in nonlinear projection methods, ICANN (2001). Wang, Huang, Rudin &
+    Shaposhnik, Understanding how dimension reduction tools work (random triplets), JMLR 22 (2021).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bigembed as be
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3)) * [5, 3, 0.1]
+    >>> found = be.certify(rows, rows[:, :2])
+    >>> found.trustworthiness > 0.99, found.warnings
+    (True, ())
+    >>> be.certify(rows, np.roll(rows, 1, axis=0)).warnings[0][:46]
+    'The coordinates look unrelated to the rows, as'
+    """
+    with _scratch(workdir) as folder:
+        rows, _ = row_source(X, at(folder), "rows")
+        coordinates, _ = row_source(Y, at(folder), "coordinates")
+        figures = preserved(
+            rows, coordinates, Exchange(f"{folder}/exchange"), n_neighbors=n_neighbors, samples=samples, seed=seed,
+            metric=metric,
+        )  # fmt: skip
+    warnings, notes = judged(figures)
+    return MapQuality(figures, tuple(warnings), tuple(notes))
+
+
+@contextmanager
+def _scratch(workdir: PathLike | None) -> Iterator[str]:
+    """A new folder, in ``workdir`` or that for temporary files, removed at the end."""
+    folder = at(tempfile.gettempdir() if workdir is None else workdir).absolute() / f"certify-{uuid.uuid4().hex[:12]}"
+    folder.mkdir(parents=True)
+    try:
+        yield str(folder)
+    finally:
+        remove(str(folder))

@@ -1,0 +1,105 @@
+"""Compiled kernels of :mod:`bigembed.quality.lists`, with its results bit for bit. Importing this imports numba.
+
+A tile holds ``products`` (m, w) = −2 x·y, the ``own`` norms ‖x‖² (m,) and ``norms`` ‖y‖² (w,), all about one center.
+With a = ‖x‖² + ‖y‖² − 2 x·y the exact squared distance lies within ``slack`` (‖x‖² + ‖y‖²) of a, because
+(‖x‖ + ‖y‖)² ≤ 2 (‖x‖² + ‖y‖²). What that leaves open is computed exactly. All arrays are contiguous.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from bigembed.blocks.lanes import lowest_bit, near_bits, squared_distance
+from bigembed.blocks.rows import Array
+
+_WIDTH = 16
+
+
+@njit(cache=True, nogil=True)
+def _lowered(norms: Array, slack: float) -> Array:
+    """(1 − slack) ‖y‖², what a lower bound takes of it."""
+    one = norms.dtype.type
+    out = np.empty_like(norms)
+    for j in range(norms.shape[0]):
+        out[j] = norms[j] * one(1.0 - slack) if slack < 1.0 else one(-np.inf)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _bound(limit: float, own: Any, slack: float) -> float:
+    """What −2 x·y + (1 − slack) ‖y‖² may not exceed if the distance may still be within the limit."""
+    return limit - (1.0 - slack) * np.float64(own)
+
+
+@njit(cache=True, nogil=True)
+def nearest(
+    products: Array, own: Array, norms: Array, slack: float, queries: Array, query_ids: Array, rows: Array, start: int,
+    ids: Array, squared: Array,
+) -> None:  # fmt: skip
+    """Take the rows of a tile, whose numbers exceed all before them, into the lists of the queries, in place."""
+    d, last, n = rows.shape[1], ids.shape[1] - 1, rows.shape[0]
+    one = norms.dtype.type
+    lowered = _lowered(norms, slack)
+    for m in range(products.shape[0]):
+        limit = one(_bound(squared[m, last], own[m], slack))
+        for first in range(0, products.shape[1], _WIDTH):
+            bits = near_bits(products, m * products.shape[1] + first, lowered, first, limit)
+            while bits != 0:
+                j = first + lowest_bit(bits)
+                bits &= bits - np.uint32(1)
+                if j >= n or start + j == query_ids[m]:
+                    continue
+                value = squared_distance(queries, m * d, rows, j * d, d)
+                if not value < squared[m, last]:
+                    continue
+                p = last
+                while p > 0 and squared[m, p - 1] > value:
+                    squared[m, p] = squared[m, p - 1]
+                    ids[m, p] = ids[m, p - 1]
+                    p -= 1
+                squared[m, p] = value
+                ids[m, p] = start + j
+                limit = one(_bound(squared[m, last], own[m], slack))
+
+
+@njit(cache=True, nogil=True)
+def count(
+    products: Array, own: Array, norms: Array, slack: float, queries: Array, query_ids: Array, rows: Array, start: int,
+    limits: Array, numbers: Array, counts: Array,
+) -> None:  # fmt: skip
+    """Add to ``counts`` how many rows of a tile come before each (limit, number), which ascend along each row."""
+    d, n, k = rows.shape[1], rows.shape[0], limits.shape[1]
+    one = norms.dtype.type
+    lowered = _lowered(norms, slack)
+    bins = np.zeros(k + 1, np.int64)
+    for m in range(products.shape[0]):
+        ends = limits[m]
+        bins[:] = 0
+        reach = one(_bound(ends[k - 1], own[m], slack))
+        for first in range(0, products.shape[1], _WIDTH):
+            bits = near_bits(products, m * products.shape[1] + first, lowered, first, reach)
+            while bits != 0:
+                j = first + lowest_bit(bits)
+                bits &= bits - np.uint32(1)
+                if j >= n or start + j == query_ids[m]:
+                    continue
+                base = np.float64(own[m]) + np.float64(norms[j])
+                middle, room = np.float64(products[m, j]) + base, slack * base
+                low, high = 0, 0
+                for c in range(k):
+                    low += ends[c] < middle - room
+                    high += ends[c] <= middle + room
+                if not room < np.inf or middle != middle:
+                    low, high = 0, k
+                if low < high:
+                    value = squared_distance(queries, m * d, rows, j * d, d)
+                    while low < high and (ends[low] < value or (ends[low] == value and numbers[m, low] <= start + j)):
+                        low += 1
+                bins[low] += 1
+        total = 0
+        for c in range(k):
+            total += bins[c]
+            counts[m, c] += total

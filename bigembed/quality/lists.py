@@ -1,0 +1,150 @@
+"""Sampled rows (queries) against one block of rows: their nearest rows, chosen distances, and ranks. Pure, and exact.
+
+All squared distances that decide anything are those of :func:`bigembed.blocks.squared.paired_squared`, and equal ones
+are ordered by the number of the row. So neither blocks nor tiles nor the compiled code change a result. Matrix
+products only reject, by a bound on their rounding; small problems do without them, and without compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.squared import paired_squared, rounding
+
+COMPILED = 1 << 24
+"""Numbers to compare (queries × all rows × columns) from which compiled code is loaded."""
+WIDTH = 16
+"""Tiles come padded to a multiple of this; padding has infinite norm."""
+_QUERIES, _ROWS = 1024, 512
+"""Of a tile of the compiled code."""
+_ENTRIES = 1 << 20
+"""Numbers in a tile of NumPy's."""
+
+
+def nearest_block(
+    queries: Array, query_ids: Array, rows: Array, start: int, k: int, compiled: bool
+) -> tuple[Array, Array]:
+    """The k nearest of the rows ``start``, ``start`` + 1, … to each query (s, d), itself left out.
+
+    Returns ids (s, k) int64 and squared distances (s, k) float64, by (squared distance, id); −1 and inf where there
+    are fewer.
+
+    >>> nearest_block(np.array([[0.0]]), np.array([7]), np.array([[1.0], [0.0], [-1.0]]), 6, 2, False)
+    (array([[6, 8]]), array([[1., 1.]]))
+    """
+    ids, squared = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf)
+    if compiled:
+        from bigembed.quality import compiled as kernels  # imports numba: only here
+
+        slack = 2 * rounding(rows.shape[1], rows.dtype)
+        for part, first, tile, products, own, norms in _tiles(queries, rows):
+            kernels.nearest(
+                products, own, norms, slack, queries[part], query_ids[part], tile, start + first, ids[part],
+                squared[part],
+            )  # fmt: skip
+        return ids, squared
+    for part, first, exact in _exact(queries, rows):
+        numbers = np.arange(start + first, start + first + exact.shape[1])
+        exact[query_ids[part][:, None] == numbers] = np.inf
+        every = np.concatenate([squared[part], exact], axis=1)
+        order = np.argsort(every, axis=1, kind="stable")[:, :k]
+        both = np.concatenate([ids[part], np.broadcast_to(numbers, exact.shape)], axis=1)
+        squared[part] = np.take_along_axis(every, order, 1)
+        ids[part] = np.where(np.isfinite(squared[part]), np.take_along_axis(both, order, 1), -1)
+    return ids, squared
+
+
+def distances_block(queries: Array, others: Array, rows: Array, start: int) -> Array:
+    """Squared distances (s, p) of each query to the rows of the numbers ``others`` (s, p); 0 where not in this block."""
+    out = np.zeros(others.shape)
+    query, place = np.nonzero((others >= start) & (others < start + len(rows)))
+    size = max(1, _ENTRIES // rows.shape[1])
+    for low, high in bounds(len(query), size):
+        q, p = query[low:high], place[low:high]
+        with np.errstate(over="ignore"):
+            out[q, p] = paired_squared(queries[q], rows[others[q, p] - start])
+    return out
+
+
+def counts_block(
+    queries: Array, query_ids: Array, others: Array, limits: Array, rows: Array, start: int, compiled: bool
+) -> Array:
+    """How many of the rows ``start``, … come before each of ``others`` (s, p) in the order of distance from a query.
+
+    ``limits`` (s, p) are the squared distances of the others. Before means a smaller (squared distance, id); the
+    query itself does not count. Summed over all blocks it is the rank of the other, from 0. Returns int64 (s, p).
+
+    >>> rows = np.array([[0.0], [5.0], [1.0], [-1.0]])
+    >>> counts_block(rows[:1], np.array([0]), np.array([[1, 3]]), np.array([[25.0, 1.0]]), rows, 0, False)
+    array([[2, 1]])
+    """
+    order = np.lexsort((others, limits), axis=1)
+    ends, numbers = np.take_along_axis(limits, order, 1), np.take_along_axis(others, order, 1)
+    counts = np.zeros(others.shape, np.int64)
+    if compiled:
+        from bigembed.quality import compiled as kernels
+
+        slack = 2 * rounding(rows.shape[1], rows.dtype)
+        for part, first, tile, products, own, norms in _tiles(queries, rows):
+            kernels.count(
+                products, own, norms, slack, queries[part], query_ids[part], tile, start + first, ends[part],
+                numbers[part], counts[part],
+            )  # fmt: skip
+    else:
+        for part, first, exact in _exact(queries, rows):
+            here = np.arange(start + first, start + first + exact.shape[1])
+            exact[query_ids[part][:, None] == here] = np.inf
+            for c in range(others.shape[1]):
+                end, number = ends[part, c, None], numbers[part, c, None]
+                counts[part, c] += ((exact < end) | ((exact == end) & (here < number))).sum(axis=1)
+    out = np.empty_like(counts)
+    np.put_along_axis(out, order, counts, 1)
+    return out
+
+
+def nearer(ids: Array, squared: Array, more_ids: Array, more: Array) -> tuple[Array, Array]:
+    """The k nearest of two lists with ids (s, k) and squared distances, the second list's ids being the larger ones."""
+    both = np.concatenate([squared, more], axis=1)
+    order = np.argsort(both, axis=1, kind="stable")[:, : ids.shape[1]]
+    every = np.concatenate([ids, more_ids], axis=1)
+    return np.take_along_axis(every, order, 1), np.take_along_axis(both, order, 1)
+
+
+def _exact(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array]]:
+    """Some queries, the first row of a tile, and their exact squared distances."""
+    d = rows.shape[1]
+    width = max(1, min(len(rows), _ENTRIES // d))
+    height = max(1, _ENTRIES // (d * width))
+    for low, high in bounds(len(queries), height):
+        for first, last in bounds(len(rows), width):
+            left = np.repeat(queries[low:high], last - first, axis=0)
+            right = np.tile(rows[first:last], (high - low, 1))
+            with np.errstate(over="ignore"):
+                yield slice(low, high), first, paired_squared(left, right).reshape(high - low, last - first)
+
+
+def _tiles(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array, Array, Array, Array]]:
+    """Some queries x, the first row of a tile, its rows y, and about the mean of the tile −2 x·y, ‖x‖², ‖y‖²."""
+    for first, last in bounds(len(rows), _ROWS):
+        tile = rows[first:last]
+        with np.errstate(over="ignore", invalid="ignore"):
+            center = tile.mean(axis=0)
+            near, norms = _padded(tile - center)
+        for low, high in bounds(len(queries), _QUERIES):
+            with np.errstate(over="ignore", invalid="ignore"):
+                x = queries[low:high] - center
+                own = np.einsum("ij,ij->i", x, x)
+                yield slice(low, high), first, tile, x @ near.T, own, norms
+
+
+def _padded(shifted: Array) -> tuple[Array, Array]:
+    """−2 y and ‖y‖² of the shifted rows of a tile, padded with rows of infinite norm."""
+    n, d = shifted.shape
+    padded = -(-n // WIDTH) * WIDTH
+    near, norms = np.zeros((padded, d), shifted.dtype), np.full(padded, np.inf, shifted.dtype)
+    np.multiply(shifted, -2, out=near[:n])
+    norms[:n] = np.einsum("ij,ij->i", shifted, shifted)
+    return near, norms

@@ -1,0 +1,126 @@
+"""How well coordinates keep the neighborhoods of the rows: sampled rows against all rows, in passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, triplet_figure, trust_figure
+from bigembed.quality.spaces import METRICS, Space
+from bigembed.store.exchange import Exchange
+from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
+
+NEIGHBORS, SAMPLES = 15, 1_000
+TRIPLETS = 20
+"""Of each sampled row."""
+STREAM = 12
+"""Of the random numbers of the sample."""
+
+
+def preserved(
+    rows: RowSource,
+    coordinates: RowSource,
+    exchange: Exchange,
+    *,
+    n_neighbors: int = NEIGHBORS,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    metric: str = "euclidean",
+) -> dict[str, Any]:
+    """Figures of coordinates (n, m) against rows (n, d), as plain numbers that JSON can hold.
+
+    ``preservation``, ``trustworthiness``, ``continuity`` and ``triplets`` (:mod:`bigembed.quality.figures`), each
+    with ``value``, ``standard_error``, ``chance`` (for shuffled coordinates) and ``above_chance`` (in standard
+    errors); ``n``, ``d``, ``n_coordinates``, ``n_neighbors``, ``samples``, ``metric``, ``seed``; and what
+    :func:`bigembed.quality.judgement.judged` looks at besides: of ``rows`` and ``coordinates`` the column that varies
+    most and its ``share`` of the variance, numbers of ``constant`` columns, and the share of sampled rows with k or
+    more other rows at the ``same_place``.
+
+    Distances between rows are by ``metric`` ("euclidean" or "cosine"), between coordinates Euclidean; of equal ones
+    the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or fewer), and compared with
+    *all* rows. The same bytes for any chunks and workers.
+
+    Cost: three passes over the rows and four over the coordinates; 4 s n d operations, s the number of sampled rows.
+    Memory of a task: about three canonical blocks, the sampled rows and 10 MiB; of the coordinating process the
+    sampled rows and some 16 s (3 k + 40) bytes. ``exchange`` holds as much for each of at most 256 groups of blocks
+    during a pass, and nothing afterwards.
+
+    Raises InputError for rows and coordinates of different length, NaN or infinity, rows of zeros (cosine), fewer
+    than 2 n_neighbors + 1 rows, and parameters out of range.
+    """
+    n, d, m = checked(rows, coordinates, n_neighbors, samples, seed, metric)
+    sample, triplets = drawn(n, samples, seed)
+    spaces = Space("rows", rows, exchange, sample, metric), Space("coordinates", coordinates, exchange, sample)
+    surveys = [space.survey() for space in spaces]
+    for space, survey in zip(spaces, surveys, strict=True):
+        space.ask(survey["rows"])
+    found_shown = spaces[1].look(n_neighbors + 1, triplets)
+    shown = found_shown["ids"][:, :-1]
+    found = spaces[0].look(n_neighbors + 1, np.concatenate([triplets, shown], axis=1))
+    near = found["ids"][:, :-1]
+    apart, limits = np.split(found["far"], [triplets.shape[1]], axis=1)
+    ranks = spaces[0].ranks(shown, limits)
+    ranks_shown = spaces[1].ranks(near, spaces[1].look(0, near)["far"])
+    exchange.drop(*(f"{space.name}-sampled" for space in spaces))
+    return {
+        "n": n,
+        "d": d,
+        "n_coordinates": m,
+        "n_neighbors": n_neighbors,
+        "samples": len(sample),
+        "metric": metric,
+        "seed": seed,
+        "preservation": kept_figure(sample, near, shown, n),
+        "trustworthiness": trust_figure(sample, shown, ranks, n),
+        "continuity": trust_figure(sample, near, ranks_shown, n),
+        "triplets": triplet_figure(sample, triplets, apart, found_shown["far"]),
+        **{
+            space.name: columns_figure(survey) | ties_figure(lists["squared"])
+            for space, survey, lists in zip(spaces, surveys, (found, found_shown), strict=True)
+        },
+    }
+
+
+def checked(
+    rows: RowSource, coordinates: RowSource, n_neighbors: Any, samples: Any, seed: Any, metric: Any
+) -> tuple[int, int, int]:
+    """n, d and m; InputError for what cannot be compared."""
+    n, d = _shape(rows, "rows")
+    count, m = _shape(coordinates, "coordinates")
+    if n != count:
+        raise InputError(
+            f"{n} rows and {count} coordinates: there must be one row of coordinates for each row, in the same order. "
+            "Give the rows that the coordinates were made from"
+        )
+    for name, value, least in (("n_neighbors", n_neighbors, 1), ("samples", samples, 2), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise InputError(f"{name}={value!r}; it must be an integer, at least {least}")
+    if n <= 2 * n_neighbors:
+        raise InputError(
+            f"n_neighbors={n_neighbors} with {n} rows: it must be less than half of them, at most {(n - 1) // 2}"
+            + ("" if n > 2 else ", so there must be 3 rows at least")
+        )
+    if metric not in METRICS:
+        raise InputError(f"metric={metric!r}; allowed for the rows: {', '.join(METRICS)}")
+    return n, d, m
+
+
+def _shape(source: RowSource, name: str) -> tuple[int, int]:
+    try:
+        return checked_shape(RowSource(source.shape, source.dtype))
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def drawn(n: int, samples: int, seed: int) -> tuple[Array, Array]:
+    """Numbers of sampled rows, ascending (s,), and of two random other rows for each of its triplets (s, 2t)."""
+    rng = np.random.default_rng([seed, STREAM])
+    sample = np.sort(rng.choice(n, min(samples, n), replace=False))
+    first = rng.integers(0, n - 1, (len(sample), TRIPLETS))
+    second = rng.integers(0, n - 2, (len(sample), TRIPLETS))
+    others = np.concatenate([first, second + (second >= first)], axis=1)
+    return sample, others + (others >= sample[:, None])
