@@ -99,6 +99,22 @@ class ComponentsWarning(BigembedWarning):
     """A graph of several components was reduced or bridged."""
 
 
+class LocalizedWarning(BigembedWarning):
+    """A coordinate is carried by a handful of rows, or rows are all but cut off from the others."""
+
+
+class SeparationWarning(BigembedWarning):
+    """Coordinates may be turned among themselves: their eigenvalues lie closer together than they are resolved."""
+
+
+class HarmonicWarning(BigembedWarning):
+    """Coordinates are functions of earlier ones, and show nothing new."""
+
+
+class MapWarning(BigembedWarning):
+    """The map as a whole is doubtful: neighbors are not kept, or one column decides all distances."""
+
+
 class DegenerateWarning(BigembedWarning):
     """A rule met a degenerate case, for example 0/0 in the choice of t."""
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
 from bigembed.kernels.bandwidth import BINS, exact_median, histogram_median, ksum, pattern_counts, total
-from bigembed.kernels.gaussian import gaussian_block, self_tuned_block
+from bigembed.kernels.gaussian import LOCAL, gaussian_block, local_squared_block
 from bigembed.kernels.normalize import normalize_block, row_sums
+from bigembed.kernels.target import Target, Walk, cut_moment
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix, write_values
@@ -20,20 +22,39 @@ from bigembed.store.vectors import StoredSpace
 RULES = ("auto", "ksum", "median", "max-min", "mean-min")
 
 
+FLOOR = 0.01
+"""Least scale of a row, as a share of the median one: rows that repeat have neighbors at distance 0."""
+LEAST = float(np.exp(-9.0))
+"""Least weight in a graph with bridges, so that they carry some of the walk however long they are."""
+
+
 @dataclass(frozen=True)
 class Bandwidth:
-    """How ε is chosen: a rule of :data:`RULES` or a number, and whether it is scaled by ρ_i ρ_j."""
+    """The kernel: how ε is chosen, by a rule of :data:`RULES` or as a number, and what it multiplies."""
 
     epsilon: str | float
-    self_tuned: bool = False
+    rule: str = "fixed"
+    """"fixed", or of :data:`~bigembed.kernels.gaussian.LOCAL`."""
     truncated: bool = False
     complete: bool = False
     """The graph holds every pair, so that global scales are meaningful."""
+    bridged: bool = False
+    """Edges are weighed at least :data:`LEAST`."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the scale is that of the rows."""
+        return self.rule in LOCAL
+
+    def weights(self, squared: Array, epsilon: float) -> Array:
+        """K of squared distances (over the scales of the rows, if it is local)."""
+        least = LEAST if self.bridged else 0.0
+        return gaussian_block(squared, epsilon, truncated=self.truncated, least=least)
 
 
 def bandwidth_stage(choice: Bandwidth) -> Stage:
     """ε, with the Ksum curve and the dimension it implies."""
-    parameters = {"epsilon": choice.epsilon, "self_tuned": choice.self_tuned, "complete": choice.complete}
+    parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": choice.complete}
 
     def run(context: Context) -> dict[str, Any]:
         counts = read_array(context.of("witness", "histogram"))
@@ -43,15 +64,22 @@ def bandwidth_stage(choice: Bandwidth) -> Stage:
         blocks = len(read_array(context.of("order", "starts"))) - 1
         kth = _median(context, blocks)
         epsilon = _epsilon(choice, context, blocks, kth, curve.best, counts)
+        dimension = context.results("dimension")["value"]
+        edge = 1.0 if choice.local else np.inf if choice.complete else kth
+        whole = cut_moment(dimension, edge / epsilon) if dimension > 0 and edge > 0 else 1.0
         return {
             "epsilon": epsilon,
+            "intrinsic_dimension": dimension,
+            "effective_epsilon": epsilon * whole,
             "rule": str(choice.epsilon),
             "ksum_epsilon": curve.best,
             "dimension": curve.dimension,
             "median_kth": kth,
+            "kernel": choice.rule,
+            "floor": FLOOR * _typical_scale(context, blocks, kth),
         }
 
-    return Stage("bandwidth", ("order", "witness", "search"), parameters, run, Cost(coordinator=16 * BINS))
+    return Stage("bandwidth", ("order", "witness", "search", "dimension"), parameters, run, Cost(coordinator=16 * BINS))
 
 
 def _epsilon(choice: Bandwidth, context: Context, blocks: int, kth: float, ksum_best: float, counts: Array) -> float:
@@ -65,7 +93,7 @@ def _epsilon(choice: Bandwidth, context: Context, blocks: int, kth: float, ksum_
             f"median squared distance to the k-th neighbor is {kth:.4g}). Two routes: n_neighbors=None (the complete "
             "kernel, for small n), or epsilon='auto', which fits the graph"
         )
-    if rule == "auto" and choice.self_tuned:
+    if rule == "auto" and choice.local:
         return 1.0
     if rule == "auto" and choice.complete:
         rule = "ksum"
@@ -77,7 +105,7 @@ def _epsilon(choice: Bandwidth, context: Context, blocks: int, kth: float, ksum_
     if not epsilon > 0:
         raise InputError(
             f"epsilon={rule!r} gives {epsilon}: more than half of the rows have all their neighbors at distance 0 "
-            "(identical rows). Remove duplicated rows, raise n_neighbors, or give epsilon as a number"
+            "(identical rows). Take bandwidth='adaptive', raise n_neighbors, or give epsilon as a number"
         )
     return float(epsilon)
 
@@ -91,6 +119,26 @@ def _median(context: Context, blocks: int) -> float:
         return total(map_blocks(kth_counts_block, [(b,) for b in range(blocks)], path=path, high=high))
 
     return exact_median(histogram, int(sizes.sum()))
+
+
+def _typical_scale(context: Context, blocks: int, median: float) -> float:
+    """The median distance to the k-th neighbor; where most rows repeat and it is 0, the mean of those that are not."""
+    if median > 0:
+        return float(np.sqrt(median))
+    parts = map_blocks(positive_block, [(b,) for b in range(blocks)], path=context.of("search"))
+    count = sum(part[1] for part in parts)
+    if not count:
+        raise InputError(
+            "the rows are identical, or each repeats more than n_neighbors times: there is no distance to take a scale "
+            "from. Drop repeated rows, or raise n_neighbors"
+        )
+    return float(np.sqrt(sum(part[0] for part in parts) / count))
+
+
+def positive_block(b: int, *, path: str) -> tuple[float, int]:
+    """Sum and number of the squared distances to the k-th neighbor that are not 0."""
+    kth = read_array(f"{path}/squared/{b}")[:, -1].astype(np.float64)
+    return float(kth.sum()), int(np.count_nonzero(kth))
 
 
 def kth_counts_block(b: int, *, path: str, high: int | None) -> Array:
@@ -110,9 +158,23 @@ def nearest_block(b: int, *, path: str) -> tuple[float, float, int]:
     return float(nearest.max()), float(nearest.sum()), len(nearest)
 
 
-def kernel_stage(choice: Bandwidth, alpha: float, n: int, n_neighbors: int, block: int, graph: str = "graph") -> Stage:
-    """Weights K/(q_i q_j)^α on the graph, q = K1, and the degrees d of the normalized kernel."""
-    parameters = {"alpha": alpha, "self_tuned": choice.self_tuned, "truncated": choice.truncated}
+def kernel_stage(
+    choice: Bandwidth,
+    alpha: float,
+    n: int,
+    n_neighbors: int,
+    block: int,
+    graph: str = "graph",
+    target: Target | None = None,
+) -> Stage:
+    """Weights K/(q_i q_j)^α on the graph, q = K1, and the degrees d of the normalized kernel.
+
+    With ``target`` α follows from the operator that is wanted and the dimension, q is divided by ρ^d, and the walk is
+    held back where it would move too fast: see :mod:`bigembed.kernels.target`.
+    """
+    parameters: dict[str, Any] = {"alpha": alpha, "rule": choice.rule, "truncated": choice.truncated}
+    parameters |= {"bridged": True} if choice.bridged else {}
+    parameters |= {"target": target.name, "dimension": target.dimension} if target else {}
 
     def run(context: Context) -> dict[str, Any]:
         rows = tuple(np.diff(read_array(context.of(graph, "starts"))).tolist())
@@ -120,53 +182,70 @@ def kernel_stage(choice: Bandwidth, alpha: float, n: int, n_neighbors: int, bloc
             context.of(graph), context.of(graph, "squared"), rows, context.home.manifest(graph).digest
         )
         space = StoredSpace(distances, context.exchange)
-        epsilon = context.results("bandwidth")["epsilon"]
-        search, out = context.of("search"), context.path("")
-        space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(search,))
-        shared = (distances, epsilon, choice)
+        found = context.results("bandwidth")
+        epsilon, search, out = found["epsilon"], context.of("search"), context.path("")
+        scales = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(search, found["floor"]))
+        smallest = min(part[0] for part in scales)
+        walk = target.walk(choice.local, found["intrinsic_dimension"], smallest) if target else None
+        power = alpha if walk is None else walk.alpha
+        shared = (distances, epsilon, choice, walk)
         space.sweep(density_block, reads=["rho"], halos=["rho"], writes=["q"], posts=["q"], arguments=(*shared, out))
-        parts = space.sweep(weights_block, reads=["rho", "q"], halos=["rho", "q"], arguments=(*shared, alpha, out))
-        edges, kept = sum(part[0] for part in parts), sum(part[1] for part in parts)
-        return {"edges": edges, "nonzero": kept, "rows": list(rows)}
+        parts = space.sweep(weights_block, reads=["rho", "q"], halos=["rho", "q"], arguments=(*shared, power, out))
+        stayed = sum(part[2] for part in parts) / sum(rows)
+        return {
+            "edges": sum(part[0] for part in parts),
+            "nonzero": sum(part[1] for part in parts),
+            "rows": list(rows),
+            "alpha": power,
+            "unit": walk.unit if walk else 0.0,
+            "stayed": stayed,
+            "floored": sum(part[1] for part in scales),
+        }
 
     edges = 2 * n * n_neighbors
     cost = Cost(
         passes=2,
         read=24 * edges,
         write=4 * edges + 24 * n,
-        disk=4 * edges + 16 * n,
+        disk=(8 if target else 4) * edges + 16 * n,
         scratch=48 * n,
-        memory=40 * 2 * block * n_neighbors,
+        memory=(48 if target else 40) * 2 * block * n_neighbors,
     )
     return Stage("kernel", (graph, "search", "bandwidth"), parameters, run, cost)
 
 
-def rho_block(b: int, search: str) -> tuple[tuple[Array], None]:
-    """Distance to the k-th neighbor, (rows, 1)."""
-    return (np.sqrt(read_array(f"{search}/squared/{b}")[:, -1:].astype(np.float64)),), None
+def rho_block(b: int, search: str, floor: float) -> tuple[tuple[Array], tuple[float, int]]:
+    """Scale ρ of each row, (rows, 1): the distance to its k-th neighbor, at least ``floor``; the smallest, and how
+    many are raised."""
+    rho = np.sqrt(read_array(f"{search}/squared/{b}")[:, -1:].astype(np.float64))
+    raised = np.maximum(rho, floor)
+    return (raised,), (float(raised.min()), int(np.count_nonzero(rho < floor)))
 
 
 def _unnormalized(
     b: int, rho: Array, halo_rho: Array, distances: StoredMatrix, epsilon: float, choice: Bandwidth
 ) -> Array:
     block = distances.block(b)
-    squared = block.data
-    if choice.self_tuned:
-        if not (rho.all() and halo_rho.all()):
-            raise InputError(
-                "the self-tuned kernel divides by the distance to the k-th neighbor, which is 0 for some "
-                "rows (more than k identical rows). Remove duplicates or use the fixed bandwidth"
-            )
-        squared = self_tuned_block(block, rho[:, 0], halo_rho[:, 0])
-    return gaussian_block(squared, epsilon, truncated=choice.truncated)
+    squared = local_squared_block(block, rho[:, 0], halo_rho[:, 0], choice.rule) if choice.local else block.data
+    return choice.weights(squared, epsilon)
 
 
 def density_block(
-    b: int, rho: Array, halo_rho: Array, distances: StoredMatrix, epsilon: float, choice: Bandwidth, out: str
+    b: int,
+    rho: Array,
+    halo_rho: Array,
+    distances: StoredMatrix,
+    epsilon: float,
+    choice: Bandwidth,
+    walk: Walk | None,
+    out: str,
 ) -> tuple[tuple[Array], None]:
-    """q = K1 of one block, (rows, 1); kept for the extension to new rows."""
-    q = row_sums(distances.block(b).indptr, _unnormalized(b, rho, halo_rho, distances, epsilon, choice))
+    """q = K1 of one block, (rows, 1), the density of the rows up to a factor; kept for the extension to new rows."""
+    mass = row_sums(distances.block(b).indptr, _unnormalized(b, rho, halo_rho, distances, epsilon, choice))
+    q = mass if walk is None else walk.density(mass, rho[:, 0])
     write_array(f"{out}q/{b}", q)
+    if walk is not None:
+        write_array(f"{out}mass/{b}", mass)
     return (q[:, None],), None
 
 
@@ -179,13 +258,28 @@ def weights_block(
     distances: StoredMatrix,
     epsilon: float,
     choice: Bandwidth,
+    walk: Walk | None,
     alpha: float,
     out: str,
-) -> tuple[tuple[()], tuple[int, int]]:
-    """Write the normalized weights (float32) and their row sums, the degrees."""
+) -> tuple[tuple[()], tuple[int, int, float]]:
+    """Write the normalized weights and their row sums, the degrees; edges, those that are not 0, Σ W_ii/d_i."""
     kernel = _unnormalized(b, rho, halo_rho, distances, epsilon, choice)
     block = distances.block(b)
-    weights = normalize_block(block, kernel, q[:, 0], halo_q[:, 0], alpha).astype(np.float32)
+    weights = normalize_block(block, kernel, q[:, 0], halo_q[:, 0], alpha)
+    own = diagonal_of(block)
+    if walk is None:
+        weights = weights.astype(np.float32)
+    else:
+        weights[own] = 0.0
+        weights[own] = walk.held(row_sums(block.indptr, weights), rho[:, 0])
+    degree = row_sums(block.indptr, weights)
     write_values(f"{out}weights", b, weights)
-    write_array(f"{out}degree/{b}", row_sums(block.indptr, weights))
-    return (), (len(weights), int(np.count_nonzero(weights)))
+    write_array(f"{out}degree/{b}", degree)
+    stayed = np.divide(weights[own], degree, out=np.zeros(len(degree)), where=degree > 0)
+    return (), (len(weights), int(np.count_nonzero(weights)), float(stayed.sum()))
+
+
+def diagonal_of(block: CSRBlock) -> Array:
+    """Where the entries (i, i) of a block stand in its data; the graph of rows stores all of them."""
+    row = np.repeat(np.arange(len(block.indptr) - 1), np.diff(block.indptr))
+    return np.flatnonzero(block.indices == row)

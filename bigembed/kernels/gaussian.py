@@ -1,4 +1,4 @@
-"""Gaussian weights of the edges of one block, fixed or self-tuned, truncated if asked."""
+"""Gaussian weights of the edges of one block: one scale for all rows, or scales that follow their density."""
 
 from __future__ import annotations
 
@@ -7,23 +7,39 @@ import numpy as np
 from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array
 
+LOCAL = ("adaptive", "self-tuned")
+"""Kernels whose scale is that of the two rows, and not one number."""
 
-def gaussian_block(squared: Array, epsilon: float, *, truncated: bool = False) -> Array:
+
+def gaussian_block(squared: Array, epsilon: float, *, truncated: bool = False, least: float = 0.0) -> Array:
     """k = exp(−r²/ε) (seed 000 §9.2); with ``truncated`` zero where r ≥ 3√(ε/2) (seed 000 §9.6, step 1).
+
+    ``least``: no weight is smaller.
 
     >>> gaussian_block(np.array([0.0, 1.0]), 1.0).round(3).tolist()
     [1.0, 0.368]
     """
     squared = squared.astype(np.float64)
-    weights = np.exp(-squared / epsilon)
+    weights = np.maximum(np.exp(-squared / epsilon), least)
     return np.where(squared < 4.5 * epsilon, weights, 0.0) if truncated else weights
 
 
-def self_tuned_block(block: CSRBlock, rho: Array, halo_rho: Array) -> Array:
-    """Squared distances over ρ_i ρ_j (Cheng & Wu): to be divided by ε as usual.
+def local_squared(squared: Array, rho: Array, other: Array, rule: str) -> Array:
+    """Squared distances in units of the scales ρ of their two rows, to be divided by ε.
 
-    ``rho`` is the distance to the k-th neighbor, (rows,), and that of the halo rows.
+    "self-tuned" (Zelnik-Manor & Perona; Cheng & Wu): r²/(ρ_i ρ_j). "adaptive": r²/((ρ_i² + ρ_j²)/2), the denominator
+    that Haghverdi et al. 2016 take for single cells. With ρ the distance to the k-th neighbor an edge has
+    r ≤ max(ρ_i, ρ_j), so the adaptive kernel is at least e⁻² on every edge: no row is cut off, however far it lies.
+    Where ρ varies smoothly the two have the same limit.
+
+    >>> local_squared(np.array([4.0]), np.array([1.0]), np.array([7.0]), "adaptive").tolist()
+    [0.16]
     """
+    scale = rho * other if rule == "self-tuned" else (rho**2 + other**2) / 2
+    return np.asarray(squared.astype(np.float64) / scale)
+
+
+def local_squared_block(block: CSRBlock, rho: Array, halo_rho: Array, rule: str) -> Array:
+    """:func:`local_squared` of the edges of a block: ``rho`` (rows,), and that of the halo rows."""
     every = np.concatenate([rho, halo_rho])
-    own = np.repeat(rho, np.diff(block.indptr))
-    return np.asarray(block.data.astype(np.float64) / (own * every[block.indices]))
+    return local_squared(block.data, np.repeat(rho, np.diff(block.indptr)), every[block.indices], rule)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
+from bigembed.methods.parts import Parts
 from bigembed.stages import Context
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -26,27 +27,25 @@ class Column:
 def assemble(
     context: Context,
     weights: StoredMatrix,
-    policy: str,
+    parts: Parts,
     width: int,
-    found: dict[str, Any],
     solved: dict[int, dict[str, Any]],
     labels: str,
     degree: str,
 ) -> dict[str, Any]:
-    """Put the components' vectors together as the policy says, fix signs, write ``right/b``.
+    """Put the vectors of the components that are embedded together, fix signs, write ``right/b``.
 
     By landmarks also ``averaged/b``: functions whose averages over the neighbors of a row are its eigenvector entries.
     """
     tasks = [(b,) for b in range(len(weights.rows))]
-    count = found["components"]
+    count = parts.count
     sums = np.sum(map_blocks(degree_sums_block, tasks, labels=labels, degree=degree, count=count), axis=0)
-    alone = count == 1 or policy == "largest"
-    together = policy == "joint" and not alone
+    together = parts.joint
     columns: list[Column] = []
-    if alone:
+    if parts.alone:
         columns = [Column(value, 0, k) for k, value in enumerate(solved[0]["eigenvalues"])]
     elif together:
-        columns = [Column(1.0, c, -1) for c in range(1, count)]
+        columns = [Column(1.0, c, -1) for c in range(1, parts.contrasts(width) + 1)]
         rest = [Column(v, c, k) for c, s in solved.items() for k, v in enumerate(s["eigenvalues"])]
         columns = (columns + sorted(rest, key=lambda column: -column.eigenvalue))[:width]
     files = {c: s.get("vectors", "") for c, s in solved.items()}
@@ -72,7 +71,8 @@ def assemble(
         shape["files"] = {
             c: s.get("averaged", name) for (c, s), name in zip(solved.items(), files.values(), strict=True)
         }
-        shape["factors"] = {c: s["eigenvalues"] for c, s in solved.items() if "averaged" not in s}
+        exact = {c: np.array(s["eigenvalues"]) for c, s in solved.items() if "averaged" not in s}
+        shape["factors"] = {c: np.divide(1.0, v, out=np.zeros_like(v), where=v != 0) for c, v in exact.items()}
         map_blocks(right_block, tasks, exchange=context.exchange, **shape)
         map_blocks(signed_block, tasks, name="averaged", **finish)
     if columns:
@@ -88,6 +88,7 @@ def assemble(
     return {
         "solved": {str(c): {k: v for k, v in s.items() if k not in ("vectors", "averaged")} for c, s in solved.items()},
         "averaged": by_landmarks,
+        "columns": [[column.component, column.index] for column in columns],
         "converged": all(s["converged"] for s in solved.values()),
         "passes": sum(s["passes"] for s in solved.values()),
         "bytes_moved": sum(s["bytes_moved"] for s in solved.values()),
@@ -96,8 +97,9 @@ def assemble(
 
 
 def degree_sums_block(b: int, *, labels: str, degree: str, count: int) -> Array:
-    """Σd of each component within the block."""
-    return np.bincount(read_array(f"{labels}/{b}"), weights=read_array(f"{degree}/{b}"), minlength=count)
+    """Σd of each of the first components within the block."""
+    label = np.minimum(read_array(f"{labels}/{b}"), count)
+    return np.bincount(label, weights=read_array(f"{degree}/{b}"), minlength=count + 1)[:count]
 
 
 def right_block(
@@ -112,23 +114,23 @@ def right_block(
     sums: Array,
     together: bool,
     root: str,
-    factors: dict[int, list[float]],
+    factors: dict[int, Array],
     exchange: Exchange,
 ) -> tuple[Array, Array]:
     """R = Π^{-1/2} V of one block, unsigned; the largest |entry| of each column (and component) and its sign.
 
-    ``factors`` multiply the vectors of a component: with λ they are what the walk averages to the eigenvectors.
+    ``factors`` multiply the vectors of a component: over λ they are what the walk averages to the eigenvectors.
     """
     label, d = read_array(f"{labels}/{b}"), read_array(f"{degree}/{b}")
     ids = np.arange(starts[b], starts[b + 1])
     total = sums.sum() if together else None
     right = np.zeros((len(label), width))
     per_component = not columns
-    for c in np.unique(label):
+    for c in np.unique(label[label < len(sums)]):
         rows = np.flatnonzero(label == c)
         if int(c) in files:
             vectors = _vectors(int(c), files[int(c)], b, ids[rows], rows, root, exchange)
-            vectors = vectors * np.asarray(factors.get(int(c), 1.0))
+            vectors = vectors * factors.get(int(c), np.ones(vectors.shape[1]))
             scale = np.sqrt((sums[c] if total is None else total) / d[rows])[:, None]
             chosen = (
                 range(vectors.shape[1])

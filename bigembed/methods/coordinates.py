@@ -10,11 +10,15 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError
+from bigembed.methods.parts import ISLAND, ISLANDS, parts_from
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
+
+NAMED = 5
+"""Rows that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -81,25 +85,27 @@ def coordinates_stage(
         tasks = [(b,) for b in range(len(rows))]
         total = starts[-1]
         out_rows = block_rows(chosen.kept, 8)
-        count = context.results("components")["components"]
+        found = context.results("components")
+        parts = parts_from(policy, found)
         order = context.of("order") if ordered else None
-        fill = policy == "largest" and count > 1
-        filled = 0
+        fill = parts.count < found["components"]
+        filled: list[int] = []
         if fill:
             if order is None:
                 raise InputError(
                     "components='largest' needs rows to find the nearest row in the largest component; a "
                     "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
                 )
-            filled = sum(
-                map_blocks(
-                    fill_block,
-                    tasks,
-                    ordered=Ordered.open(order),
-                    labels=context.of("components", "labels"),
-                    exchange=context.exchange,
-                )
+            filled = map_blocks(
+                fill_block,
+                tasks,
+                ordered=Ordered.open(order),
+                labels=context.of("components", "labels"),
+                exchange=context.exchange,
+                parts=parts.count,
             )
+        if fill:
+            map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
         map_blocks(
             coordinates_block,
             tasks,
@@ -109,6 +115,8 @@ def coordinates_stage(
             scaling=chosen,
             starts=starts,
             order=order,
+            parts=parts.count,
+            island=ISLAND if policy == ISLANDS else None,
             fill=fill,
             out_rows=out_rows,
             exchange=context.exchange,
@@ -124,7 +132,14 @@ def coordinates_stage(
             exchange=context.exchange,
             out=context.path(""),
         )
-        return {"t": chosen.t, "n_components": chosen.kept, "note": chosen.note, "filled_rows": filled}
+        return {
+            "t": chosen.t,
+            "n_components": chosen.kept,
+            "note": chosen.note,
+            "parts": parts.count,
+            "filled_rows": sum(filled),
+            "first_filled": _first(filled, Ordered.open(order), context.exchange) if fill and order else [],
+        }
 
     vectors = 8 * n * width
     cost = Cost(
@@ -138,17 +153,29 @@ def coordinates_stage(
     return Stage("coordinates", inputs, {**scaling, "policy": policy}, run, cost)
 
 
-def fill_block(b: int, *, ordered: Ordered, labels: str, exchange: Exchange) -> int:
-    """For the rows of block b outside the largest component: internal ids of their nearest rows in it."""
+def _first(filled: list[int], ordered: Ordered, exchange: Exchange) -> list[int]:
+    """Numbers in the input of the first :data:`NAMED` rows that were placed by their nearest row."""
+    ids = [ordered.ids(b)[_piece(exchange, "nearest", b, "rows")] for b, count in enumerate(filled) if count]
+    return np.sort(np.concatenate(ids))[:NAMED].tolist()  # type: ignore[no-any-return]
+
+
+def fill_block(b: int, *, ordered: Ordered, labels: str, exchange: Exchange, parts: int = 1) -> int:
+    """For the rows of block b outside the first ``parts`` components: internal ids of their nearest rows in these."""
     label = read_array(f"{labels}/{b}")
-    outside = np.flatnonzero(label != 0)
+    outside = np.flatnonzero(label >= parts)
     nearest = np.zeros(0, np.int64)
     if len(outside):
         offsets, _ = ordered.cells(b)
         cell = np.searchsorted(offsets, outside, side="right") - 1
-        nearest = nearest_kept(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell)
+        nearest = nearest_kept(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell, parts)
     exchange.put("nearest", b, {"rows": outside, "ids": nearest})
     return len(outside)
+
+
+def keep_block(b: int, *, exchange: Exchange, out: str) -> None:
+    """Keep which rows of block b were placed (``outside``), and by which ones (``nearest``, internal ids)."""
+    for name, key in (("outside", "rows"), ("nearest", "ids")):
+        write_array(f"{out}{name}/{b}", _piece(exchange, "nearest", b, key))
 
 
 def coordinates_block(
@@ -160,16 +187,22 @@ def coordinates_block(
     scaling: Scaling,
     starts: list[int],
     order: str | None,
+    parts: int,
+    island: int | None,
     fill: bool,
     out_rows: int,
     exchange: Exchange,
 ) -> None:
-    """Scale the eigenvectors of block b, fill the rows outside, and leave each output block its rows."""
+    """Scale the eigenvectors of block b, fill the rows outside, and leave each output block its rows.
+
+    ``island`` is the label that rows outside the first ``parts`` components get; None leaves their own.
+    """
     label = read_array(f"{labels}/{b}")
     coordinates = scaled(read_array(f"{right}/{b}"), label, eigenvalues, scaling)
     if fill:
         outside, nearest = _piece(exchange, "nearest", b, "rows"), _piece(exchange, "nearest", b, "ids")
-        coordinates[outside] = rows_by_id(right, nearest, starts, eigenvalues, scaling)
+        coordinates[outside] = rows_by_id(right, labels, nearest, starts, eigenvalues, scaling)
+    label = label if island is None else np.where(label < parts, label, np.int32(island))
     ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
     leave_coordinates(exchange, b, ids, coordinates, label, out_rows)
 
@@ -200,14 +233,15 @@ def signed_power(eigenvalues: Array, t: float) -> Array:
     return np.ones_like(eigenvalues) if t == 0 else eigenvalues**t
 
 
-def rows_by_id(right: str, ids: Array, starts: list[int], eigenvalues: Array, scaling: Scaling) -> Array:
+def rows_by_id(right: str, labels: str, ids: Array, starts: list[int], eigenvalues: Array, scaling: Scaling) -> Array:
     """Scaled coordinates of rows given by internal id, from the blocks that hold them."""
     out = np.zeros((len(ids), scaling.kept))
     owner = np.searchsorted(starts, ids, side="right") - 1
     for block in np.unique(owner):
         mine = owner == block
-        rows = read_array(f"{right}/{block}")[ids[mine] - starts[block]]
-        out[mine] = scaled(rows, np.zeros(len(rows), int), eigenvalues, scaling)
+        here = ids[mine] - starts[block]
+        rows, label = read_array(f"{right}/{block}")[here], read_array(f"{labels}/{block}")[here]
+        out[mine] = scaled(rows, label, eigenvalues, scaling)
     return out
 
 

@@ -10,14 +10,19 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import RULES, Bandwidth, bandwidth_stage, kernel_stage
+from bigembed.kernels.gaussian import LOCAL
+from bigembed.kernels.target import DRIFT, Target
 from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
 from bigembed.methods.coordinates import coordinates_stage
+from bigembed.methods.judgement import judgement_stage
 from bigembed.methods.landmark_rows import MAX_LANDMARKS, SELECTIONS
 from bigembed.methods.landmark_solve import EXTENSIONS, Landmarks
-from bigembed.methods.spectral import POLICIES, Spectrum, components_stage, solve_stage
+from bigembed.methods.parts import ISLANDS, POLICIES
+from bigembed.methods.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
 from bigembed.neighbors.survey import shape_of
+from bigembed.quality.stages import dimension_stage
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import open_array, read_array
 from bigembed.store.source import RowSource
@@ -125,7 +130,9 @@ class DiffusionMap(Estimator):
         t: float | str = 1,
         delta: float | None = None,
         truncation: str = "relative",
-        bandwidth: str = "fixed",
+        bandwidth: str = "auto",
+        target: str | None = None,
+        dimension: str | float = "auto",
         truncated: bool = False,
         metric: str = "euclidean",
         components: str = "auto",
@@ -148,6 +155,8 @@ class DiffusionMap(Estimator):
         self.delta = delta
         self.truncation = truncation
         self.bandwidth = bandwidth
+        self.target = target
+        self.dimension = dimension
         self.truncated = truncated
         self.metric = metric
         self.components = components
@@ -173,29 +182,34 @@ class DiffusionMap(Estimator):
         self._check()
         shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed)
-        return [*stages, *self._after_graph(shape.n, shape.block, seed, "error")]
+        return [*stages, *self._after_graph(shape.n, shape.block, seed, ISLANDS, width=shape.d)]
 
     def _after_graph(
-        self, n: int, block: int, seed: int, default: str, weighted: bool = False, k: int | None = None
+        self, n: int, block: int, seed: int, default: str, weighted: bool = False, k: int | None = None, width: int = 1
     ) -> list[Stage]:
-        """The stages that follow a neighbor graph (or, ``weighted``, a user's weights) in blocks of ``block`` rows."""
+        """The stages that follow a neighbor graph (or, ``weighted``, a user's weights) in blocks of ``block`` rows.
+
+        ``width``: columns of the rows.
+        """
         k = k or self.n_neighbors or n - 1
         policy = default if self.components == "auto" else self.components
-        choice = Bandwidth(self._epsilon(), self.bandwidth == "self-tuned", self.truncated, k == n - 1)
+        bridged, complete = policy == "bridge" and not weighted, k == n - 1
+        choice = Bandwidth(self._epsilon(), self._rule(complete), self.truncated, complete, bridged)
+        target = Target(self.target, self.dimension) if self.target else None
         landmarks = None
         if self.solver == "landmarks":
             landmarks = Landmarks(int(self.n_landmarks), self.landmarks, self.extension)
-        if weighted and landmarks:
+        if weighted and (landmarks or target):
+            what = "solver='landmarks' interpolates" if landmarks else f"target={self.target!r} measures distances"
             raise InputTypeError(
-                "solver='landmarks' interpolates between rows, and a graph of weights has none. Give rows or a "
-                "NeighborGraph, or solver='exact'"
+                f"{what} between rows, and a graph of weights has none. Give rows or a NeighborGraph, or leave it out"
             )
         spectrum = Spectrum(self.n_components, policy, self.tol, self.max_passes, seed, landmarks)
-        bridged = policy == "bridge" and not weighted
         kernel = [
             *([bridge_stage(n, k)] if bridged else []),
+            dimension_stage(n, k),
             bandwidth_stage(choice),
-            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph"),
+            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph", target),
         ]
         if weighted:
             from bigembed.methods.weights import weighted_kernel_stage
@@ -207,7 +221,15 @@ class DiffusionMap(Estimator):
             components_stage(n, k, block),
             solve_stage(spectrum, n, k, block),
             coordinates_stage(policy, self.n_components, scaling, n, block, ordered=not weighted),
+            judgement_stage(n, width, self.n_components, self.tol, seed, rows=not weighted),
         ]
+
+    def _rule(self, complete: bool) -> str:
+        """The kernel that ``bandwidth="auto"`` stands for: one scale where ε is given, or every pair is taken."""
+        if self.bandwidth != "auto":
+            return self.bandwidth
+        given = self.epsilon != "auto" or self.sigma is not None or self.truncated or complete
+        return "fixed" if given else "adaptive"
 
     def _epsilon(self) -> str | float:
         if self.sigma is None:
@@ -245,7 +267,30 @@ class DiffusionMap(Estimator):
             "None or a number in (0, 1)",
         )
         need(self.truncation in ("relative", "absolute"), "truncation", "'relative' or 'absolute'")
-        need(self.bandwidth in ("fixed", "self-tuned"), "bandwidth", "'fixed' or 'self-tuned'")
+        need(self.bandwidth in ("auto", "fixed", *LOCAL), "bandwidth", f"'auto', 'fixed' or one of {', '.join(LOCAL)}")
+        need(
+            self.bandwidth not in LOCAL or not isinstance(self.epsilon, str) or self.epsilon == "auto",
+            "epsilon",
+            f"'auto' or a number where bandwidth={self.bandwidth!r}: it multiplies the scales of the rows",
+        )
+        need(self.target is None or self.target in DRIFT, "target", f"None or one of {', '.join(DRIFT)}")
+        need(
+            self.target is None or self.alpha == 1.0,
+            "alpha",
+            "left at 1 where a target is given, which decides it",
+        )
+        need(
+            self.target is None or self.solver == "exact",
+            "solver",
+            "'exact' where a target is given: that walk is held back, and does not smooth what landmarks interpolate",
+        )
+        need(
+            self.dimension == "auto"
+            if isinstance(self.dimension, str)
+            else is_number(self.dimension) and self.dimension > 0,
+            "dimension",
+            "'auto' or a number > 0",
+        )
         need(self.metric in ("euclidean", "cosine"), "metric", "'euclidean' or 'cosine'")
         need(self.components in ("auto", *POLICIES), "components", f"'auto' or one of {', '.join(POLICIES)}")
         need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")

@@ -12,10 +12,15 @@ from bigembed.errors import (
     ComponentsWarning,
     ConvergenceWarning,
     DegenerateWarning,
+    HarmonicWarning,
     InputTypeError,
+    LocalizedWarning,
+    MapWarning,
     RecallWarning,
+    SeparationWarning,
 )
 from bigembed.methods.base import feature_names, warn
+from bigembed.methods.parts import ISLANDS
 from bigembed.methods.weights import is_weights, weights_stage
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.stages import Run, Stage, run_stages
@@ -26,6 +31,10 @@ CATEGORIES: dict[str, type[BigembedWarning]] = {
     "recall": RecallWarning,
     "components": ComponentsWarning,
     "degenerate": DegenerateWarning,
+    "localized": LocalizedWarning,
+    "separation": SeparationWarning,
+    "harmonic": HarmonicWarning,
+    "map": MapWarning,
 }
 """Warnings of a certificate by category."""
 
@@ -64,7 +73,7 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
                 "graph of a radius does not hold; build the graph with n_neighbors"
             )
         run = Run(estimator.workdir, parents=[X.run])
-        stages = estimator._after_graph(X.n, X.block, estimator._seed(), "error", k=X.n_neighbors)
+        stages = estimator._after_graph(X.n, X.block, estimator._seed(), ISLANDS, k=X.n_neighbors, width=X.n_features)
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
     if is_weights(X):

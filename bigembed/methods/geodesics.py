@@ -54,7 +54,7 @@ def graph_components_stage(graph: str, edges: int, n: int, block: int) -> Stage:
         matrix = StoredMatrix(
             context.of(graph), context.of(graph, "squared"), rows, context.home.manifest(graph).digest
         )
-        return find_components(matrix, context.exchange, context.path(""), weighted=False)
+        return find_components(matrix, context.exchange, context.path(""))
 
     held = 64 * edges // max(1, n) * block
     cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=held)

@@ -182,7 +182,7 @@ class Isomap(Estimator):
     def _after_graph(self, shape: Shape, edges: int, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph of about ``edges`` entries."""
         n, m, policy, block = shape.n, int(self.n_components), self.components, min(shape.block, shape.n)
-        bridged = [bridge_stage(n, -(-edges // (2 * n)), longest=None)] if policy == "bridge" else []
+        bridged = [bridge_stage(n, -(-edges // (2 * n)))] if policy == "bridge" else []
         first = [*bridged, graph_components_stage("bridge" if bridged else "graph", edges, n, block)]
         if self.solver == "exact" or (self.solver == "auto" and n <= AUTO_ROWS):
             return [

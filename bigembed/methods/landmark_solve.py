@@ -113,7 +113,7 @@ def landmark_component(
     blocks = [(b,) for b in range(len(weights.rows))]
     functions: Callable[[Array], Any] = Interpolation(points)
     if asked.extension == "nystrom":
-        alpha = float(context.home.manifest("kernel").parameters["alpha"])
+        alpha = float(context.results("kernel")["alpha"])
         functions = LandmarkFunctions(points, alpha, wanted + 1 + GUARDS)
     map_blocks(basis_block, blocks, component=component, functions=functions)
     map_blocks(average_block, blocks, component=component)

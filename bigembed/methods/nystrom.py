@@ -11,7 +11,8 @@ from scipy.sparse import csr_array
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
-from bigembed.kernels.gaussian import gaussian_block
+from bigembed.kernels.affinity import Bandwidth
+from bigembed.kernels.gaussian import local_squared
 from bigembed.landmarks.nystrom import divided
 from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
 from bigembed.methods.streaming import Placed
@@ -39,9 +40,13 @@ class Model:
     search: str
     epsilon: float
     alpha: float
-    self_tuned: bool
-    truncated: bool
-    policy: str
+    bandwidth: Bandwidth
+    floor: float
+    """Least scale of a row."""
+    unit: float | None
+    """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
+    parts: int
+    """Components with coordinates of their own: the first so many. Other rows have those of their nearest row."""
     eigenvalues: Array
     scaling: Scaling
 
@@ -54,7 +59,8 @@ def model_of(run: Run) -> Model:
             "has no place for new rows"
         )
     survey, coordinates = run.results("survey"), run.results("coordinates")
-    kernel = run.manifest("kernel").parameters
+    asked, kernel, scale = run.manifest("kernel").parameters, run.results("kernel"), run.results("bandwidth")
+    rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
     return Model(
         index_of(run),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
@@ -63,14 +69,21 @@ def model_of(run: Run) -> Model:
         run.path("components", "labels"),
         run.path("kernel", "q"),
         run.path("search"),
-        run.results("bandwidth")["epsilon"],
-        kernel["alpha"],
-        kernel["self_tuned"],
-        kernel["truncated"],
-        run.manifest("coordinates").parameters["policy"],
+        scale["epsilon"],
+        kernel.get("alpha", asked["alpha"]),
+        Bandwidth(scale["epsilon"], rule, asked["truncated"], bridged=asked.get("bridged", False)),
+        scale.get("floor", 0.0),
+        kernel["unit"] if "target" in asked else None,
+        coordinates.get("parts") or parts_before(run),
         read_array(run.path("solve", "eigenvalues")),
         Scaling(coordinates["t"], coordinates["n_components"]),
     )
+
+
+def parts_before(run: Run) -> int:
+    """The same of a model made before 0.2."""
+    alone = run.manifest("coordinates").parameters["policy"] == "largest"
+    return 1 if alone else int(run.results("components")["components"])
 
 
 def extend_rows(rows: Array, model: Model) -> Array:
@@ -83,6 +96,10 @@ def placed(model: Model) -> Placed:
     blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
     most = MAX_PAIRS // (2 * model.index.n_neighbors)  # so that batches need not be divided, mostly
     return Placed(place_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
+
+
+UNTOLD = 1e-3
+"""Least share of an eigenvector that the average over the neighbors of a row must hold to be divided by."""
 
 
 class Located(Protocol):
@@ -137,30 +154,36 @@ def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) ->
     kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
     of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
     home = _component(joined, kernel, label)
-    if model.policy == "largest":
-        home = np.where(home == 0, 0, -1)
+    home = np.where(home < model.parts, home, -1)
     kernel = np.where(label == home[of_edge], kernel, 0.0)
+    if model.unit is not None:
+        kernel[_twins(joined, of_edge)] = 0.0
     total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.right, eigenvalues.shape[-1])
     inside = total > 0
     own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
+    if model.unit:
+        own = _held(own, np.maximum(joined.rho, model.floor) ** 2 / model.unit)
     mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
     extended = mean if model.averaged else divided(mean, own)
     coordinates = scaled(extended, np.maximum(home, 0), eigenvalues, model.scaling)
     outside = np.flatnonzero(~inside)
     if len(outside):
         lost = rows[members[outside]]
-        nearest = nearest_kept(ordered, model.labels, lost, joined.block[outside], joined.cell[outside])
-        coordinates[outside] = rows_by_id(model.right, nearest, starts, eigenvalues, model.scaling)
+        nearest = nearest_kept(ordered, model.labels, lost, joined.block[outside], joined.cell[outside], model.parts)
+        coordinates[outside] = rows_by_id(model.right, model.labels, nearest, starts, eigenvalues, model.scaling)
     return coordinates
 
 
 def self_weight(rows: Array, model: Model) -> Array:
     """1 / (1 + Σ_j k(x, x_j)) of prepared rows (m, d), over the fitted rows j that the graph joins to x, equal ones
-    left out: how much of the walk would stay at x (k(x, x) = 1). In (0, 1]; 1 where no fitted row is within reach."""
+    left out: how much of the walk would stay at x (k(x, x) = 1). In (0, 1]; 1 where no fitted row is within reach.
+
+    Where scales follow the density the one of the fitted row counts: that of x would grow with its distance.
+    """
     mass = np.zeros(len(rows))
     starts = np.array(list(Ordered.open(model.index.order).starts))
     for members, joined in join_batches(rows, model.index):
-        kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model)
+        kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model, theirs=True)
         of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
         mass[members] = np.bincount(of_edge, np.where(joined.squared > 0, kernel, 0.0), minlength=len(members))
     return np.asarray(1.0 / (1.0 + mass))
@@ -177,12 +200,28 @@ def _component(joined: Joined, kernel: Array, label: Array) -> Array:
     return home
 
 
-def _kernel(joined: Joined, near: _Neighborhood, model: Model) -> Array:
+def _kernel(joined: Joined, near: _Neighborhood, model: Model, theirs: bool = False) -> Array:
     squared = joined.squared.astype(np.float64)
-    if model.self_tuned:
-        rho = np.repeat(joined.rho, np.diff(joined.indptr))
-        squared = squared / (rho * np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)))
-    return gaussian_block(squared, model.epsilon, truncated=model.truncated)
+    if model.bandwidth.local:
+        fitted = np.maximum(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
+        own = fitted if theirs else np.repeat(np.maximum(joined.rho, model.floor), np.diff(joined.indptr))
+        squared = local_squared(squared, own, fitted, model.bandwidth.rule)
+    return model.bandwidth.weights(squared, model.epsilon)
+
+
+def _twins(joined: Joined, of_edge: Array) -> Array:
+    """The edge of each new row to the fitted row that it is: of its edges of length 0 the first."""
+    zeros = np.flatnonzero(joined.squared == 0)
+    return zeros[np.unique(of_edge[zeros], return_index=True)[1]]
+
+
+def _held(eigenvalues: Array, steps: Array) -> Array:
+    """What Σ_{j≠i} p(x, j) ψ(j) is over ψ(x), (rows, m), for steps that last ``steps``: 1 − (1 − λ) ρ²/ρ_min².
+
+    Where it is near 0 the neighbors do not tell ψ(x): their average is taken as it is.
+    """
+    factor = 1.0 - (1.0 - eigenvalues) * steps[:, None]
+    return np.asarray(np.where(np.abs(factor) < UNTOLD, 1.0, factor))
 
 
 class _Neighborhood:

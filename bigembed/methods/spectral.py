@@ -21,7 +21,8 @@ from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.methods.assembly import assemble
 from bigembed.methods.landmark_solve import Landmarks, landmark_component, landmark_cost
-from bigembed.neighbors.components import find_components
+from bigembed.methods.parts import Parts, parts_from
+from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
@@ -31,7 +32,6 @@ from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.vectors import StoredSpace
 
-POLICIES = ("error", "largest", "per-component", "bridge", "joint")
 DENSE_ROWS = 2_000
 PASSES = 40
 MAX_SOLVED = 200
@@ -68,14 +68,15 @@ def weights_of(context: Context) -> StoredMatrix:
 
 
 def components_stage(n: int, n_neighbors: int, block: int) -> Stage:
-    """Connected components of the kernel (an edge of weight 0 joins nothing)."""
+    """Connected components of the kernel (an edge too weak for the solve joins nothing)."""
 
     def run(context: Context) -> dict[str, Any]:
-        return find_components(weights_of(context), context.exchange, context.path(""), weighted=True)
+        degree = context.of("kernel", "degree")
+        return find_components(weights_of(context), context.exchange, context.path(""), degree=degree)
 
     edges = 2 * n * n_neighbors
     cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=64 * block * n_neighbors)
-    return Stage("components", ("kernel",), {}, run, cost)
+    return Stage("components", ("kernel",), {"resolved": RESOLVED}, run, cost)
 
 
 def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
@@ -83,7 +84,8 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         found = context.results("components")
-        targets = _targets(asked, found)
+        parts = parts_from(asked.components, found)
+        targets = _targets(asked, parts, found["sizes"])
         weights = weights_of(context)
         small = [c for c, size, _ in targets if size <= DENSE_ROWS and not asked.by_landmarks(size)]
         labels = context.of("components", "labels")
@@ -112,7 +114,7 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
                 )
             else:
                 solved[c] = _large_component(context, weights, c, wanted, asked)
-        return assemble(context, weights, asked.components, asked.n_components, found, solved, labels, degree)
+        return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
 
     cost = solve_cost(asked, n, n_neighbors, block)
     inputs = ("kernel", "components", "order") if asked.landmarks else ("kernel", "components")
@@ -148,32 +150,27 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     )
 
 
-def _targets(asked: Spectrum, found: dict[str, Any]) -> list[tuple[int, int, int]]:
+def _targets(asked: Spectrum, parts: Parts, sizes: list[int]) -> list[tuple[int, int, int]]:
     """Which components are solved: (number, rows, eigenpairs wanted)."""
-    sizes, count = found["sizes"], found["components"]
-    shown = ", ".join(map(str, sizes[:10])) + (", …" if count > 10 else "")
-    if count > 1 and asked.components in ("error", "bridge"):
-        raise DisconnectedGraphError(
-            f"the graph has {count} connected components, of {shown} rows. Choose components='largest' (the other rows "
-            "take the coordinates of their nearest row in it), 'per-component', 'joint' or 'bridge'; or raise "
-            "n_neighbors or epsilon, or take bandwidth='self-tuned' where rows far from all others are cut off"
-        )
-    if count == 1 or asked.components == "largest":
+    if parts.alone:
         if sizes[0] <= asked.n_components:
             raise InputError(
                 f"n_components={asked.n_components} needs a component of at least "
                 f"{asked.n_components + 1} rows; the largest has {sizes[0]}. Ask for fewer components"
             )
         return [(0, sizes[0], asked.n_components)]
-    wanted = asked.n_components - (count - 1 if asked.components == "joint" else 0)
+    wanted = asked.n_components - parts.contrasts(asked.n_components)
     if wanted <= 0:
         return []
-    if count > MAX_SOLVED:
+    if parts.count > MAX_SOLVED and not parts.half:
+        shown = ", ".join(map(str, sizes[:10]))
         raise DisconnectedGraphError(
-            f"components={asked.components!r} would solve {count} components one by one (of "
-            f"{shown} rows); at most {MAX_SOLVED}. Use components='largest', or raise n_neighbors"
+            f"components={asked.components!r} would solve {parts.count} components one by one (of "
+            f"{shown}, … rows); at most {MAX_SOLVED}. Use components='largest', or raise n_neighbors"
         )
-    return [(c, size, min(wanted, size - 1)) for c, size in enumerate(sizes) if size > 1]
+    return [
+        (c, size, min(wanted, size - 1)) for c, size in enumerate(sizes[: min(parts.count, MAX_SOLVED)]) if size > 1
+    ]
 
 
 def gather_block(
@@ -198,6 +195,8 @@ def dense_component(c: int, *, blocks: int, wanted: int, exchange: Exchange) -> 
     parts = [[exchange.get("small", b, f"{name}{c}") for name in ("row", "column", "weight")] for b in range(blocks)]
     row, column, weight = (np.concatenate([p for p in part if p is not None]) for part in zip(*parts, strict=True))
     ids = np.unique(row)
+    inside = np.isin(column, ids)  # edges too weak to join lead out of a component
+    row, column, weight = row[inside], column[inside], weight[inside]
     dense = np.zeros((len(ids), len(ids)))
     dense[np.searchsorted(ids, row), np.searchsorted(ids, column)] = weight
     root = np.sqrt(dense.sum(axis=1))

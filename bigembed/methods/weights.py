@@ -94,7 +94,7 @@ def weighted_kernel_stage(alpha: float, n: int) -> Stage:
         out = context.path("")
         space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))
         parts = space.sweep(given_weights_block, reads=["q"], halos=["q"], arguments=(given, alpha, out))
-        return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(rows)}
+        return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(rows), "alpha": alpha}
 
     return Stage("kernel", ("weights",), {"alpha": alpha}, run, Cost(passes=2, disk=24 * n))
 

@@ -28,36 +28,26 @@ from bigembed.store.matrix import StoredMatrix, write_structure, write_values
 MAX_ROUNDS = 40
 ROWS_A_COMPONENT = 2_000
 """Rows of a component (spread over it) that look for a bridge."""
-LONGEST = 9.0
-"""For a kernel a longer bridge counts as this many times the median squared distance to the k-th neighbor, so that it
-still carries weight (e⁻⁹ at the default ε); ``bridges`` keeps the true length."""
 _CELLS = 16
 
 
-def bridge_stage(n: int, n_neighbors: int, longest: float | None = LONGEST) -> Stage:
-    """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length).
-
-    ``longest`` bounds the length that an edge is stored with; None stores true lengths (for paths, not for weights).
-    """
+def bridge_stage(n: int, n_neighbors: int) -> Stage:
+    """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length)."""
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
         graph, out = context.of("graph"), context.path("")
         given = StoredMatrix(graph, f"{graph}/squared", ordered.rows_of, context.home.manifest("graph").digest)
-        found = find_components(given, context.exchange, out, weighted=False)
+        found = find_components(given, context.exchange, out)
         bridges = _bridges(found["components"], ordered, f"{out}labels", context.exchange)
         write_array(f"{out}bridges", bridges)
-        shortened = bridges
-        if longest is not None:
-            bound = longest * float(np.median(read_array(context.of("witness", "squared"))[:, -1]))
-            shortened = np.column_stack([bridges[:, :2], np.minimum(bridges[:, 2], bound)])
         asked = map_blocks(
             bridged_block,
             blocks,
             given=given,
             starts=list(ordered.starts),
-            bridges=shortened,
+            bridges=bridges,
             exchange=context.exchange,
             out=out,
         )
@@ -73,8 +63,8 @@ def bridge_stage(n: int, n_neighbors: int, longest: float | None = LONGEST) -> S
     edges = 2 * n * n_neighbors
     return Stage(
         "bridge",
-        ("order", "graph") if longest is None else ("order", "witness", "graph"),
-        {"rows": ROWS_A_COMPONENT, "longest": longest},
+        ("order", "graph"),
+        {"rows": ROWS_A_COMPONENT},
         run,
         Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges),
     )

@@ -12,24 +12,36 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from bigembed.blocks.csr import BlockMatrix
+from bigembed.blocks.csr import BlockMatrix, CSRBlock
 from bigembed.blocks.rows import Array, offsets
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.vectors import StoredSpace
 
 MAX_LISTED = 1_000
+RESOLVED = 1e-10
+"""An edge joins two rows if W_ij/√(d_i d_j) is above it: a weaker one moves an eigenvalue by less than is resolved."""
 
 
-def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, weighted: bool) -> dict[str, Any]:
+def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, degree: str = "") -> dict[str, Any]:
     """Write ``labels/b`` (int32, 0 is the largest component, ties by smallest row) and return count and sizes.
 
-    ``weighted`` says that an edge of value 0 joins nothing (weights, not distances).
+    ``degree`` says where the row sums of weights lie: an edge then joins if its weight is above :data:`RESOLVED` of
+    them. Without it the matrix holds distances, and every edge joins.
     """
     space = StoredSpace(matrix, exchange)
     starts = offsets(matrix.rows)
-    found = space.sweep(local_components_block, writes=["label"], posts=["label"], arguments=(matrix, starts, weighted))
-    links = space.sweep(links_block, reads=["label"], halos=["label"], arguments=(matrix, weighted))
+    space.sweep(least_block, writes=["least"], posts=["least"], arguments=(matrix, degree))
+    found = space.sweep(
+        local_components_block,
+        reads=["least"],
+        halos=["least"],
+        writes=["label"],
+        posts=["label"],
+        arguments=(matrix, starts),
+    )
+    names_of = ["label", "least"]
+    links = space.sweep(links_block, reads=names_of, halos=names_of, arguments=(matrix,))
     names = np.concatenate([part[0] for part in found])
     sizes = np.concatenate([part[1] for part in found])
     pairs = np.unique(np.concatenate(links), axis=0)
@@ -45,19 +57,36 @@ def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, weight
     write_array(f"{out}component_ranks", rank[member].astype(np.int32))
     space.sweep(label_block, reads=["label"], arguments=(out,))
     sizes_by_rank = np.sort(totals)[::-1]
-    return {"components": int(count), "sizes": sizes_by_rank[:MAX_LISTED].tolist()}
+    return {
+        "components": int(count),
+        "sizes": sizes_by_rank[:MAX_LISTED].tolist(),
+        "rows": int(starts[-1]),
+    }
+
+
+def least_block(b: int, matrix: BlockMatrix, degree: str) -> tuple[tuple[Array], None]:
+    """√(RESOLVED d) of each row, (rows, 1): the product of two is the least weight that joins; −1 for distances."""
+    if not degree:
+        return (np.full((matrix.rows[b], 1), -1.0),), None
+    return (np.sqrt(RESOLVED * read_array(f"{degree}/{b}"))[:, None],), None
+
+
+def joining(block: CSRBlock, least: Array, halo: Array) -> Array:
+    """Whether each edge joins its rows."""
+    every = np.concatenate([least, halo])[:, 0]
+    own = np.repeat(least[:, 0], np.diff(block.indptr))
+    return np.asarray(np.where(own < 0, True, block.data > own * every[block.indices]))
 
 
 def local_components_block(
-    b: int, matrix: BlockMatrix, starts: Array, weighted: bool
+    b: int, least: Array, halo: Array, matrix: BlockMatrix, starts: Array
 ) -> tuple[tuple[Array], tuple[Array, Array]]:
     """Name each row by the smallest global id of its component within the block; names and their sizes."""
     block = matrix.block(b)
     rows = len(block.indptr) - 1
-    joins = block.data != 0 if weighted else np.ones(len(block.data), bool)
-    joins &= block.indices < rows
+    joins = joining(block, least, halo) & (block.indices < rows)
     source = np.repeat(np.arange(rows), np.diff(block.indptr))[joins]
-    graph = coo_array((joins[joins], (source, block.indices[joins])), shape=(rows, rows))
+    graph = coo_array((np.ones(len(source), np.int8), (source, block.indices[joins])), shape=(rows, rows))
     count, member = connected_components(graph, directed=False)
     first = np.full(count, rows, np.int64)
     np.minimum.at(first, member, np.arange(rows))
@@ -66,13 +95,13 @@ def local_components_block(
     return (label[:, None],), (names, sizes)
 
 
-def links_block(b: int, label: Array, halo: Array, matrix: BlockMatrix, weighted: bool) -> tuple[tuple[()], Array]:
+def links_block(
+    b: int, label: Array, least: Array, halo: Array, halo_least: Array, matrix: BlockMatrix
+) -> tuple[tuple[()], Array]:
     """Distinct pairs of names joined by an edge that leaves the block."""
     block = matrix.block(b)
     rows = len(block.indptr) - 1
-    far = block.indices >= rows
-    if weighted:
-        far &= block.data != 0
+    far = joining(block, least, halo_least) & (block.indices >= rows)
     near = np.repeat(label[:, 0], np.diff(block.indptr))[far]
     pairs = np.column_stack([near, halo[block.indices[far] - rows, 0]])
     return (), np.unique(pairs, axis=0)

@@ -1,4 +1,4 @@
-"""The nearest row of the largest component, for rows outside it."""
+"""The nearest row of the components that are embedded, for rows outside them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _NEAREST_CELLS = 16
 _TILE = 256
 
 
-def nearest_kept(ordered: Ordered, labels: str, rows: Array, block: Array, cell: Array) -> Array:
-    """Internal id of the nearest row of component 0, for rows (n, d) that lie in cell ``cell`` of block ``block``.
+def nearest_kept(ordered: Ordered, labels: str, rows: Array, block: Array, cell: Array, parts: int = 1) -> Array:
+    """Internal id of the nearest row of the first ``parts`` components, for rows (n, d) in cells ``cell`` of ``block``.
 
-    Searched exactly in the 16 cells nearest to their own (by center) that hold rows of component 0;
+    Searched exactly in the 16 cells nearest to their own (by center) that hold such rows;
     among equally near ones the lowest id.
     """
     cells = StoredCells(ordered)
-    open_cells = np.flatnonzero(_cells_with_kept(ordered, labels, cells.starts))
+    open_cells = np.flatnonzero(_cells_with_kept(ordered, labels, cells.starts, parts))
     home, of_home = np.unique(cells.block_starts[block] + cell, return_inverse=True)
     probes = _nearest_open(cells.centers, home, open_cells)[of_home]
     probing, nobody = group_probes(probes.astype(np.int32)), np.full(len(rows), -1, np.int64)
     ids, squared = empty_lists(len(rows), 1, rows.dtype)
     search = _search_few if ordered.starts[-1] <= EXACT_ROWS else search_cells  # compiled only for large n
     for piece in cells.pieces(probing.cells):
-        search(ids, squared, rows, nobody, probing, _only(piece.cells, piece.read(labels) == 0))
+        search(ids, squared, rows, nobody, probing, _only(piece.cells, piece.read(labels) < parts))
     return ids[:, 0]
 
 
@@ -63,9 +63,9 @@ def _search_few(ids: Array, squared: Array, rows: Array, row_ids: Array, probing
             ids[asking], squared[asking] = lists
 
 
-def _cells_with_kept(ordered: Ordered, labels: str, starts: Array) -> Array:
+def _cells_with_kept(ordered: Ordered, labels: str, starts: Array, parts: int) -> Array:
     holds = np.zeros(len(starts) - 1, bool)
     for b in range(len(ordered.blocks)):
-        ids = np.flatnonzero(read_array(f"{labels}/{b}") == 0) + ordered.starts[b]
+        ids = np.flatnonzero(read_array(f"{labels}/{b}") < parts) + ordered.starts[b]
         holds[np.unique(np.searchsorted(starts, ids, side="right") - 1)] = True
     return holds

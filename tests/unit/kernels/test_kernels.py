@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from bigembed.blocks.csr import CSRBlock
 from bigembed.kernels.bandwidth import exact_median, histogram_median, ksum, pattern_counts, total
-from bigembed.kernels.gaussian import gaussian_block, self_tuned_block
+from bigembed.kernels.gaussian import gaussian_block, local_squared, local_squared_block
 from bigembed.kernels.normalize import normalize_block, row_sums
 
 lengths = arrays(np.float32, st.integers(1, 60), elements=st.floats(0, 3.0000000054977558e38, width=32))
@@ -64,7 +64,18 @@ def block() -> CSRBlock:
 
 
 def test_self_tuning_divides_by_both_scales() -> None:
-    np.testing.assert_allclose(self_tuned_block(block(), np.array([2.0, 5.0]), np.array([3.0])), [0, 0.1, 1 / 3, 0.1])
+    found = local_squared_block(block(), np.array([2.0, 5.0]), np.array([3.0]), "self-tuned")
+    np.testing.assert_allclose(found, [0, 0.1, 1 / 3, 0.1])
+
+
+def test_the_adaptive_kernel_cuts_no_neighbor_off() -> None:
+    """An edge has r ≤ max(ρ_i, ρ_j): the weight is at least e⁻² however the scales differ."""
+    rho, other = np.array([1.0, 1.0, 1e6]), np.array([1.0, 1e9, 1e-6])
+    squared = np.maximum(rho, other) ** 2
+    assert (local_squared(squared, rho, other, "adaptive") <= 2).all()
+    assert local_squared(squared, rho, other, "self-tuned").max() > 1e8
+    found = local_squared_block(block(), np.array([2.0, 5.0]), np.array([3.0]), "adaptive")
+    np.testing.assert_allclose(found, [0, 1 / 14.5, 2 / 6.5, 1 / 14.5])
 
 
 def test_normalization_is_symmetric_to_the_last_bit() -> None:

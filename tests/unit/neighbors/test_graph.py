@@ -119,7 +119,7 @@ def test_components_agree_with_scipy(small_blocks: None, tmp_path: object) -> No
     )
     graph = be.build_neighbor_graph(X[generator.permutation(len(X))], 5)
     out = f"{tmp_path}/"
-    found = find_components(graph.matrix, Exchange(f"{out}exchange"), out, weighted=False)
+    found = find_components(graph.matrix, Exchange(f"{out}exchange"), out)
     count, labels = connected_components(graph.to_scipy(), directed=False)
     assert found["components"] == count
     assert found["sizes"] == sorted(np.bincount(labels).tolist(), reverse=True)

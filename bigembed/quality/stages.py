@@ -1,0 +1,22 @@
+"""Stages that judge: the dimension of the rows before a map is made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from bigembed.quality.dimension import intrinsic_dimension
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array
+
+
+def dimension_stage(n: int, n_neighbors: int) -> Stage:
+    """Intrinsic dimension of the rows, from the distances to their neighbors: one pass over the lists."""
+
+    def run(context: Context) -> dict[str, Any]:
+        blocks = len(read_array(context.of("order", "starts"))) - 1
+        found = intrinsic_dimension(context.of("search", "squared"), blocks)
+        chosen = found.likelihood if found.likelihood.value is not None else found.two_nearest
+        return {"value": chosen.value or 0.0, **asdict(found)}
+
+    return Stage("dimension", ("order", "search"), {}, run, Cost(read=4 * n * n_neighbors, looks=n * n_neighbors))
