@@ -58,7 +58,7 @@ def nearest_block(
 
 
 def distances_block(queries: Array, others: Array, rows: Array, start: int) -> Array:
-    """Squared distances (s, p) of each query to the rows of the numbers ``others`` (s, p); 0 where not in this block."""
+    """Squared distances (s, p) of each query to the rows numbered ``others`` (s, p); 0 where not in this block."""
     out = np.zeros(others.shape)
     query, place = np.nonzero((others >= start) & (others < start + len(rows)))
     size = max(1, _ENTRIES // rows.shape[1])

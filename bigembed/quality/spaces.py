@@ -47,8 +47,8 @@ class Space:
             raise InputError(f"{self.name}: {error}") from error
         if zeros := int(found["zeros"]):
             raise InputError(
-                f"{self.name}: metric='cosine' is not defined for rows of zeros: {zeros} of {self.source.shape[0]}, the "
-                f"first is row {int(found['first_zero'])}. Drop them, or use metric='euclidean'"
+                f"{self.name}: metric='cosine' is not defined for rows of zeros: {zeros} of {self.source.shape[0]}, "
+                f"the first is row {int(found['first_zero'])}. Drop them, or use metric='euclidean'"
             )
         return found
 
@@ -68,7 +68,7 @@ class Space:
         return found
 
     def ranks(self, others: Array, limits: Array) -> Array:
-        """One pass: rank (from 1) of each of ``others`` (s, p) among all other rows by distance from the sampled row."""
+        """One pass: rank (from 1) of each of ``others`` (s, p) among all rows, by distance from the sampled row."""
         found = self._pass(rank_block, add_parts, "rank", {"others": others, "limits": limits})
         return np.asarray(found["counts"] + 1)
 
@@ -76,16 +76,8 @@ class Space:
         name = f"{self.name}-{name}"
         self.exchange.drop(name)
         self.exchange.put(f"{name}-asked", 0, asked)
-        found = reduce_rows(
-            self.source,
-            function,
-            self.exchange,
-            combine=combine,
-            label=name,
-            space=self,
-            asked=f"{name}-asked",
-            **fixed,
-        )
+        given = {"space": self, "asked": f"{name}-asked", **fixed}
+        found = reduce_rows(self.source, function, self.exchange, combine=combine, label=name, **given)
         self.exchange.drop(f"{name}-asked")
         return found
 
