@@ -304,6 +304,36 @@ def report(
 
 
 @app.command()
+def certify(
+    rows: Annotated[str, typer.Argument(metavar="ROWS", help="The rows: a Zarr array or .npy (n, d).")],
+    coordinates: Annotated[
+        str,
+        typer.Argument(
+            metavar="COORDS",
+            help="Their coordinates, made by anything, in the same order: a Zarr array or .npy (n, m), or a run.",
+        ),
+    ],
+    k: Annotated[int, typer.Option("--k", help="Neighbors that make a neighborhood.")] = 15,
+    samples: Annotated[int, typer.Option(help="Rows that are compared with all rows.")] = 1000,
+    metric: Annotated[str, typer.Option(help="Of the rows: euclidean or cosine. Of the map: Euclidean.")] = "euclidean",
+    seed: Annotated[int, typer.Option(help="Of the rows that are drawn.")] = 0,
+    out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="Also write a page of it, with the map.")] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """How well coordinates, made by anything, show the rows: neighbors kept, trustworthiness, with standard errors."""
+    from bigembed.jobs.console import Console
+
+    with Console(as_json, debug) as console:
+        from bigembed.jobs.certify import certify_lines, certify_paths
+
+        asked = {"n_neighbors": k, "samples": samples, "metric": metric, "seed": seed}
+        quality, found = certify_paths(rows, coordinates, out, title=title, **asked)
+        console.result(found, certify_lines(quality, found))
+
+
+@app.command()
 def methods(as_json: Json = False, debug: Debug = False) -> None:
     """The methods there are, with their parameters."""
     from bigembed.jobs.console import Console, describe_methods, method_lines

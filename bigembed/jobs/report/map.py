@@ -101,7 +101,15 @@ def draw_map(contents: Contents, color: str | None) -> Map | None:
         return None
     _tell_missing(limits, contents)
     coloring = coloring_of(contents, color, source.shape[0])
-    return _drawn(source, limits, coloring, paint_of(coloring.values, coloring.kind), contents)
+    names = _names(contents, source.width)
+    return _drawn(source, limits, coloring, paint_of(coloring.values, coloring.kind), names)
+
+
+def draw_coordinates(source: RowSource) -> Map:
+    """The map of coordinates of which nothing else is known: two passes over them."""
+    limits = limits_of(blocks(source), list(range(min(source.width, DRAWN))))
+    names = [f"coordinate {number + 1}" for number in range(source.width)]
+    return _drawn(source, limits, Coloring(), paint_of(None, "auto"), names)
 
 
 def _coordinates(contents: Contents) -> RowSource:
@@ -113,7 +121,7 @@ def _coordinates(contents: Contents) -> RowSource:
     return RowSource(tuple(array.shape), np.dtype(array.dtype), path=path)
 
 
-def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, contents: Contents) -> Map:
+def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, names: list[str]) -> Map:
     n, m, rows = source.shape[0], source.width, blocks(source)
     columns = list(range(min(m, DRAWN)))
     legend = _legend(coloring, paint)
@@ -121,7 +129,6 @@ def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, 
         return Map(n, m, limits.missing, histogram=_histogram(rows, limits, coloring, paint), legend=legend)
     views = [View(x, y, LARGE if (x, y) == (0, 1) else SMALL) for x, y in combinations(columns, 2)]
     grids = count_points(rows, columns, limits, views, coloring.values, paint)
-    names = _names(contents, m)
     pictures = tuple(_picture(grid, paint, limits, names) for grid in grids)
     return Map(n, m, limits.missing, pictures, legend=legend, discs=bool(grids[0].radius))
 

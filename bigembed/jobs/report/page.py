@@ -15,7 +15,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.plan import size
 from bigembed.jobs.report.contents import Contents
-from bigembed.jobs.report.map import CLOSE, draw_map
+from bigembed.jobs.report.map import CLOSE, Map, draw_map
 from bigembed.jobs.report.words import seconds_of, shown
 from bigembed.jobs.verify import kind_of
 from bigembed.plotting.vector import Mark, Series, chart, number
@@ -61,7 +61,7 @@ def write_report(
     if kind_of(root) != "run":
         raise InputError(f"{root}: a model; a report is made of a run. Give the path that [output] of a job names")
     page = at(out).absolute() if out is not None else root.with_suffix(".html")
-    _refuse(page)
+    refuse_page(page)
     contents = Contents.read(root)
     drawn = draw_map(contents, None if color is None else str(color))
     text = render(contents, drawn, title)
@@ -82,8 +82,25 @@ def report_line(found: dict[str, Any]) -> str:
     return f"{found['page']}: {found['points']:,} points, {size(found['bytes'])}, {said}; {found['seconds']:.1f} s"
 
 
-def render(contents: Contents, drawn: Any, title: str | None) -> str:
+def render(contents: Contents, drawn: Map | None, title: str | None) -> str:
     """The page as text. Everything that a run says is escaped by the template."""
+    from markupsafe import Markup
+
+    charts = [Markup(one) for one in (*spectra(contents), *curves(contents)) if one]
+    return filled(
+        TEMPLATE,
+        drawn,
+        contents=contents,
+        title=title or f"{contents.title} of {contents.source}",
+        warnings=contents.warnings(),
+        stages=contents.stages(),
+        charts=charts,
+        tiles=tiles(contents),
+    )
+
+
+def filled(template: str, drawn: Map | None, **given: Any) -> str:
+    """A template of this folder with a map and what else it needs; everything given is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -95,18 +112,8 @@ def render(contents: Contents, drawn: Any, title: str | None) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"size": size, "seconds": seconds_of, "shown": shown, "count": lambda value: f"{value:,}"}
-    charts = [Markup(one) for one in (*spectra(contents), *curves(contents)) if one]
     histogram = Markup(drawn.histogram) if drawn is not None and drawn.histogram else None
-    return environment.get_template(TEMPLATE).render(
-        contents=contents,
-        title=title or f"{contents.title} of {contents.source}",
-        warnings=contents.warnings(),
-        stages=contents.stages(),
-        map=drawn,
-        histogram=histogram,
-        charts=charts,
-        tiles=tiles(contents),
-    )
+    return environment.get_template(template).render(map=drawn, histogram=histogram, **given)
 
 
 def tiles(contents: Contents) -> list[tuple[str, str, str]]:
@@ -234,7 +241,7 @@ def curves(contents: Contents) -> list[str]:
     ]  # fmt: skip
 
 
-def _refuse(page: AnyPath) -> None:
+def refuse_page(page: AnyPath) -> None:
     """A file that is not a page of this program is not overwritten."""
     if page.is_dir():
         raise ExistingOutputError(f"{page}: a folder. Give the path of a file")

@@ -1,0 +1,142 @@
+"""``bigembed certify``: the judgement of :func:`bigembed.certify` for paths, and its page."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from bigembed import __version__
+from bigembed.errors import MissingPathError
+from bigembed.jobs.export import table_of
+from bigembed.jobs.report.map import draw_coordinates
+from bigembed.jobs.report.page import filled, refuse_page
+from bigembed.jobs.report.words import Entry
+from bigembed.quality.certify import MapQuality, certify
+from bigembed.quality.judgement import FAITHFUL, said
+from bigembed.store.copying import attributes_of
+from bigembed.store.input import row_source
+from bigembed.store.paths import AnyPath, PathLike, at, put
+from bigembed.store.source import RowSource
+
+TEMPLATE = "certify.html"
+MEANING = {
+    "preservation": ("Neighbors kept", "Share of the {k} nearest rows that are among the {k} nearest on the map."),
+    "trustworthiness": (
+        "Trustworthiness",
+        "Whether neighbors on the map are near in the data: 1 is perfect; intruders count by how far they are ranked.",
+    ),
+    "continuity": (
+        "Continuity",
+        "Whether neighbors in the data are near on the map: 1 is perfect; the lost ones count by how far they went.",
+    ),
+    "triplets": (
+        "Triplets in order",
+        "Of a row and two random others: whether the one that is nearer in the data is nearer on the map. The large "
+        "shape, not the neighborhoods.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure in the table of the page."""
+
+    name: str
+    value: str
+    chance: str
+    above: str
+    meaning: str
+
+
+def certify_paths(
+    rows: PathLike, coordinates: PathLike, out: PathLike | None = None, *, title: str | None = None, **asked: Any
+) -> tuple[MapQuality, dict[str, Any]]:
+    """Judge the coordinates at a path (an array, or a run of bigembed) against the rows at another.
+
+    ``asked``: ``n_neighbors``, ``samples``, ``metric``, ``seed`` of :func:`bigembed.certify`. ``out``: where to write
+    the page; a page of this program is replaced, another file is not. Returns the judgement, and it as a dict with
+    ``paths``, ``seconds`` and ``page``. Raises MissingPathError, ExistingOutputError before anything
+    is read, and what :func:`bigembed.certify` raises. Cost: that of it, and two passes over the coordinates.
+    """
+    began = time.perf_counter()
+    places = [at(rows).absolute(), at(coordinates).absolute()]
+    for place, what in zip(places, ("rows", "coordinates"), strict=True):
+        if not place.exists():
+            raise MissingPathError(f"{place}: no such {what}")
+    page = None if out is None else at(out).absolute()
+    if page is not None:
+        refuse_page(page)
+    shown = coordinates_at(places[1])
+    quality = certify(places[0], shown, **asked)
+    found = {"paths": {"rows": str(places[0]), "coordinates": str(places[1])}, **quality.as_dict()}
+    found["seconds"] = round(time.perf_counter() - began, 3)
+    if page is not None:
+        put(page, _page(quality, found, shown, title).encode())
+        found["page"] = str(page)
+    return quality, found
+
+
+def coordinates_at(place: AnyPath) -> RowSource:
+    """An array of coordinates, or those of a run of bigembed."""
+    if place.suffix != ".npy" and (attributes_of(place) or {}).get("bigembed") in ("run", "model"):
+        return table_of(place).coordinates
+    source, _ = row_source(place, place)
+    return source
+
+
+def certify_lines(quality: MapQuality, found: dict[str, Any]) -> list[str]:
+    """The outcome for people."""
+    end = [f"{found['page']}: the page"] if "page" in found else []
+    return [*quality.lines(), f"{found['seconds']:.1f} s", *end]
+
+
+def _page(quality: MapQuality, found: dict[str, Any], source: RowSource, title: str | None) -> str:
+    figures = quality.figures
+    lines = [
+        Line(
+            name,
+            said(figures[key]),
+            f"{figures[key]['chance']:.3g}",
+            f"{figures[key]['above_chance']:,.0f}",
+            text.format(k=figures["n_neighbors"]),
+        )
+        for key, (name, text) in MEANING.items()
+    ]
+    paths = found["paths"]
+    tiles = [("Rows", f"{figures['n']:,}", f"of {figures['d']:,} columns")]
+    tiles += [("Coordinates", f"{figures['n_coordinates']:,}", at(paths["coordinates"]).name)]
+    tiles += [
+        (line.name, f"{figures[key]['value']:.3f}", f"shuffled {line.chance}") for key, line in zip(MEANING, lines)
+    ]
+    return filled(
+        TEMPLATE,
+        draw_coordinates(source),
+        title=title or f"{at(paths['coordinates']).name} as a map of {at(paths['rows']).name}",
+        coordinates=paths["coordinates"],
+        quality=quality,
+        limit=FAITHFUL,
+        tiles=tiles,
+        lines=lines,
+        facts=_facts(figures, paths),
+        command=_command(figures, paths),
+        version=__version__,
+        seconds=found["seconds"],
+    )
+
+
+def _facts(figures: dict[str, Any], paths: dict[str, str]) -> list[Entry]:
+    distances = {"euclidean": "Euclidean", "cosine": "cosine"}[figures["metric"]]
+    return [
+        Entry("Rows", f"{paths['rows']}: {figures['n']:,} × {figures['d']:,}, {distances} distances"),
+        Entry("Coordinates", f"{paths['coordinates']}: {figures['n']:,} × {figures['n_coordinates']:,}"),
+        Entry("Neighbors", f"{figures['n_neighbors']:,}"),
+        Entry("Rows sampled", f"{figures['samples']:,} (seed {figures['seed']})"),
+    ]
+
+
+def _command(figures: dict[str, Any], paths: dict[str, str]) -> str:
+    options = {"k": "n_neighbors", "samples": "samples", "metric": "metric", "seed": "seed"}
+    words = ["bigembed", "certify", paths["rows"], paths["coordinates"]]
+    return shlex.join([*words, *(word for name, key in options.items() for word in (f"--{name}", str(figures[key])))])
