@@ -1,0 +1,64 @@
+"""be.certify gives the same bytes on any scheduler, with any number of workers, for any chunking of both inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+import bigembed as be
+
+N = 70_000
+"""Rows: more than one canonical block, of the rows and of the coordinates."""
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).normal(size=(N, 20)).astype(np.float32)
+    X[::7] = np.round(X[::7])
+    return X, X[:, :2] + np.float32(0.1)
+
+
+def digest(X: Any, Y: Any) -> str:
+    return json.dumps(be.certify(X, Y, samples=60, seed=3).as_dict())
+
+
+@pytest.fixture(scope="module")
+def wanted(rows: Any) -> str:
+    with dask.config.set(scheduler="synchronous"):
+        return digest(*rows)
+
+
+def test_threads(rows: Any, wanted: str) -> None:
+    with dask.config.set(scheduler="threads", num_workers=3):
+        assert digest(*rows) == wanted
+
+
+@pytest.mark.parametrize("chunks", [((1, 33_333, 36_665, 1), -1), ((N,), -1), (9_999, 2)], ids=["ragged", "one", "few"])
+def test_any_chunking_of_dask_arrays(rows: Any, wanted: str, chunks: Any) -> None:
+    assert digest(*(da.from_array(part, chunks=chunks) for part in rows)) == wanted
+
+
+def test_any_chunking_on_disk(rows: Any, wanted: str, tmp_path: Path) -> None:
+    for name, part, size in zip("xy", rows, (8_191, 50_000), strict=True):
+        array = zarr.create_array(str(tmp_path / name), shape=part.shape, chunks=(size, 2), dtype=part.dtype)
+        array[...] = part
+    assert digest(tmp_path / "x", tmp_path / "y") == wanted
+
+
+@pytest.mark.cluster
+def test_worker_processes(rows: Any, wanted: str, tmp_path: Path) -> None:
+    from distributed import Client, LocalCluster
+
+    np.save(tmp_path / "x.npy", rows[0])
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        Client(cluster),
+    ):
+        assert digest(tmp_path / "x.npy", rows[1]) == wanted

@@ -1,0 +1,212 @@
+"""be.certify against scikit-learn and exact counts; what it flags, what it leaves alone, what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_iris
+from sklearn.decomposition import PCA
+from sklearn.manifold import trustworthiness
+from sklearn.neighbors import NearestNeighbors
+
+import bigembed as be
+from bigembed.blocks.rows import executor
+from bigembed.errors import InputError
+from bigembed.quality import spaces
+from bigembed.store.source import RowSource
+
+NAMES = ("preservation", "trustworthiness", "continuity", "triplets")
+
+
+def rolled(n, seed=0):
+    """A sheet with some noise in ten dimensions, and its true coordinates."""
+    rng = np.random.default_rng(seed)
+    plane = rng.uniform(-1, 1, (n, 2)) * [2, 1]
+    turn = np.linalg.qr(rng.normal(size=(10, 10)))[0]
+    curved = np.c_[np.sin(plane[:, 0]), np.cos(plane[:, 0]), plane[:, 1], 0.05 * rng.normal(size=(n, 7))]
+    return curved @ turn, plane
+
+
+def kept(X, Y, k):
+    """Exact preservation, by scikit-learn's lists."""
+    near = [NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(return_distance=False) for rows in (X, Y)]
+    return float(np.mean([len(np.intersect1d(*pair)) / k for pair in zip(*near, strict=True)]))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("shape", [(300, 12, 15), (57, 3, 28), (700, 40, 5)])
+def test_all_rows_sampled_are_scikit_learns_figures(shape, metric, monkeypatch):
+    n, d, k = shape
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, d)) + 0.2
+    Y = X[:, :2] + 0.3 * rng.normal(size=(n, 2))
+    if n == 700:
+        monkeypatch.setattr(spaces, "COMPILED", 0)
+    found = be.certify(X, Y, n_neighbors=k, metric=metric).figures
+    wanted = trustworthiness(X, Y, n_neighbors=k, metric=metric)
+    assert found["trustworthiness"]["value"] == pytest.approx(wanted, abs=1e-12)
+    assert found["trustworthiness"]["standard_error"] == 0
+    if metric == "euclidean":
+        assert found["continuity"]["value"] == pytest.approx(trustworthiness(Y, X, n_neighbors=k), abs=1e-12)
+        assert found["preservation"]["value"] == pytest.approx(kept(X, Y, k), abs=1e-12)
+
+
+def test_figures_of_a_sample_are_within_their_errors():
+    X, Y = rolled(4_000)
+    Y = Y[:, :2] * [1, 0.2]
+    whole = be.certify(X, Y, samples=4_000).figures
+    assert whole["preservation"]["value"] == pytest.approx(kept(X, Y, 15), abs=1e-12)
+    apart = []
+    for seed in range(5):
+        found = be.certify(X, Y, samples=400, seed=seed).figures
+        apart += [(found[name]["value"] - whole[name]["value"]) / found[name]["standard_error"] for name in NAMES]
+    assert max(np.abs(apart)) < 3.5
+    assert 0.4 < np.sqrt(np.mean(np.square(apart))) < 1.6
+
+
+def test_triplets_are_those_of_all_triplets():
+    X, Y = rolled(40)
+    found = be.certify(X, Y, n_neighbors=5).figures["triplets"]
+    apart = [np.linalg.norm(rows[:, None] - rows, axis=2) for rows in (X, Y)]
+    i, j, l = np.array([(a, b, c) for a in range(40) for b in range(40) for c in range(40) if len({a, b, c}) == 3]).T
+    exact = np.mean((apart[0][i, j] < apart[0][i, l]) == (apart[1][i, j] < apart[1][i, l]))
+    assert abs(found["value"] - exact) < 3 * found["standard_error"]
+
+
+def tall(n, seed):
+    """Rows of several kinds: normal, heavy tails, clusters, few values, binary."""
+    rng = np.random.default_rng(seed)
+    cluster = rng.integers(0, 4, n)
+    return [
+        rng.normal(size=(n, 8)),
+        rng.standard_cauchy(size=(n, 8)),
+        20 * np.eye(4)[cluster] + rng.normal(size=(n, 4)),
+        rng.integers(0, 3, (n, 4)).astype(float),
+        (rng.random((n, 12)) < 0.1).astype(float),
+    ]
+
+
+@pytest.mark.parametrize("n", [60, 500])
+@pytest.mark.parametrize("kind", range(5))
+def test_shuffled_coordinates_are_always_flagged(n, kind):
+    for seed in range(4):
+        X = tall(n, seed)[kind]
+        maps = [X[:, :2], X, tall(n, seed + 50)[kind][:, :2]]
+        for order, Y in enumerate(maps):
+            shuffled = np.random.default_rng([seed, order]).permutation(Y)
+            assert any("unrelated to the rows" in text for text in be.certify(X, shuffled, seed=seed).warnings)
+
+
+def test_right_maps_are_left_alone():
+    iris, digits = load_iris().data, load_digits().data
+    X, Y = rolled(2_500)
+    for rows, coordinates in (
+        (X, Y),
+        (X[:40], Y[:40]),
+        (iris, PCA(2).fit_transform(iris)),
+        (digits, PCA(8).fit_transform(digits)),
+        (np.round(3 * X), np.round(3 * X)),
+        (X, 1e-9 * Y + 5),
+    ):
+        found = be.certify(rows, coordinates)
+        assert found.warnings == ()
+        assert "warning" not in repr(found)
+        assert all(found.figures[name]["above_chance"] > 4 for name in NAMES)
+
+
+def test_what_is_wrong_is_said():
+    X, Y = rolled(600)
+    rng = np.random.default_rng(0)
+    assert "All 600 rows have the same coordinates" in be.certify(X, np.ones((600, 2))).warnings[0]
+    one = be.certify(X, np.c_[Y, np.ones(600)])
+    assert [text[:20] for text in one.warnings] == ["1 of the 3 coordinat"]
+    spike = np.zeros((600, 2))
+    spike[:3] = rng.normal(size=(3, 2))
+    assert "exactly the same place" in be.certify(X, spike).warnings[0]
+    torn = np.c_[rng.normal(size=(600, 9)), 3 * Y[:, :1]]
+    low = be.certify(torn, torn[:, :1])
+    assert any(text.startswith("Trustworthiness is 0.") for text in low.warnings)
+    assert not any("unrelated" in text for text in low.warnings)
+    half = Y.copy()
+    half[:300] = rng.permutation(half[:300])
+    assert any(text.startswith("Trustworthiness") for text in be.certify(X, half).warnings)
+
+
+def test_a_column_in_other_units_and_duplicates_are_notes():
+    X, Y = rolled(300)
+    found = be.certify(X * np.where(np.arange(10) == 4, 100, 1), Y)
+    assert found.notes[0].startswith("Column 4 (from 0) holds 99")
+    repeated = np.repeat(X[:12], 25, axis=0)
+    again = be.certify(repeated, np.repeat(Y[:12], 25, axis=0))
+    assert again.notes == (
+        "100 % of the rows have 15 exact duplicates or more: which of them are neighbors is decided by the row number",
+    )
+    assert again.warnings == ()
+
+
+def test_the_result_is_plain_and_readable():
+    X, Y = rolled(200)
+    found = be.certify(X, Y, n_neighbors=np.int64(15), seed=np.int32(0))
+    assert json.loads(json.dumps(found.as_dict())) == found.as_dict()
+    first = "200 rows of 10 columns (euclidean), 2 coordinates; 200 rows sampled, 15 neighbors"
+    assert repr(found).splitlines()[0] == first
+    assert found.triplets == found.figures["triplets"]["value"]
+    assert found.figures["preservation"]["chance"] == pytest.approx(15 / 199)
+
+
+def test_blocks_of_any_size_give_the_same(monkeypatch):
+    X, Y = rolled(500)
+    X = np.round(X, 1)
+    wanted = be.certify(X, Y, samples=90).figures
+    for size in (37, 499):
+        monkeypatch.setattr(RowSource, "block", property(lambda self, size=size: size))
+        found = be.certify(X, Y, samples=90).figures
+        assert {name: found[name] for name in NAMES} == {name: wanted[name] for name in NAMES}
+
+
+def test_rows_are_read_three_times_and_coordinates_four(tmp_path):
+    seen = []
+
+    def run(calls, label):
+        seen.append(label)
+        return [call() for call in calls]
+
+    X, Y = rolled(100)
+    with executor(run):
+        be.certify(X, da.from_array(Y), workdir=tmp_path)
+    assert sorted(label.partition("-")[0] for label in seen if "-" in label).count("rows") == 3
+    assert sorted(label.partition("-")[0] for label in seen if "-" in label).count("coordinates") == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def wrong(change):
+    X, Y = rolled(60)
+    X, Y, given = change(X, Y)
+    return X, Y, given
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda X, Y: (X, Y[:-1], {}), "60 rows and 59 coordinates"),
+        (lambda X, Y: (np.where(X[3, 0] == X, np.nan, X), Y, {}), r"rows: .*1 of 60 rows hold NaN.*\[3\]"),
+        (lambda X, Y: (X, np.where(Y[7, 1] == Y, np.inf, Y), {}), r"coordinates: .*hold infinity.*\[7\]"),
+        (lambda X, Y: (X, Y, {"n_neighbors": 30}), "n_neighbors=30 with 60 rows.*at most 29"),
+        (lambda X, Y: (X, Y, {"n_neighbors": 0}), "n_neighbors=0; it must be an integer, at least 1"),
+        (lambda X, Y: (X, Y, {"samples": 1.5}), "samples=1.5"),
+        (lambda X, Y: (X, Y, {"seed": -1}), "seed=-1"),
+        (lambda X, Y: (X, Y, {"metric": "cityblock"}), "metric='cityblock'; allowed for the rows: euclidean, cosine"),
+        (lambda X, Y: (X * (np.arange(60) != 9)[:, None], Y, {"metric": "cosine"}), "rows of zeros: 1 of 60.* row 9"),
+        (lambda X, Y: (X, Y[:, 0], {}), "2D array"),
+        (lambda X, Y: (X[:, :0], Y, {}), r"rows: Found array with 0 feature"),
+        (lambda X, Y: (1e200 * X, Y, {}), "rows: squared distances exceed"),
+        (lambda X, Y: (X[:2], Y[:2], {"n_neighbors": 1}), "at least|there must be 3 rows"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change, says):
+    X, Y, given = wrong(change)
+    with pytest.raises(InputError, match=says):
+        be.certify(X, Y, **given)
