@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
-from bigembed.blocks.squared import paired_squared, rounding
+from bigembed.blocks.squared import LANES, paired_squared, rounding
 
 COMPILED = 1 << 24
 """Numbers to compare (queries × all rows × columns) from which compiled code is loaded."""
@@ -20,7 +20,7 @@ WIDTH = 16
 """Tiles come padded to a multiple of this; padding has infinite norm."""
 _QUERIES, _ROWS = 1024, 512
 """Of a tile of the compiled code."""
-_ENTRIES = 1 << 20
+_ENTRIES = 1 << 19
 """Numbers in a tile of NumPy's."""
 
 
@@ -61,7 +61,7 @@ def distances_block(queries: Array, others: Array, rows: Array, start: int) -> A
     """Squared distances (s, p) of each query to the rows numbered ``others`` (s, p); 0 where not in this block."""
     out = np.zeros(others.shape)
     query, place = np.nonzero((others >= start) & (others < start + len(rows)))
-    size = max(1, _ENTRIES // rows.shape[1])
+    size = max(1, _ENTRIES // max(LANES, rows.shape[1]))
     for low, high in bounds(len(query), size):
         q, p = query[low:high], place[low:high]
         with np.errstate(over="ignore"):
@@ -115,7 +115,7 @@ def nearer(ids: Array, squared: Array, more_ids: Array, more: Array) -> tuple[Ar
 
 def _exact(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array]]:
     """Some queries, the first row of a tile, and their exact squared distances."""
-    d = rows.shape[1]
+    d = max(LANES, rows.shape[1])
     width = max(1, min(len(rows), _ENTRIES // d))
     height = max(1, _ENTRIES // (d * width))
     for low, high in bounds(len(queries), height):

@@ -10,13 +10,16 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, triplet_figure, trust_figure
 from bigembed.quality.spaces import METRICS, Space
+from bigembed.stages import Cost
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import checked_shape
+from bigembed.store.passes import MAX_GROUPS, checked_shape
 from bigembed.store.source import RowSource
 
 NEIGHBORS, SAMPLES = 15, 1_000
 TRIPLETS = 20
 """Of each sampled row."""
+TILES = 24 << 20
+"""Bytes of the tiles of a task."""
 STREAM = 12
 """Of the random numbers of the sample."""
 
@@ -83,6 +86,25 @@ def preserved(
             for space, survey, lists in zip(spaces, surveys, (found, found_shown), strict=True)
         },
     }
+
+
+def cost_of(rows: RowSource, coordinates: RowSource, *, n_neighbors: int = NEIGHBORS, samples: int = SAMPLES) -> Cost:
+    """What :func:`preserved` takes, from the shapes alone; a stage that calls it may state this as its cost."""
+    n = int(rows.shape[0])
+    s, pairs = min(samples, n), 2 * TRIPLETS + n_neighbors
+    sampled = s * (rows.row_bytes + coordinates.row_bytes)
+    lists = 8 * s * (pairs + 2 * n_neighbors + 2)
+    blocks = max(source.block * source.row_bytes for source in (rows, coordinates))
+    return Cost(
+        passes=3,
+        read=n * (3 * rows.row_bytes + 4 * coordinates.row_bytes),
+        scratch=sampled + MAX_GROUPS * lists,
+        memory=4 * blocks + 3 * sampled + 4 * lists + TILES,
+        coordinator=3 * sampled + 24 * lists + s * n_neighbors**2,
+        flops=4.0 * s * n * (rows.width + coordinates.width),
+        looks=s * n,
+        sweeps=7,
+    )
 
 
 def checked(

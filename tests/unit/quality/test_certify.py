@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import dask.array as da
 import numpy as np
@@ -16,6 +17,9 @@ import bigembed as be
 from bigembed.blocks.rows import executor
 from bigembed.errors import InputError
 from bigembed.quality import spaces
+from bigembed.quality.neighborhoods import cost_of, preserved
+from bigembed.store.exchange import Exchange
+from bigembed.store.input import row_source
 from bigembed.store.source import RowSource
 
 NAMES = ("preservation", "trustworthiness", "continuity", "triplets")
@@ -180,6 +184,23 @@ def test_rows_are_read_three_times_and_coordinates_four(tmp_path):
     assert sorted(label.partition("-")[0] for label in seen if "-" in label).count("rows") == 3
     assert sorted(label.partition("-")[0] for label in seen if "-" in label).count("coordinates") == 4
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("n", "d", "dtype"), [(66_000, 8, "f4"), (6_000, 300, "f8"), (3_000, 20, "u1")])
+def test_no_more_memory_is_held_than_stated(n, d, dtype, tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).integers(0, 200, (n, d)).astype(dtype))
+    np.save(tmp_path / "map.npy", np.random.default_rng(1).normal(size=(n, 3)))
+    rows, shown = (row_source(tmp_path / name, tmp_path)[0] for name in ("rows.npy", "map.npy"))
+    preserved(rows, shown, Exchange(str(tmp_path / "first")), samples=500)  # (what is imported does not count)
+    cost = cost_of(rows, shown, samples=500)
+    tracemalloc.start()
+    try:
+        with executor(lambda calls, label: [call() for call in calls]):
+            preserved(rows, shown, Exchange(str(tmp_path / "second")), samples=500)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.1 * (cost.memory + cost.coordinator) < peak < cost.memory + cost.coordinator
 
 
 def wrong(change):
