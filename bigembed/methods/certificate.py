@@ -35,6 +35,8 @@ def certificate(estimator: Any, run: Run) -> dict[str, Any]:
     for stage in ("bandwidth", "dimension", "recall", "judgement"):
         if run.has(stage):
             out[stage] = run.results(stage)
+    if reason := coordinates.get("reason"):
+        out["n_components"] = {"chosen": coordinates["n_components"], "reason": reason}
     if run.has("bridge"):
         out["bridges"] = run.results("bridge")
     if run.has("survey"):
@@ -127,9 +129,9 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
         ]
     sizes = ", ".join(f"{size:,}" for size in found["component_sizes"][:parts][:10])
     return [
-        f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows (labels_ "
-        "names them). The first coordinates, at most half, tell the largest apart; each of the others shows the inside "
-        "of one part, and is 0 in the rest. Take more neighbors, so that the parts join; more coordinates; or "
+        f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
+        "(labels_ names them). The first coordinates, at most half, tell the largest apart; each of the others shows the "
+        "inside of one part, and is 0 in the rest. Take more neighbors, so that the parts join; more coordinates; or "
         "components='per-component', 'bridge' (joined by their shortest edges) or 'largest'"
     ]
 
@@ -142,8 +144,8 @@ def _islands(found: dict[str, Any], run: Run) -> list[str]:
     return [
         f"{_rows(found['filled_rows'])} in {islands} {'island' if islands == 1 else 'islands'} (components of fewer "
         f"than {least_rows(n)} rows) {'has' if found['filled_rows'] == 1 else 'have'} the coordinates of the nearest "
-        f"row outside; labels_ is −1 there. The first: {_list(coordinates.get('first_filled', []))}. Look at them: they "
-        "may be errors of measurement, or rows of another kind"
+        f"row outside; labels_ is −1 there. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
+        "they may be errors of measurement, or rows of another kind"
     ]
 
 
@@ -202,8 +204,8 @@ def _separation(seen: dict[str, Any]) -> list[str]:
         )
     if seen["cut"]:
         out.append(
-            "the eigenvalue of the last coordinate cannot be told from the first one left out: another basis would show "
-            "something else. Ask for one component more or fewer, or for a smaller tol"
+            "the eigenvalue of the last coordinate cannot be told from the first one left out: another basis would "
+            "show something else. Ask for one component more or fewer, or for a smaller tol"
         )
     return out
 
@@ -225,13 +227,13 @@ def _harmonic(seen: dict[str, Any]) -> list[str]:
 def _of_map(seen: dict[str, Any]) -> list[str]:
     out = []
     if "map" in seen and "unmeasured" not in seen["map"]:
-        warnings, _ = judged(seen["map"])
+        warnings, _ = judged(seen["map"], same_rows=True)
         out += warnings
     column = seen.get("column")
     if column and column["share"] > ONE_COLUMN and seen.get("map", {}).get("d", 2) > 1:
         out.append(
             f"column {column['number']} (from 0) of the rows holds {100 * column['share']:.4g} % of their variance: it "
-            "decides nearly all distances. If that is a matter of units, scale the columns, for example to unit variance"
+            "decides nearly all distances. If that is a matter of units, scale the columns, for example to variance 1"
         )
     return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from bigembed.errors import InputError
 from bigembed.methods.parts import ISLAND, ISLANDS, parts_from
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
+from bigembed.quality.participation import Participation, carried_by_few, participation
+from bigembed.quality.spectrum import chosen_by_spectrum
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
@@ -69,18 +71,36 @@ def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncati
     return Scaling(float(t), kept)
 
 
+def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
+    """How many of the coordinates to keep by their eigenvalues, and why; those that ``few`` rows carry do not count."""
+    first = eigenvalues[0] if eigenvalues.ndim == 2 else eigenvalues
+    counted = np.flatnonzero(~few)
+    if len(counted) < 2:
+        return len(first), "all: fewer than two coordinates are carried by more than a handful of rows"
+    choice = chosen_by_spectrum(first[counted])
+    return int(counted[choice.n_components - 1]) + 1, choice.reason
+
+
+def _carried(context: Context, blocks: int) -> Participation:
+    return participation(context.of("solve", "right"), context.of("kernel", "degree"), blocks)
+
+
 def coordinates_stage(
-    policy: str, width: int, scaling: dict[str, Any], n: int, block: int, ordered: bool = True
+    policy: str, width: int, scaling: dict[str, Any], n: int, block: int, ordered: bool = True, auto: bool = False
 ) -> Stage:
-    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input.
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; ``auto``: the spectrum decides how many.
 
     ``ordered``: whether there is a stage ``order`` of rows. Two rows that change places may leave the kernel as it is.
     """
 
     def run(context: Context) -> dict[str, Any]:
         eigenvalues = read_array(context.of("solve", "eigenvalues"))
-        chosen = scaling_of(eigenvalues, **scaling)
         rows = context.results("kernel")["rows"]
+        chosen, reason = scaling_of(eigenvalues, **scaling), ""
+        if auto:
+            few = carried_by_few(_carried(context, len(rows)), sum(rows))
+            kept, reason = chosen_components(eigenvalues, few)
+            chosen = replace(chosen, kept=kept)
         starts = np.concatenate([[0], np.cumsum(rows)]).tolist()
         tasks = [(b,) for b in range(len(rows))]
         total = starts[-1]
@@ -136,6 +156,7 @@ def coordinates_stage(
             "t": chosen.t,
             "n_components": chosen.kept,
             "note": chosen.note,
+            "reason": reason,
             "parts": parts.count,
             "filled_rows": sum(filled),
             "first_filled": _first(filled, Ordered.open(order), context.exchange) if fill and order else [],
@@ -150,7 +171,8 @@ def coordinates_stage(
         memory=6 * block * (8 * width + 16),
     )
     inputs = ("kernel", "components", "solve", *(("order",) if ordered else ()))
-    return Stage("coordinates", inputs, {**scaling, "policy": policy}, run, cost)
+    parameters = {**scaling, "policy": policy} | ({"auto": True} if auto else {})
+    return Stage("coordinates", inputs, parameters, run, cost)
 
 
 def _first(filled: list[int], ordered: Ordered, exchange: Exchange) -> list[int]:

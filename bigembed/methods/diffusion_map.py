@@ -31,33 +31,52 @@ if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
 
+AUTO = 15
+"""Eigenpairs that ``n_components="auto"`` computes, and chooses from."""
+
+
 class DiffusionMap(Estimator):
     """Diffusion map of rows, of a neighbor graph, or of a weighted graph.
 
-    With K_ij = exp(−‖x_i − x_j‖²/ε) on the symmetric graph of k nearest neighbors (K_ii = 1),
-    q = K1, W_ij = K_ij/(q_i q_j)^α and P = D^{-1} W, D = diag(W1), the coordinates of row i are
+    With K_ij = exp(−‖x_i − x_j‖²/(ε s_ij)) on the symmetric graph of k nearest neighbors (K_ii = 1), s_ij by
+    ``bandwidth``, q = K1, W_ij = K_ij/(q_i q_j)^α and P = D^{-1} W, D = diag(W1), the coordinates of row i are
     (λ_1^t r_1(i), …, λ_m^t r_m(i)) (seed 000 eq. 24), where P r_l = λ_l r_l, RᵀΠR = I (eq. 22),
     π = d/Σd, and the trivial r_0 = 1 is left out. Euclidean distances between coordinates are
     diffusion distances (eqs. 23, 25).
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates.
+    n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
     n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096).
-    alpha : float. 0 the random walk on the data, ½ Fokker–Planck, 1 Laplace–Beltrami whatever the density.
-    epsilon : number > 0 (in squared units of the data) or a rule: "auto" (median of the squared distance to the
-        k-th neighbor), "max-min", "mean-min", or, for the complete kernel, "ksum" and "median".
+    alpha : float, the power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None) the walk
+        tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1). With a local
+        bandwidth q is even already, and α evens out the number of edges of a row: give ``target`` to choose the limit.
+    epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median of the squared distance
+        to the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
+        "ksum" and "median". With a local bandwidth a pure number; "auto" is 1.
     sigma : number > 0 or None. Instead of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
     t : float ≥ 0 or "auto". Diffusion time; 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the
         smallest with (|λ_m|/|λ_1|)^t ≤ δ (eq. 29).
     delta : float in (0, 1) or None. Accuracy: with t="auto" (0.2 where None), or to truncate the coordinates at
         |λ_l|^t ≤ δ|λ_1|^t (eq. 26); None keeps all m.
     truncation : "relative" (to λ_1, eq. 26) or "absolute" (|λ_l|^t ≤ δ, seed 001 eq. 9).
-    bandwidth : "fixed", or "self-tuned": K = exp(−r²/(ε ρ_i ρ_j)), ρ the distance to the k-th neighbor.
+    bandwidth : s_ij. "adaptive": (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor, at least 1 % of its median; no
+        row is cut off, however far it lies. "self-tuned": ρ_i ρ_j. "fixed": 1; rows farther from their neighbors than ε
+        are cut off, and the certificate says so. "auto" is "fixed" where ``epsilon``, ``sigma`` or ``truncated`` is
+        given or n_neighbors is None, else "adaptive".
+    target : None, "laplace-beltrami", "fokker-planck" or "random-walk": the operator Δ + c ∇log p · ∇, c = 0, 1, 2, that
+        the walk tends to whatever the density p of the rows; α, the scales and the length of the steps follow from it
+        (:mod:`bigembed.kernels.target`). None: with a local bandwidth, Laplace–Beltrami of the metric in which the
+        rows are even.
+    dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
     truncated : bool. Drop weights where r ≥ 3√(ε/2) (seed 000 §9.6).
     metric : "euclidean" or "cosine" (distances between rows scaled to length one).
-    components : what to do with a disconnected graph: "error", "largest", "per-component", "bridge" or "joint";
-        "auto" is "error" for rows and "joint" for a user's graph.
+    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
+        rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1; larger parts are
+        embedded jointly, at most half of the coordinates telling them apart. "joint": all components, all contrasts
+        first (seed 001; what "auto" is for a user's graph). "largest": the other rows take the coordinates of their
+        nearest row in it. "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
+        Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in three passes over the matrix
         (of each component of more than n_landmarks rows); for rows and their graphs.
@@ -65,7 +84,8 @@ class DiffusionMap(Estimator):
     landmarks : "max-min" (far from each other) or "uniform".
     extension : "galerkin" (rows interpolated from their five nearest landmarks, every landmark a function; accurate)
         or "nystrom" (the few eigenvectors of the landmarks' own map).
-    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs (solver="exact").
+    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs, S = D^{-1/2} W D^{-1/2} (solver="exact"). The solve
+        goes on, down to tol/10⁴, until it is at most (1 − λ)/10 as well: eigenvalues near 1 differ by little.
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
@@ -73,28 +93,39 @@ class DiffusionMap(Estimator):
     Attributes
     ----------
     embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array.
-    eigenvalues_ : (m,) descending, trivial one left out; (c, m) for components="per-component".
+    eigenvalues_ : (m,) descending, trivial one left out; (c, m) for components="per-component"; all that were computed
+        for n_components="auto".
+    generator_eigenvalues_ : like ``eigenvalues_``, (4/ε′)(1 − λ): eigenvalues of minus the operator that the walk tends
+        to, in inverse squared units of the rows with ``target`` or one scale, in units of the scales without. ε′ is ε
+        corrected for the end of the kernel at the k-th neighbor. None for a user's graph.
     residuals_ : ‖Sv − λv‖ of each, shaped like ``eigenvalues_``.
-    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, warnings.
+    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, dimension; under "judgement" what each
+        coordinate shows (participation, rows that carry it, whether it is a function of earlier ones, sin θ), and the
+        map as a whole (neighbors kept, trustworthiness, continuity, triplets, with standard errors); "warnings".
     epsilon_, t_ : float.
     n_components_, n_features_in_ : int.
-    labels_ : (n,) component of each row, 0 the largest.
+    labels_ : (n,) component of each row, 0 the largest; −1 for rows of islands.
     graph_ : the neighbor graph.
 
     Raises
     ------
     InputError : NaN or infinity (rows named), parameters out of range, a graph that is not symmetric.
     DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    A solve that stops early is a ConvergenceWarning and is in the certificate.
+    A solve that stops early (ConvergenceWarning), parts and islands (ComponentsWarning), coordinates carried by few rows
+    and rows cut off (LocalizedWarning), harmonics (HarmonicWarning), eigenvalues too close together (SeparationWarning),
+    a map that does not keep neighborhoods (MapWarning) and repeated rows (DegenerateWarning) are warnings, and in the
+    certificate.
 
     Notes
     -----
-    Cost: 2 passes over the input, 2–3 over the ordered copy, some 20–80 over the sparse kernel (2·8·k·n bytes).
+    Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse kernel (2·8·k·n bytes).
     Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process.
 
     References
     ----------
-    R. Coifman, S. Lafon, Diffusion maps, ACHA 21 (2006). M. Cameron, lecture notes, §9 (seed 000).
+    R. Coifman, S. Lafon, Diffusion maps, ACHA 21 (2006). M. Cameron, lecture notes, §9 (seed 000). T. Berry, J. Harlim,
+    Variable bandwidth diffusion kernels, ACHA 40 (2016). L. Haghverdi et al., Diffusion pseudotime, Nature Methods 13
+    (2016). L. Zelnik-Manor, P. Perona, Self-tuning spectral clustering, NIPS (2004).
 
     Examples
     --------
@@ -121,7 +152,7 @@ class DiffusionMap(Estimator):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | str = 2,
         *,
         n_neighbors: int | None = 15,
         alpha: float = 1.0,
@@ -204,7 +235,9 @@ class DiffusionMap(Estimator):
             raise InputTypeError(
                 f"{what} between rows, and a graph of weights has none. Give rows or a NeighborGraph, or leave it out"
             )
-        spectrum = Spectrum(self.n_components, policy, self.tol, self.max_passes, seed, landmarks)
+        auto = isinstance(self.n_components, str)
+        wanted = max(1, min(AUTO, n - 2)) if auto else int(self.n_components)
+        spectrum = Spectrum(wanted, policy, self.tol, self.max_passes, seed, landmarks)
         kernel = [
             *([bridge_stage(n, k)] if bridged else []),
             dimension_stage(n, k),
@@ -220,8 +253,8 @@ class DiffusionMap(Estimator):
             *kernel,
             components_stage(n, k, block),
             solve_stage(spectrum, n, k, block),
-            coordinates_stage(policy, self.n_components, scaling, n, block, ordered=not weighted),
-            judgement_stage(n, width, self.n_components, self.tol, seed, rows=not weighted),
+            coordinates_stage(policy, wanted, scaling, n, block, ordered=not weighted, auto=auto),
+            judgement_stage(n, width, wanted, self.tol, seed, rows=not weighted),
         ]
 
     def _rule(self, complete: bool) -> str:
@@ -239,7 +272,13 @@ class DiffusionMap(Estimator):
     def _check(self) -> None:
         """Every parameter, all offenders at once."""
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
+        need(
+            self.n_components == "auto"
+            if isinstance(self.n_components, str)
+            else is_integer(self.n_components) and self.n_components >= 1,
+            "n_components",
+            "an integer ≥ 1 or 'auto'",
+        )
         need(
             self.n_neighbors is None or (is_integer(self.n_neighbors) and self.n_neighbors >= 1),
             "n_neighbors",
@@ -296,7 +335,8 @@ class DiffusionMap(Estimator):
         need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
         need(self.solver in ("exact", "landmarks"), "solver", "'exact' or 'landmarks'")
         whole = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
-        enough = whole and is_integer(self.n_components) and self.n_landmarks > self.n_components
+        most = AUTO if isinstance(self.n_components, str) else self.n_components
+        enough = whole and is_integer(most) and self.n_landmarks > most
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
         need(self.landmarks in SELECTIONS, "landmarks", " or ".join(map(repr, SELECTIONS)))
         need(self.extension in EXTENSIONS, "extension", " or ".join(map(repr, EXTENSIONS)))
@@ -311,12 +351,21 @@ class DiffusionMap(Estimator):
         coordinates = run.results("coordinates")
         self.t_ = coordinates["t"]
         self.n_components_ = coordinates["n_components"]
-        self.epsilon_ = run.results("bandwidth")["epsilon"] if run.has("bandwidth") else None
+        scale = run.results("bandwidth") if run.has("bandwidth") else None
+        self.epsilon_ = scale["epsilon"] if scale else None
+        self.generator_eigenvalues_ = None if scale is None else self._generator(scale, run.results("kernel"))
         for name in ("embedding", "labels"):
             lazy = open_array(run.path("coordinates", name))
             setattr(self, f"{name}_", np.asarray(lazy) if self._in_memory else lazy)
         if run.has("graph"):
             self.graph_ = NeighborGraph(run)
+
+    def _generator(self, scale: dict[str, Any], kernel: dict[str, Any]) -> Array | None:
+        """(4/ε′)(1 − λ)/(share of the walk that moves), in units of the kernel; None of a model before 0.2."""
+        if "effective_epsilon" not in scale or "stayed" not in kernel:
+            return None
+        unit = kernel["unit"] or 1.0 - kernel["stayed"]
+        return np.asarray(4.0 * (1.0 - self.eigenvalues_) / (scale["effective_epsilon"] * unit))
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.methods.certificate import certificate

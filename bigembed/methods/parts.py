@@ -2,11 +2,11 @@
 
 Rows that lie off, and tiny groups of them, are to be expected in real data. By default a component is an **island**
 where it holds fewer rows than :func:`least_rows`; its rows take the coordinates of their nearest row in a larger one,
-and the label −1. The larger ones are **parts**. Several parts are embedded jointly: coordinates that tell the largest of
-them apart (λ = 1), at most half of all, then the eigenvectors of each. So any two rows have a distance, new rows have a
-place, and more coordinates show more of the inside of each part. Bridges would lead the first coordinates across edges
-that the data do not have; coordinates of single components cannot be compared with each other; and coordinates that
-tell parts apart say no more than the labels do, so that they must not be all that there is.
+and the label −1. The larger ones are **parts**. Several parts are embedded jointly: coordinates that tell the largest
+of them apart (λ = 1), at most half of all, then the eigenvectors of each. So any two rows have a distance, new rows
+have a place, and more coordinates show more of the inside of each part. Bridges would lead the first coordinates across
+edges that the data do not have; coordinates of single components cannot be compared with each other; and coordinates
+that tell parts apart say no more than the labels do, so that they must not be all that there is.
 """
 
 from __future__ import annotations

@@ -23,13 +23,15 @@ NAMES = {
 }
 
 
-def judged(figures: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def judged(figures: Mapping[str, Any], *, same_rows: bool = False) -> tuple[list[str], list[str]]:
     """Warnings, and notes, of the figures of :func:`bigembed.quality.neighborhoods.preserved`.
 
     A warning each for: constant coordinates; many rows at one place; coordinates *unrelated* to the rows (no figure
     more than 4 standard errors above its value for shuffled coordinates; where more than a tenth of the sampled rows
     have ties at the k-th neighbor, the triplets alone are asked); trustworthiness, and continuity, below .8. A note
     for a column with more than 99 % of the variance, and for duplicated rows.
+
+    ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked.
     """
     constant = figures["coordinates"]["constant"]
     if constant == figures["n_coordinates"]:
@@ -44,7 +46,7 @@ def judged(figures: Mapping[str, Any]) -> tuple[list[str], list[str]]:
             "though the rows themselves differ: the map collapses them, and which are neighbors is decided by the row "
             "number. Look for coordinates that a few rows carry, for rounding, and for rows that were never placed"
         )
-    if unrelated(figures):
+    if not same_rows and unrelated(figures):
         warnings.append(_unrelated(figures))
         return warnings, _notes(figures)
     for name, what in (
