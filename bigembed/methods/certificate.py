@@ -131,8 +131,8 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
     return [
         f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
         "(labels_ names them). The first coordinates, at most half, tell the largest apart; each of the others shows "
-        "the inside of one part, and is 0 in the rest. Take more neighbors, so that the parts join; more coordinates; or "
-        "components='per-component', 'bridge' (joined by their shortest edges) or 'largest'"
+        "the inside of one part, and is 0 in the rest. Take more neighbors, so that the parts join; more coordinates; "
+        "or components='per-component', 'bridge' (joined by their shortest edges) or 'largest'"
     ]
 
 

@@ -64,8 +64,8 @@ class DiffusionMap(Estimator):
         row is cut off, however far it lies. "self-tuned": ρ_i ρ_j. "fixed": 1; rows farther from their neighbors than ε
         are cut off, and the certificate says so. "auto" is "fixed" where ``epsilon``, ``sigma`` or ``truncated`` is
         given or n_neighbors is None, else "adaptive".
-    target : None, "laplace-beltrami", "fokker-planck" or "random-walk": the operator Δ + c ∇log p · ∇, c = 0, 1, 2, that
-        the walk tends to whatever the density p of the rows; α, the scales and the length of the steps follow from it
+    target : None, "laplace-beltrami", "fokker-planck" or "random-walk": the operator Δ + c ∇log p · ∇, c = 0, 1, 2,
+        that the walk tends to whatever the density p of the rows; α, scales and lengths of steps follow from it
         (:mod:`bigembed.kernels.target`). None: with a local bandwidth, Laplace–Beltrami of the metric in which the
         rows are even.
     dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
