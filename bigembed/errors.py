@@ -104,7 +104,7 @@ class LocalizedWarning(BigembedWarning):
 
 
 class SeparationWarning(BigembedWarning):
-    """Coordinates may be turned among themselves: their eigenvalues lie closer together than they are resolved."""
+    """Coordinates are not determined: turned among themselves, or not found again with half of the neighbors."""
 
 
 class HarmonicWarning(BigembedWarning):

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bigembed.methods.parts import least_rows
+from bigembed.methods.stability import UNSTABLE
 from bigembed.quality.judgement import ONE_COLUMN, judged
 from bigembed.stages import Run
 
@@ -206,6 +207,14 @@ def _separation(seen: dict[str, Any]) -> list[str]:
         out.append(
             "the eigenvalue of the last coordinate cannot be told from the first one left out: another basis would "
             "show something else. Ask for one component more or fewer, or for a smaller tol"
+        )
+    shares = seen.get("kept_by_half", [])
+    if unstable := [l for l, share in enumerate(shares) if share < UNSTABLE]:
+        kept = ", ".join(f"{shares[l]:.2f}" for l in unstable)
+        out.append(
+            f"{_coordinates([l + 1 for l in unstable])} {_is(unstable)} not found again with half of the neighbors "
+            f"(share of the variance in that map: {kept}): what is seen hangs on single neighbors, as in noise. Take more "
+            "neighbors, fewer coordinates, or reduce the dimension of the rows first (PCA)"
         )
     return out
 

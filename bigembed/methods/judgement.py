@@ -14,7 +14,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
+from bigembed.kernels.affinity import Bandwidth
 from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
+from bigembed.methods.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.degrees import effective_degrees
 from bigembed.quality.harmonics import harmonics, sampled
@@ -126,11 +128,12 @@ def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, *, rows: 
             first = _numbers(np.array(degrees.first, np.int64), ordered)
             out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
             out |= {"column": _column(read_array(context.of("survey", "sample")))}
+            out |= _stability(context, blocks, kept)
             if n > 2 * NEIGHBORS:
                 out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed)
         return out
 
-    inputs = ("kernel", "components", "solve", "coordinates", *(("survey", "order") if rows else ()))
+    inputs = ("kernel", "components", "solve", "coordinates", *(("survey", "order", "search") if rows else ()))
     samples = min(n, SAMPLES) if rows else 0
     cost = Cost(
         passes=3 if rows else 0,
@@ -161,6 +164,23 @@ def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, see
         return preserved(rows, coordinates, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed)
     except InputError as error:  # distances beyond float64
         return {"unmeasured": str(error)}
+
+
+def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
+    """Shares of the coordinates that the map of half of the neighbors has, where there are few rows in one part."""
+    home, alone = context.home, context.results("coordinates")["parts"] == 1
+    asked, scale, chosen = home.manifest("kernel").parameters, context.results("bandwidth"), context.results("search")
+    n, k = sum(context.results("kernel")["rows"]), chosen["n_neighbors"]
+    plain = alone and "target" not in asked and not asked.get("bridged")
+    if not plain or n > MOST_ROWS or k < LEAST_NEIGHBORS or 2 * k > n or n <= 2 * kept + 2:
+        return {}
+    ids, squared, right, degree = (
+        np.concatenate([read_array(f"{context.of(stage, name)}/{b}") for b in range(blocks)])
+        for stage, name in (("search", "neighbors"), ("search", "squared"), ("solve", "right"), ("kernel", "degree"))
+    )
+    choice = Bandwidth(scale["epsilon"], scale["kernel"], asked["truncated"])
+    found = half_map(ids, squared, choice, scale["epsilon"], scale["floor"], asked["alpha"], 2 * kept + 1)
+    return {} if found is None else {"kept_by_half": shares_kept(right[:, :kept], degree, found).tolist()}
 
 
 def _separated(solve: dict[str, Any], kept: int, tol: float, n: int) -> dict[str, Any]:
