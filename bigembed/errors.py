@@ -64,7 +64,7 @@ class DamagedError(BigembedError, OSError):
 
 
 class ChangedInputError(InputError):
-    """Rows of a growing input that were fitted or placed before have other bytes now, or are gone."""
+    """Rows that were fitted or placed before have other bytes now, or are gone; or a fit's folder holds another."""
 
 
 class DisconnectedGraphError(InputError):

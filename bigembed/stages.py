@@ -117,6 +117,12 @@ class Run:
             return False
         return True
 
+    def overwritten(self) -> bool:
+        """Whether a stage that was read from here is not published any more as it was: another fit took the folder."""
+        now = {} if self.temporary else {stage: manifests.find(self.root, stage) for stage in self._found}
+        changed = any(found is None or found.key != self._found[stage].key for stage, found in now.items())
+        return changed or any(parent.overwritten() for parent in self.parents)
+
     def published(self) -> list[str]:
         """Names of the stages published in this run."""
         folder = self.root / "manifest"

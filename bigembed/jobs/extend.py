@@ -120,9 +120,7 @@ def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, besi
     expected = tuple(getattr(fitted, "feature_names_in_", ()))
     chosen = replace(choice or Choice(), beside=tuple(given.values()), expected=expected)
     copy = at(f"{at(out).absolute().with_suffix('')}-input.zarr")
-    rows = find_rows(
-        at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: bool(fitted._extension(fitted._run).sparse)
-    )
+    rows = find_rows(at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: bool(fitted._map().sparse))
     require_names(fitted, rows.columns)
     return rows
 

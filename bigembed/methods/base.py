@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import ChangedInputError, InputError, InputTypeError
 from bigembed.stages import Run, Stage
 from bigembed.store.copying import columns_of
 from bigembed.store.objects import ObjectPath
@@ -43,6 +43,7 @@ class Estimator(ABC):
     """What of that must be given."""
     _run: Run
     _in_memory: bool
+    _parameters: dict[str, Any]
     certificate_: dict[str, Any]
 
     @abstractmethod
@@ -60,6 +61,22 @@ class Estimator(ABC):
     def _extension(self, run: Run) -> Extension:
         """What turns new rows into coordinates, from the published stages."""
         raise InputTypeError(f"{type(self).__name__} has no place for new rows")
+
+    def _map(self) -> Extension:
+        """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
+        self._check_fitted()
+        if self._run.overwritten():
+            raise ChangedInputError(
+                f"{self._run.root}: this folder (workdir) holds another fit now, so the one of this "
+                f"{type(self).__name__} is gone. Fit again, each estimator in a folder of its own; or save models"
+            )
+        return self.as_fitted()._extension(self._run)
+
+    def as_fitted(self) -> Self:
+        """This estimator with the parameters that it was fitted with."""
+        frozen = object.__new__(type(self))
+        frozen.__dict__ = self.__dict__ | getattr(self, "_parameters", {})
+        return frozen
 
     @abstractmethod
     def _check(self) -> None:
@@ -131,6 +148,11 @@ class Estimator(ABC):
 
         self._check_fitted()
         save(self, path)
+
+    def __dask_tokenize__(self) -> Any:
+        from bigembed.methods.saving import token
+
+        return token(self)
 
     def __getstate__(self) -> dict[str, Any]:
         from bigembed.methods.saving import to_state

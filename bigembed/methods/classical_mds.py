@@ -154,7 +154,7 @@ class ClassicalMDS(RowwiseEstimator):
         refuse_existing(out)
         self.fit(X, y, **beside)
         if not self._run.has("coordinates"):
-            write_coordinates(self._source, self._extension(self._run), out, self._run)
+            write_coordinates(self._source, self._map(), out, self._run)
             return
         path, m = self._run.path("coordinates", "embedding"), self.n_components_
         known = RowSource((self._source.shape[0], m), np.dtype(np.float64), path=path)

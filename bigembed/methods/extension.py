@@ -66,7 +66,7 @@ class Extension:
 
 def transform(estimator: Any, X: Any, **beside: Any) -> Any:
     """Coordinates of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    return apply(estimator, X, estimator._extension(estimator._run), **beside)
+    return apply(estimator, X, estimator._map(), **beside)
 
 
 def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
@@ -98,13 +98,13 @@ def transform_to(
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
     """
     refuse_existing(out)
-    extension = estimator._extension(estimator._run)
+    extension = estimator._map()
     write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run, attributes)
 
 
 def stage_for(estimator: Any, X: Any, **beside: Any) -> Stage:
     """What :func:`transform_to` runs."""
-    extension = estimator._extension(estimator._run)
+    extension = estimator._map()
     return coordinates_of(new_rows(estimator, X, extension, beside)[0], extension, estimator._run)
 
 

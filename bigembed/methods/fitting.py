@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.errors import (
@@ -94,6 +97,7 @@ def adopt(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) ->
     """Set the fitted attributes from published stages, give the warnings of the certificate."""
     estimator.__dict__.pop("_embedding", None)
     estimator._run, estimator._in_memory = run, in_memory
+    estimator._parameters = snapshot(estimator.get_params())
     estimator._on_demand = [stage for stage in stages if stage.on_demand]
     estimator._adopt(run)
     estimator.certificate_ = estimator._certificate(run)
@@ -101,6 +105,14 @@ def adopt(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) ->
         for message in messages:
             warn(message, CATEGORIES[category])
     return estimator
+
+
+def snapshot(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters as they are now, whatever becomes of the dictionaries and arrays that were given."""
+    return {
+        name: deepcopy(value) if isinstance(value, (dict, list, np.ndarray)) else value
+        for name, value in parameters.items()
+    }
 
 
 def write_output(estimator: Any) -> None:

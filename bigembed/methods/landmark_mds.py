@@ -136,7 +136,7 @@ class LandmarkMDS(RowwiseEstimator):
 
     def transform(self, X: Any) -> Any:
         """Coordinates of new rows (or ids): NumPy for NumPy, else a Dask array."""
-        return super().transform(_one_column(X) if self.ids else X)
+        return super().transform(_one_column(X) if self.as_fitted().ids else X)
 
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
         """Sample, landmarks, their scaling, coordinates."""

@@ -28,7 +28,7 @@ class Misfit:
 def misfit_of(estimator: Any) -> Misfit | None:
     """The misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an
     inverse the reconstruction error; None for others."""
-    extension = estimator._extension(estimator._run)
+    extension = estimator._map()
     if isinstance(extension.model, Model):
         meaning = "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all fitted"
         return Misfit("self_weight", meaning, partial(self_weight, model=extension.model))
@@ -41,14 +41,14 @@ def misfit_of(estimator: Any) -> Misfit | None:
 def reconstruction_error(rows: Array, model: str) -> Array:
     """‖x − x̂‖ (m,) of rows (m, d), x̂ from the coordinates of x by the model saved at a path."""
     estimator = load(model)
-    extension = estimator._extension(estimator._run)
+    extension = estimator._map()
     rebuilt = estimator.inverse_transform(extension.function(rows, extension.model))
     return np.asarray(np.linalg.norm(np.asarray(rows, np.float64) - rebuilt, axis=1))
 
 
 def search_index(estimator: Any) -> Index | None:
     """The index by which new rows find their neighbors, for a model on a graph of nearest neighbors."""
-    index = getattr(estimator._extension(estimator._run).model, "index", None)
+    index = getattr(estimator._map().model, "index", None)
     return index if isinstance(index, Index) else None
 
 

@@ -138,7 +138,7 @@ class PCA(RowwiseEstimator):
     def inverse_transform(self, X: Any) -> Array:
         """Rows (k, d) of coordinates (k, m): x = m + Σ_l y_l v_l, times the standard deviation if whitened."""
         self._check_fitted()
-        scale = np.sqrt(self.explained_variance_)[:, None] if self.whiten else 1.0
+        scale = np.sqrt(self.explained_variance_)[:, None] if self.as_fitted().whiten else 1.0
         return np.asarray(X @ (scale * self.components_) + self.mean_)
 
     def get_covariance(self) -> Array:

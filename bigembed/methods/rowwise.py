@@ -15,7 +15,7 @@ from bigembed.errors import NotFittedError
 from bigembed.methods.base import Estimator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import open_array
-from bigembed.store.lazy import MappedRows
+from bigembed.store.lazy import MappedRows, refuse_changed
 from bigembed.store.source import RowSource
 
 WINDOW = 6
@@ -33,10 +33,17 @@ class RowwiseEstimator(Estimator):
 
         A model that was loaded has them only if they had been written (jobs do): the rows are not part of it.
         """
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"This {type(self).__name__} instance is not fitted yet. Call 'fit' first")
+        self._check_fitted()
         if "_embedding" not in self.__dict__:
+            if self._in_memory and (stamp := self._stamp()):
+                refuse_changed(self._source, stamp)
             self._embedding = self._coordinates()
+        return self._embedding
+
+    def fit_transform(self, X: Any, y: Any = None, **beside: Any) -> Any:
+        """``fit``, then the coordinates of the rows fitted."""
+        self.fit(X, y, **beside)  # type: ignore[attr-defined]
+        self._embedding = self._coordinates()
         return self._embedding
 
     def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
@@ -45,7 +52,7 @@ class RowwiseEstimator(Estimator):
 
         refuse_existing(out)
         self.fit(X, y, **beside)  # type: ignore[attr-defined]
-        write_coordinates(self._source, self._extension(self._run), out, self._run)
+        write_coordinates(self._source, self._map(), out, self._run)
 
     def _coordinates(self) -> Any:
         from bigembed.methods.extension import in_one_array
@@ -58,10 +65,17 @@ class RowwiseEstimator(Estimator):
                 "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
                 "write them before saving (a job's output does)"
             )
-        extension = self._extension(self._run)
+        extension = self._map()
         if self._in_memory:
             return in_one_array(self._source, extension)
-        return MappedRows(self._source, extension, extension.width, extension.dtype, keep=self._run).lazy()
+        mapped = MappedRows(
+            self._source, extension, extension.width, extension.dtype, keep=self._run, stamp=self._stamp()
+        )
+        return mapped.lazy()
+
+    def _stamp(self) -> str:
+        """The fingerprint of the rows as they were fitted; empty where their coordinates are stored."""
+        return next((str(stage.parameters["source"]) for stage in getattr(self, "_on_demand", ())), "")
 
     def _output_stage(
         self, source: RowSource, after: str, width: int, dtype: Any = np.float64, against: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.methods import method
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
-from bigembed.store.manifest import read_json, write_json
+from bigembed.store.manifest import Manifest, read_json, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
 
 FORMAT = 2
@@ -31,39 +31,67 @@ def save(estimator: Any, path: PathLike) -> None:
     target = at(path).absolute()
     if published(target):
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
-    description = _description(estimator)
+    description = _description(estimator, _named_parameters(estimator))
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     remove(partial)
-    manifests.prepare(partial, "model")
-    run: Run = estimator._run
-    for stage, names in type(estimator).kept.items():
-        if run.has(stage):
-            _copy(run, stage, names, partial)
-    write_json(partial / "model.json", description)
+    _write(estimator, partial, description)
     move(partial, target)
 
 
-def _copy(run: Run, stage: str, names: tuple[str, ...], target: AnyPath) -> None:
-    """Copy some arrays of a stage, and its manifest with these files only."""
-    manifest = run.manifest(stage)
-    files = {
-        name: entry
-        for name, entry in manifest.files.items()
-        if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)
-    }
-    copy_files(run.path(stage), target / "stages" / stage, list(files))
-    value = asdict(manifest) | {"files": files}
-    write_json(target / "manifest" / f"{stage}.json", value)
+def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:
+    """The stages that are kept, and the description."""
+    manifests.prepare(target, "model")
+    run: Run = estimator._run
+    for stage, manifest in _kept(estimator).items():
+        copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
+        write_json(target / "manifest" / f"{stage}.json", asdict(manifest))
+    write_json(target / "model.json", description)
 
 
-def _description(estimator: Any) -> dict[str, Any]:
-    parameters = {
-        name: _named(name, value)
-        for name, value in estimator.get_params().items()
-        if name not in ("workdir", "random_state")
-    }
-    if "random_state" in estimator.get_params():
+def _kept(estimator: Any) -> dict[str, Manifest]:
+    """The stages of a model, each with the files that are kept of it."""
+    run: Run = estimator._run
+    found = {}
+    for stage, names in type(estimator).kept.items():
+        if run.has(stage):
+            manifest = run.manifest(stage)
+            files = {
+                name: entry
+                for name, entry in manifest.files.items()
+                if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)
+            }
+            found[stage] = replace(manifest, files=files)
+    return found
+
+
+def token(estimator: Any) -> tuple[Any, ...]:
+    """What tells an estimator from others, for Dask: its class, parameters and, where fitted, what a model keeps."""
+    from dask.base import normalize_token
+
+    kind = type(estimator)
+    fitted = {}
+    if estimator.__sklearn_is_fitted__():
+        fitted = {stage: manifest.digest for stage, manifest in _kept(estimator).items()}
+    return f"{kind.__module__}:{kind.__qualname__}", normalize_token(estimator.get_params()), sorted(fitted.items())
+
+
+def _named_parameters(estimator: Any) -> dict[str, Any]:
+    """The parameters of the fit as JSON, for the class that ``load`` finds."""
+    known = method(type(estimator).registered)
+    given = estimator.as_fitted().get_params()
+    own = sorted(set(given) - set(known._names()))
+    if own:
+        raise InputError(
+            f"{type(estimator).__name__} has parameters of its own ({', '.join(own)}), and load() makes a "
+            f"{known.__name__}, which has not. Pickle it instead"
+        )
+    parameters = {name: _named(name, value) for name, value in given.items() if name not in ("workdir", "random_state")}
+    if "random_state" in given:
         parameters["random_state"] = estimator.certificate_["seed"]
+    return parameters
+
+
+def _description(estimator: Any, parameters: dict[str, Any]) -> dict[str, Any]:
     names = getattr(estimator, "feature_names_in_", None)
     return {
         "format": FORMAT,
@@ -93,7 +121,14 @@ def load(path: PathLike) -> Any:
 
     Raises MissingPathError, InputError (not a model) or DamagedError (incomplete, or another format).
     """
-    root = at(path).absolute()
+    description, run = _read(at(path).absolute())
+    estimator = method(description["method"])(**description["parameters"])
+    _restore(estimator, description, run, estimator.get_params())
+    return estimator
+
+
+def _read(root: AnyPath) -> tuple[dict[str, Any], Run]:
+    """What model.json says, and the stages."""
     if not root.exists():
         raise MissingPathError(f"{root}: no such model")
     if not (root / "model.json").exists():
@@ -108,28 +143,30 @@ def load(path: PathLike) -> Any:
     for stage in run.published():
         if not manifests.complete(root, run.manifest(stage)):
             raise DamagedError(f"{root}: stage {stage!r} of the model is incomplete; copy the model again")
-    return _restore(description, run)
+    return description, run
 
 
-def _restore(description: dict[str, Any], run: Run) -> Any:
-    estimator = method(description["method"])(**description["parameters"])
-    estimator.n_features_in_ = description["n_features_in"]
+def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: dict[str, Any]) -> None:
+    """Set the fitted attributes, of a fit with these parameters."""
+    estimator._parameters = parameters
+    fitted = estimator.as_fitted()
+    fitted.n_features_in_ = description["n_features_in"]
     if description["feature_names_in"] is not None:
-        estimator.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-    estimator._run, estimator._in_memory = run, description["in_memory"]
-    estimator._adopt(run)
-    estimator.certificate_ = description["certificate"]
-    return estimator
+        fitted.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
+    fitted._run, fitted._in_memory = run, description["in_memory"]
+    fitted._adopt(run)
+    fitted.certificate_ = description["certificate"]
+    estimator.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in parameters})
 
 
 def to_state(estimator: Any) -> dict[str, Any]:
-    """State for pickling: parameters, and, where fitted, the saved model as bytes."""
+    """State for pickling: parameters, and, where fitted, those of the fit and the model as bytes."""
     state: dict[str, Any] = {"parameters": estimator.get_params()}
     if not estimator.__sklearn_is_fitted__():
         return state
     scratch = Run(None)
     place = scratch.root / "model"
-    save(estimator, place)
+    _write(estimator, place, _description(estimator, {}))
     size = sum(file.size for file in stored(place))
     if size > LARGEST_PICKLE:
         raise InputError(
@@ -137,9 +174,13 @@ def to_state(estimator: Any) -> dict[str, Any]:
         )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        archive.add(str(place), arcname="model")
-    state["model"] = buffer.getvalue()
-    return state
+        archive.add(str(place), arcname="model", filter=_timeless)
+    return state | {"fitted": estimator._parameters, "model": buffer.getvalue()}
+
+
+def _timeless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without time and owner: the same model is the same bytes."""
+    return entry.replace(mtime=0, uid=0, gid=0, uname="", gname="", deep=False)
 
 
 def from_state(estimator: Any, state: dict[str, Any]) -> None:
@@ -151,6 +192,6 @@ def from_state(estimator: Any, state: dict[str, Any]) -> None:
     home = Run(None)
     with tarfile.open(fileobj=io.BytesIO(state["model"])) as archive:
         archive.extractall(str(home.root), filter="data")
-    loaded = load(home.root / "model")
-    loaded._run._home = home
-    estimator.__dict__.update(loaded.__dict__ | state["parameters"])
+    description, run = _read(home.root / "model")
+    run._home = home
+    _restore(estimator, description, run, state["fitted"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, one_blas_thread
+from bigembed.errors import ChangedInputError
 from bigembed.store.passes import RowBlock, row_block
 from bigembed.store.source import RowSource
 
@@ -18,15 +20,23 @@ if TYPE_CHECKING:
 class MappedRows:
     """An array (n, width) that is ``function(block)`` of the rows of a source, block by block, on indexing.
 
-    ``keep`` stays alive as long as this object does (a temporary directory that holds what is read).
+    ``keep`` stays alive as long as this object does (a temporary directory that holds what is read). ``stamp``: the
+    fingerprint that the source must still have; empty if any rows will do.
     """
 
     ndim = 2
 
     def __init__(
-        self, source: RowSource, function: Callable[[RowBlock], Array], width: int, dtype: Any, keep: Any = None
+        self,
+        source: RowSource,
+        function: Callable[[RowBlock], Array],
+        width: int,
+        dtype: Any,
+        keep: Any = None,
+        stamp: str = "",
     ) -> None:
-        self.source, self.function, self._keep = source, function, keep
+        self.source, self.function, self._keep, self.stamp = source, function, keep, stamp
+        self._look_at = 0.0
         self.shape = (source.shape[0], width)
         self.dtype = np.dtype(dtype)
 
@@ -35,6 +45,7 @@ class MappedRows:
         chosen = np.arange(self.shape[0])[rows]
         if not chosen.size:
             return np.zeros((*chosen.shape, self.shape[1]), self.dtype)[..., columns]
+        self._look()
         first, last = int(chosen.min()), int(chosen.max()) + 1
         with one_blas_thread():
             parts = [
@@ -43,8 +54,15 @@ class MappedRows:
             ]
         return np.concatenate(parts).astype(self.dtype, copy=False)[chosen - first][..., columns]
 
+    def _look(self) -> None:
+        """Refuse rows that were changed; looking takes a tenth of the time at most, however many files there are."""
+        began = monotonic()
+        if self.stamp and began >= self._look_at:
+            refuse_changed(self.source, self.stamp)
+            self._look_at = monotonic() + 10 * (monotonic() - began)
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_keep": None}
+        return self.__dict__ | {"_keep": None, "_look_at": 0.0}
 
     def lazy(self) -> da.Array:
         """The same as a Dask array in canonical blocks."""
@@ -53,3 +71,13 @@ class MappedRows:
         chunks = (self.source.block, self.shape[1])
         lazy: da.Array = da.from_array(self, chunks=chunks, name=False, asarray=False, fancy=False)
         return lazy
+
+
+def refuse_changed(source: RowSource, stamp: str) -> None:
+    """ChangedInputError unless the rows still have this fingerprint."""
+    if source.fingerprint() != stamp:
+        raise ChangedInputError(
+            f"{source.path or 'the array'}: its bytes are not those that were fitted any more, so the coordinates of "
+            "the rows fitted cannot be had from it. Give rows to transform; or use fit_transform, or ask for "
+            "embedding_ (and compute it, if it is lazy) before the rows change"
+        )

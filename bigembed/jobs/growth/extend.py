@@ -113,7 +113,7 @@ def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) 
     from bigembed.methods.extension import check_width, coordinates_of
 
     source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
-    extension = fitted._extension(fitted._run)
+    extension = fitted._map()
     check_width(source, extension, fitted)
     return coordinates_of(source, extension, fitted._run)
 
