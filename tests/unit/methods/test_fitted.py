@@ -34,8 +34,8 @@ GRAPHS = {
 EVERY = ROWWISE | GRAPHS
 OTHER = {
     "n_components": 1, "whiten": False, "gamma": 3.0, "metric": "chebyshev", "kernel": "linear", "degree": 5,
-    "coef0": 7, "scaling": "eigenvector", "epsilon": 99.0, "t": 3.0, "ids": True, "squared": True, "n_neighbors": 3, "alpha": 1.0,
-    "solver": "exact", "shrinkage": 0.5, "n_landmarks": 9, "normalization": "asymmetric", "random_state": 5,
+    "coef0": 7, "scaling": "eigenvector", "epsilon": 99.0, "t": 3.0, "ids": True, "squared": True, "n_neighbors": 3,
+    "alpha": 1.0, "solver": "exact", "shrinkage": 0.5, "n_landmarks": 9, "normalization": "asymmetric", "random_state": 5,
 }  # fmt: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
