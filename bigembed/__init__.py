@@ -3,14 +3,15 @@
 The public names are imported when they are first used, so ``import bigembed`` is quick.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
+    from bigembed import datasets as datasets
+    from bigembed import errors as errors
+    from bigembed import plotting as plotting
     from bigembed.jobs.growth.versions import open_growth
     from bigembed.landmarks.routes import geodesic_distances, shortest_path
     from bigembed.methods.base import load
@@ -55,6 +56,8 @@ _HOMES = {
     "shortest_path": "bigembed.landmarks.routes",
 }
 
+_MODULES = ("datasets", "errors", "plotting")
+
 __all__ = [
     "NMF",
     "PCA",
@@ -81,13 +84,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value: object = getattr(_importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*__all__, *_MODULES, *(name for name in globals() if name.startswith("__"))})

@@ -1,10 +1,13 @@
 """Every exception and warning of bigembed.
 
 An error says what was wrong, what was got, what is allowed and what to do. Each subclasses
-:class:`BigembedError` and the builtin that a caller would expect, and survives pickling.
+:class:`BigembedError` and the builtin that a caller would expect, and survives pickling. Those that scikit-learn
+knows by a class of its own are that class, too.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 
 class BigembedError(Exception):
@@ -79,16 +82,8 @@ class OutOfReachError(InputError):
     """New rows are so far from those fitted that their row of the linearized kernel has no positive sum."""
 
 
-class NotFittedError(BigembedError, ValueError, AttributeError):
-    """A result was asked of an estimator before ``fit`` (exit status 1)."""
-
-
 class BigembedWarning(UserWarning):
     """Base of every warning."""
-
-
-class ConvergenceWarning(BigembedWarning):
-    """The eigensolver stopped before its tolerance; the certificate says how far it came."""
 
 
 class RecallWarning(BigembedWarning):
@@ -121,3 +116,33 @@ class DegenerateWarning(BigembedWarning):
 
 class OpenClusterWarning(BigembedWarning):
     """A cluster off this host is spoken to without TLS: whoever can reach it can execute code on it."""
+
+
+_SHARED = {
+    "NotFittedError": (BigembedError, "A result was asked of an estimator before ``fit`` (exit status 1)."),
+    "ConvergenceWarning": (
+        BigembedWarning,
+        "The eigensolver stopped before its tolerance; the certificate says how far it came.",
+    ),
+    "DataConversionWarning": (BigembedWarning, "Something was given in a form that had to be converted."),
+}
+"""Classes that scikit-learn has as well, by name: base and docstring."""
+
+if TYPE_CHECKING:
+    NotFittedError: type[BigembedError]
+    ConvergenceWarning: type[BigembedWarning]
+    DataConversionWarning: type[BigembedWarning]
+else:
+
+    def __getattr__(name: str) -> type:
+        """A class that subclasses scikit-learn's; made, and scikit-learn imported, when it is first asked for."""
+        if name not in _SHARED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from sklearn import exceptions
+
+        base, text = _SHARED[name]
+        made = type(name, (base, getattr(exceptions, name)), {"__doc__": text, "__module__": __name__})
+        return globals().setdefault(name, made)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_SHARED})

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed import errors
 from bigembed.blocks.rows import Array
 from bigembed.errors import ChangedInputError, InputError, InputTypeError
+from bigembed.methods.routing import Routed
 from bigembed.stages import Run, Stage
 from bigembed.store.copying import columns_of
 from bigembed.store.objects import ObjectPath
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
 
-class Estimator(ABC):
+class Estimator(Routed, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
@@ -171,20 +173,16 @@ class Estimator(ABC):
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            from bigembed.methods.conventions import UnfittedError
-
-            raise UnfittedError(
+            raise errors.NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with appropriate "
                 "arguments before using this estimator."
             )
 
     def _seed(self) -> int:
-        state = getattr(self, "random_state", 0)
+        state: Any = getattr(self, "random_state", 0)
         if state is None:
             return int(np.random.SeedSequence().generate_state(1)[0])
         if isinstance(state, (int, np.integer)):
-            if state < 0:
-                raise InputError(f"random_state={state}; a seed is a nonnegative integer")
             return int(state)
         return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
 
@@ -222,7 +220,9 @@ class Requirements:
             self.wrong.append(f"{name}={getattr(self.estimator, name)!r}; allowed: {allowed}")
 
     def refuse(self) -> None:
-        """InputError with all that was noted."""
+        """InputError with all that was noted, the seed of a random start among it."""
+        if "random_state" in self.estimator.get_params():
+            self(is_seed(self.estimator.random_state), "random_state", "an integer ≥ 0, None, or a generator of NumPy")
         if self.wrong:
             raise InputError(f"{type(self.estimator).__name__}: " + "; ".join(self.wrong))
 
@@ -230,6 +230,15 @@ class Requirements:
 def is_integer(value: Any) -> bool:
     """Whether a parameter is an integer (a bool is none)."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_seed(value: Any) -> bool:
+    """Whether random numbers can be had from it."""
+    return (
+        value is None
+        or (is_integer(value) and value >= 0)
+        or isinstance(value, (np.random.RandomState, np.random.Generator))
+    )
 
 
 def is_number(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed import errors
 from bigembed.errors import InputError
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
@@ -128,12 +129,10 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
         self._check()
         if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
-            from bigembed.methods.conventions import DataConversionWarning
-
             warnings.warn(
                 "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
                 "(n_samples,), for example using ravel().",
-                DataConversionWarning,
+                errors.DataConversionWarning,
                 stacklevel=2,
             )
         fit_rows(self, X, labels=read_labels(y))

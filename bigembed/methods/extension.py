@@ -23,7 +23,7 @@ from bigembed.store.arrays import open_array
 from bigembed.store.copying import describe
 from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
-from bigembed.store.passes import RowBlock, checked_shape, offenders, row_block, write_mapped
+from bigembed.store.passes import RowBlock, checked_shape, refuse_block, row_block, write_mapped
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
 from bigembed.store.source import RowSource
 
@@ -51,11 +51,7 @@ class Extension:
 
     def __call__(self, block: RowBlock) -> Array:
         """Coordinates of a block of rows, which must be finite."""
-        if wrong := offenders(block):
-            raise InputError(
-                f"Input X contains NaN or infinity: {wrong['rows']} of the rows {block.start}:{block.stop}, the "
-                f"first are rows {wrong['first']}. Drop or impute them"
-            )
+        refuse_block(block)
         return self.of_block(block)
 
     def of_block(self, block: RowBlock) -> Array:

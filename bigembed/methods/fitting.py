@@ -9,19 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from bigembed import errors
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
-from bigembed.errors import (
-    BigembedWarning,
-    ComponentsWarning,
-    ConvergenceWarning,
-    DegenerateWarning,
-    HarmonicWarning,
-    InputTypeError,
-    LocalizedWarning,
-    MapWarning,
-    RecallWarning,
-    SeparationWarning,
-)
+from bigembed.errors import InputTypeError
 from bigembed.methods.base import feature_names, warn
 from bigembed.methods.parts import ISLANDS
 from bigembed.methods.weights import is_weights, weights_stage
@@ -29,17 +19,17 @@ from bigembed.neighbors.graph import NeighborGraph
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.input import column_source, row_source
 
-CATEGORIES: dict[str, type[BigembedWarning]] = {
-    "convergence": ConvergenceWarning,
-    "recall": RecallWarning,
-    "components": ComponentsWarning,
-    "degenerate": DegenerateWarning,
-    "localized": LocalizedWarning,
-    "separation": SeparationWarning,
-    "harmonic": HarmonicWarning,
-    "map": MapWarning,
+CATEGORIES = {
+    "convergence": "ConvergenceWarning",
+    "recall": "RecallWarning",
+    "components": "ComponentsWarning",
+    "degenerate": "DegenerateWarning",
+    "localized": "LocalizedWarning",
+    "separation": "SeparationWarning",
+    "harmonic": "HarmonicWarning",
+    "map": "MapWarning",
 }
-"""Warnings of a certificate by category."""
+"""Names of the warnings of a certificate by category."""
 
 
 def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **beside: Any) -> Any:
@@ -103,7 +93,7 @@ def adopt(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) ->
     estimator.certificate_ = estimator._certificate(run)
     for category, messages in estimator.certificate_.get("warnings", {}).items():
         for message in messages:
-            warn(message, CATEGORIES[category])
+            warn(message, getattr(errors, CATEGORIES[category]))
     return estimator
 
 

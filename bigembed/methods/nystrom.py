@@ -23,7 +23,7 @@ from bigembed.neighbors.radius import RadiusIndex
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import RowBlock, offenders
+from bigembed.store.passes import RowBlock, refuse_block
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,7 @@ class Located(Protocol):
 
 def place_rows(rows: Array, model: Located, start: int) -> Array:
     """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
-    if wrong := offenders(RowBlock(0, start, rows)):
-        raise InputError(
-            f"Input X contains NaN or infinity: {wrong['rows']} of the rows {start}:{start + len(rows)}, the first are "
-            f"rows {wrong['first']}. Drop or impute them"
-        )
+    refuse_block(RowBlock(0, start, rows))
     return locate_blocks(ready_rows(rows, model), Ordered.open(model.index.order), model.index.centers)
 
 

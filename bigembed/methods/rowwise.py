@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import NotFittedError
+from bigembed import errors
 from bigembed.methods.base import Estimator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import open_array
@@ -61,7 +61,7 @@ class RowwiseEstimator(Estimator):
             lazy = open_array(self._run.path("coordinates", "embedding"))
             return np.asarray(lazy) if self._in_memory else lazy
         if not hasattr(self, "_source"):
-            raise NotFittedError(
+            raise errors.NotFittedError(
                 "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
                 "write them before saving (a job's output does)"
             )

@@ -135,8 +135,8 @@ def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
         first = [row for part in found for row in part["first_bad"]][:10]
         what = "NaN" if any(part["nan"] for part in found) else "infinity or a value too large for the work dtype"
         raise InputError(
-            f"Input contains NaN or infinity: {bad} of {shape.n} rows hold {what}; the first are rows "
-            f"{first}. Drop or impute them before the run"
+            f"Input X contains {what}: {bad} of {shape.n} rows do, the first are rows {first}. Drop or impute them "
+            "before the run"
         )
     zeros = sum(part["zeros"] for part in found)
     if zeros:

@@ -11,11 +11,13 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.plotting.canvas import padded
+from bigembed.store.labels import no_label
 
 PIXELS = 640
 SAMPLE = 100_000
 BLOCK = 262_144
 MOST_CLASSES = 20
+NO_CLASS = ""
 
 Rows = Any
 """Rows to draw: an array (NumPy, Dask or Zarr), a sequence of blocks, or a function that returns
@@ -129,14 +131,24 @@ def blocks_of(rows: Rows) -> Iterator[Array]:
     """Blocks of an array, of a sequence of arrays, or of what a function returns."""
     if callable(rows) and not hasattr(rows, "shape"):
         function: Callable[[], Iterable[Any]] = rows
-        yield from (np.asarray(block) for block in function())
+        yield from (plain(block) for block in function())
     elif hasattr(rows, "shape"):
         for start in range(0, int(rows.shape[0]), BLOCK):
-            yield np.asarray(rows[start : start + BLOCK])
+            yield plain(rows[start : start + BLOCK])
     elif len(rows) and np.ndim(rows[0]) > 0 and not isinstance(rows[0], list | tuple):
-        yield from (np.asarray(block) for block in rows)
+        yield from (plain(block) for block in rows)
     else:
-        yield np.asarray(rows)
+        yield plain(rows)
+
+
+def plain(rows: Any) -> Array:
+    """Numbers or text: objects (as pandas holds text) by what they say, without a value as :data:`NO_CLASS`."""
+    values = np.asarray(rows)
+    if values.dtype == object and not any(isinstance(value, str) for value in values.ravel()):
+        values = np.array(values.tolist())
+    if values.dtype != object:
+        return values
+    return np.array([NO_CLASS if no_label(value) else str(value) for value in values.ravel()]).reshape(values.shape)
 
 
 class Aligned:
@@ -166,8 +178,10 @@ def classes_of(labels: Rows) -> Array:
     """The classes to tell apart: all of them, or the most frequent ones where there are many."""
     total: dict[Any, int] = {}
     for block in blocks_of(labels):
-        for value, count in zip(*np.unique(block, return_counts=True), strict=True):
-            total[value.item()] = total.get(value.item(), 0) + int(count)
+        values, counts = np.unique(block, return_counts=True)
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            total[value] = total.get(value, 0) + count
+    total.pop(NO_CLASS, None)
     if len(total) > MOST_CLASSES:
         kept = sorted(total, key=lambda value: -total[value])[: MOST_CLASSES - 1]
         return np.array(sorted(kept))

@@ -141,7 +141,7 @@ def _values(piece: Array) -> tuple[Array, Array]:
     if kind == "T":
         piece, kind = piece.astype(object), "O"
     if kind == "O":
-        missing = np.array([_no_label(label) for label in piece], dtype=bool)
+        missing = np.array([no_label(label) for label in piece], dtype=bool)
         return _plain(piece[~missing]), missing
     if kind == "f":
         missing = np.isnan(piece)
@@ -159,7 +159,8 @@ def _values(piece: Array) -> tuple[Array, Array]:
     return piece, np.zeros(len(piece), bool)
 
 
-def _no_label(label: Any) -> bool:
+def no_label(label: Any) -> bool:
+    """Whether it is None, NaN, or pandas' NA or NaT."""
     return (
         label is None or type(label).__name__ in ("NAType", "NaTType") or (isinstance(label, float) and label != label)
     )

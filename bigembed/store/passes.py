@@ -271,15 +271,29 @@ def _row_of_bad(rows: Any, values: Array) -> Array:
     return np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
 
 
+def refuse_block(block: RowBlock) -> None:
+    """InputError where rows of one block hold NaN or infinity."""
+    if wrong := offenders(block):
+        raise InputError(
+            f"Input X contains {not_finite(wrong['nan'])}: {wrong['rows']} of the rows {block.start}:{block.stop} do, "
+            f"the first are rows {wrong['first']}. Drop or impute them"
+        )
+
+
+def not_finite(nan: bool) -> str:
+    """What rows hold that cannot be used."""
+    return "NaN" if nan else "infinity"
+
+
 def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
     """InputError where blocks reported offenders: how many, and the first of them."""
     n = source.shape[0]
     if count := sum(part.get("rows", 0) for part in found):
         first = [row for part in found for row in part.get("first", [])][:NAMED]
-        what = "NaN" if any(part.get("nan") for part in found) else "infinity"
+        what = not_finite(any(part.get("nan") for part in found))
         raise InputError(
-            f"Input X contains NaN or infinity: {count} of {n} rows hold {what}; the first are rows {first}. Drop or "
-            "impute them before the run"
+            f"Input X contains {what}: {count} of {n} rows do, the first are rows {first}. Drop or impute them before "
+            "the run"
         )
     if count := sum(part.get("weights", 0) for part in found):
         first = [row for part in found for row in part.get("first_weights", [])][:NAMED]

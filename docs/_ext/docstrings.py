@@ -15,7 +15,7 @@ from bigembed import errors
 SECTIONS = ("Parameters", "Attributes", "Returns", "Raises", "Notes", "References", "Examples")
 ENTRY = re.compile(r"(?P<names>\w+(?:, \w+)*) : (?P<what>.*)")
 MARKUP = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`)", re.DOTALL)
-PROBLEMS = re.compile(rf"\b({'|'.join(name for name in vars(errors) if name.endswith(('Error', 'Warning')))})\b")
+PROBLEMS = re.compile(rf"\b({'|'.join(name for name in dir(errors) if name.endswith(('Error', 'Warning')))})\b")
 
 
 def sections(text: str) -> dict[str, list[str]]:

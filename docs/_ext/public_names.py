@@ -31,7 +31,7 @@ def kinds() -> dict[str, list[str]]:
     found["objects"] += ["bigembed.jobs.growth.versions.Range", "bigembed.quality.certify.MapQuality"]
     found["datasets"] = [f"bigembed.datasets.{name}" for name in ("dataset", "Dataset", *datasets.REGISTRY)]
     found["pictures"] = [f"bigembed.plotting.{name}" for name in plotting.__all__]
-    found["errors"] = [f"bigembed.errors.{name}" for name, value in vars(errors).items() if _raised(value)]
+    found["errors"] = [f"bigembed.errors.{name}" for name in dir(errors) if _raised(getattr(errors, name))]
     return found
 
 

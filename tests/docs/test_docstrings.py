@@ -76,7 +76,8 @@ def test_dataset(name: str) -> None:
 def test_every_error_says_its_exit_status() -> None:
     from bigembed.jobs.status import status_of
 
-    for name, error in vars(errors).items():
+    for name in dir(errors):
+        error = getattr(errors, name)
         if not (inspect.isclass(error) and issubclass(error, errors.BigembedError)):
             continue
         said = re.search(r"\(exit status (\d)\)", text_of(error))

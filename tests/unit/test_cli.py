@@ -30,7 +30,7 @@ def bigembed(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.mark.parametrize("name", [n for n in vars(errors) if isinstance(vars(errors)[n], type)])
+@pytest.mark.parametrize("name", [n for n in dir(errors) if isinstance(getattr(errors, n), type)])
 def test_every_error_has_its_status(name):
     kind = getattr(errors, name)
     if issubclass(kind, errors.BigembedError):

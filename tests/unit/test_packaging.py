@@ -1,6 +1,8 @@
 """What a fresh machine meets: quick imports, the README's commands, floors, versions that fit together."""
 
 import importlib.util
+import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sklearn.exceptions
 
 import bigembed
 
@@ -42,6 +45,32 @@ def test_public_names() -> None:
         assert getattr(bigembed, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Diffusionmap'"):
         _ = bigembed.Diffusionmap  # type: ignore[attr-defined]
+
+
+def test_every_name_in_sight_is_meant_for_users() -> None:
+    submodules = {"datasets", "errors", "plotting"}
+    code = "import bigembed, json; print(json.dumps([n for n in dir(bigembed) if n[0] != '_']))"
+    assert set(json.loads(run(sys.executable, "-c", code))) == {*bigembed.__all__, *submodules} - {"__version__"}
+    code = "import bigembed; print(bigembed.datasets.torus.__name__, bigembed.plotting.scatter, bigembed.errors)"
+    assert run(sys.executable, "-c", code).startswith("torus")
+    assert not hasattr(bigembed, "Any")
+    assert not hasattr(bigembed, "import_module")
+
+
+def test_errors_are_those_of_scikit_learn_without_its_import() -> None:
+    code = "import bigembed.errors as e, sys; dir(e); print('sklearn' in sys.modules, e.ConvergenceWarning.__mro__)"
+    said = run(sys.executable, "-c", code)
+    assert said.startswith("False")
+    assert "sklearn.exceptions.ConvergenceWarning" in said
+    for name in ("ConvergenceWarning", "DataConversionWarning", "NotFittedError"):
+        kind = getattr(bigembed.errors, name)
+        assert issubclass(kind, getattr(sklearn.exceptions, name))
+        assert issubclass(kind, (bigembed.errors.BigembedError, bigembed.errors.BigembedWarning))
+        assert pickle.loads(pickle.dumps(kind("why"))).args == ("why",)
+        assert kind is getattr(bigembed.errors, name)
+    assert issubclass(bigembed.errors.NotFittedError, (ValueError, AttributeError))
+    with pytest.raises(AttributeError, match="no attribute 'ConvergenceWarnin'"):
+        _ = bigembed.errors.ConvergenceWarnin  # type: ignore[attr-defined]
 
 
 def test_plotting_and_datasets_are_light_until_used() -> None:

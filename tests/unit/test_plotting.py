@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from PIL import Image
 
@@ -176,3 +177,17 @@ def test_bandwidth(tmp_path: Path) -> None:
     assert picture(tmp_path / "a.png").shape == picture(tmp_path / "b.png").shape
     with pytest.raises(InputError, match="equally many"):
         plotting.bandwidth(tmp_path / "c.png", epsilons, epsilons[1:])
+
+
+def test_labels_and_colours_of_pandas(tmp_path: Path) -> None:
+    X, names = points(90), [("left", "right", "both")[i % 3] for i in range(90)]
+    plotting.scatter(tmp_path / "list.png", X, labels=np.array(names))
+    for number, index in enumerate((range(90), range(500, 410, -1))):
+        series = pandas.Series(names, index=index)
+        for kind in (object, "category", "string"):
+            plotting.scatter(tmp_path / f"{kind}.png", pandas.DataFrame(X, index=index), labels=series.astype(kind))
+            assert (tmp_path / f"{kind}.png").read_bytes() == (tmp_path / "list.png").read_bytes(), (kind, number)
+    series[series.index[:3]] = None
+    plotting.scatter(tmp_path / "some.png", X, labels=series)
+    plotting.scatter(tmp_path / "color.png", X, color=pandas.Series(range(90), dtype=object))
+    assert classes_of(series).tolist() == ["both", "left", "right"]

@@ -117,9 +117,9 @@ def test_other_rows_do_not_resume_what_is_there(fitted, new, small_batches, tmp_
 
 def test_bad_rows_leave_nothing(fitted, new, small_batches, tmp_path):
     new[321, 1] = np.nan
-    with pytest.raises(InputError, match=r"NaN or infinity.*\[321\]"):
+    with pytest.raises(InputError, match=r"contains NaN.*\[321\]"):
         fitted.transform_to(new, tmp_path / "out.zarr")
-    with pytest.raises(InputError, match="NaN or infinity"):
+    with pytest.raises(InputError, match=r"contains (NaN|infinity)"):
         fitted.transform(new)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match="2 features"):

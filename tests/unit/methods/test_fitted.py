@@ -35,7 +35,8 @@ EVERY = ROWWISE | GRAPHS
 OTHER = {
     "n_components": 1, "whiten": False, "gamma": 3.0, "metric": "chebyshev", "kernel": "linear", "degree": 5,
     "coef0": 7, "scaling": "eigenvector", "epsilon": 99.0, "t": 3.0, "ids": True, "squared": True, "n_neighbors": 3,
-    "alpha": 1.0, "solver": "exact", "shrinkage": 0.5, "n_landmarks": 9, "normalization": "asymmetric", "random_state": 5,
+    "alpha": 1.0, "solver": "exact", "shrinkage": 0.5, "n_landmarks": 9, "normalization": "asymmetric",
+    "random_state": 5,
 }  # fmt: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
@@ -160,3 +161,25 @@ def test_a_subclass_is_pickled_with_its_parameters_and_its_class(tmp_path):
     assert not (tmp_path / "model").exists()
     Plain(2).fit(rows()).save(tmp_path / "model")
     np.testing.assert_array_equal(be.load(tmp_path / "model").transform(rows()), fitted.embedding_)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_seed_is_a_number_or_a_generator(name):
+    if "random_state" not in EVERY[name]().get_params():
+        return
+    for wrong in ("a", 1.5, -1, True, [1]):
+        with pytest.raises(InputError, match=r"random_state=.*an integer ≥ 0, None, or a generator"):
+            EVERY[name](random_state=wrong).fit(rows(), labels())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_infinity_is_called_infinity(name):
+    X = rows()
+    fitted = EVERY[name]().fit(X, labels())
+    for value, word in ((np.inf, "infinity"), (-np.inf, "infinity"), (np.nan, "NaN")):
+        X[3, 1] = value
+        for action in (fitted.transform, lambda X: EVERY[name]().fit(X, labels())):
+            with pytest.raises(InputError, match="Input X contains") as refusal:
+                action(X)
+            assert word in str(refusal.value)
+            assert ({"infinity", "NaN"} - {word}).pop() not in str(refusal.value)
