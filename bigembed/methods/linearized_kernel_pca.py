@@ -130,11 +130,16 @@ class LinearizedKernelPCA(RowwiseEstimator):
         tags.input_tags.sparse = self.epsilon != "auto"
         return tags
 
-    def inverse_transform(self, X: Any) -> Array:
-        """Rows (k, d) of coordinates (k, m): the point of the subspace that has them."""
+    def inverse_transform(self, X: Any) -> Any:
+        """Rows (k, d) of coordinates (k, m): the point of the subspace that has them.
+
+        NumPy for arrays in memory, else a lazy Dask array.
+        """
+        from bigembed.methods.inverse import inverse
+
         self._check_fitted()
         scale = read_array(self._run.path("map", "scale"))
-        return np.asarray((X / np.where(scale > 0, scale, 1.0)) @ self.components_ + self.mean_)
+        return inverse(self, X, self.components_ / np.where(scale > 0, scale, 1.0)[:, None], self.mean_)
 
     def _check(self) -> None:
         need = Requirements(self)

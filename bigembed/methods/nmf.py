@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
@@ -123,10 +122,12 @@ class NMF(RowwiseEstimator):
             self._output_stage(source, "factors", m, source.work),
         ]
 
-    def inverse_transform(self, X: Any) -> Array:
-        """Rows W H (k, d) of weights (k, m)."""
+    def inverse_transform(self, X: Any) -> Any:
+        """Rows W H (k, d) of weights (k, m): NumPy for arrays in memory, else a lazy Dask array."""
+        from bigembed.methods.inverse import inverse
+
         self._check_fitted()
-        return np.asarray(X @ self.components_)
+        return inverse(self, X, self.components_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -135,11 +135,16 @@ class PCA(RowwiseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def inverse_transform(self, X: Any) -> Array:
-        """Rows (k, d) of coordinates (k, m): x = m + Σ_l y_l v_l, times the standard deviation if whitened."""
+    def inverse_transform(self, X: Any) -> Any:
+        """Rows (k, d) of coordinates (k, m): x = m + Σ_l y_l v_l, times the standard deviation if whitened.
+
+        NumPy for arrays in memory, else a lazy Dask array.
+        """
+        from bigembed.methods.inverse import inverse
+
         self._check_fitted()
         scale = np.sqrt(self.explained_variance_)[:, None] if self.as_fitted().whiten else 1.0
-        return np.asarray(X @ (scale * self.components_) + self.mean_)
+        return inverse(self, X, scale * self.components_, self.mean_)
 
     def get_covariance(self) -> Array:
         """The covariance (d, d) of the model: the components' part, and noise in all other directions."""

@@ -45,6 +45,11 @@ def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = Fal
     return RowSource(array.shape, array.dtype, path=str(path)), True
 
 
+def in_memory(X: Any) -> bool:
+    """Whether rows lie in this process: neither a path nor a zarr or Dask array."""
+    return not (isinstance(X, (str, os.PathLike, ObjectPath)) or is_zarr(X) or hasattr(X, "dask"))
+
+
 def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource:
     """A vector that belongs to ``n`` rows (weights, labels): an array of any kind, its path, a source."""
     if isinstance(values, RowSource):
