@@ -114,6 +114,10 @@ class DegenerateWarning(BigembedWarning):
     """A rule met a degenerate case, for example 0/0 in the choice of t."""
 
 
+class FeatureNamesWarning(BigembedWarning):
+    """Of the rows that were fitted and the new ones only one have names of their columns: order is not checked."""
+
+
 class OpenClusterWarning(BigembedWarning):
     """A cluster off this host is spoken to without TLS: whoever can reach it can execute code on it."""
 

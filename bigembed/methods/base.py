@@ -18,6 +18,7 @@ import numpy as np
 from bigembed import errors
 from bigembed.blocks.rows import Array
 from bigembed.errors import ChangedInputError, InputError, InputTypeError
+from bigembed.methods.frames import Framed
 from bigembed.methods.routing import Routed
 from bigembed.stages import Run, Stage
 from bigembed.store.copying import columns_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
 
-class Estimator(Routed, ABC):
+class Estimator(Framed, Routed, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
@@ -111,6 +112,11 @@ class Estimator(Routed, ABC):
             if repr(getattr(self, name)) != repr(signature[name].default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        from bigembed.methods.html import html_of
+
+        return html_of(self)
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""
@@ -198,7 +204,14 @@ def feature_names(X: Any) -> Array | None:
     if columns is None:
         return None
     names = np.asarray(columns, dtype=object)
-    return names if len(names) and all(isinstance(name, str) for name in names) else None
+    text = [isinstance(name, str) for name in names]
+    if any(text) and not all(text):
+        kinds = sorted({type(name).__name__ for name in names})
+        raise InputTypeError(
+            "Feature names are only supported if all input features have string names, but your input has "
+            f"{kinds} as feature name / column name types. Name all columns by text, or none: X.columns.astype(str)"
+        )
+    return names if any(text) else None
 
 
 class Requirements:
@@ -248,8 +261,11 @@ def is_number(value: Any) -> bool:
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """A warning that points at the caller's ``fit``."""
-    warnings.warn(message, category, stacklevel=5)
+    """A warning that points at the caller's line, the first one outside of this package."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("bigembed."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level + 1)
 
 
 def load(path: Any) -> Any:

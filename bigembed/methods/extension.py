@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks, remote
-from bigembed.errors import ExistingOutputError, InputError
-from bigembed.methods.base import feature_names
+from bigembed.errors import ExistingOutputError, FeatureNamesWarning, InputError
+from bigembed.methods.base import feature_names, warn
 from bigembed.methods.rowwise import output_cost
 from bigembed.methods.streaming import STAGE, Placed, placed_stage
 from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.store.arrays import open_array
 from bigembed.store.copying import describe
-from bigembed.store.input import column_source, row_source
+from bigembed.store.input import column_source, in_memory, row_source
 from bigembed.store.lazy import MappedRows
 from bigembed.store.passes import RowBlock, checked_shape, refuse_block, row_block, write_mapped
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
@@ -210,8 +210,16 @@ def check_width(source: RowSource, extension: Extension, estimator: Any) -> None
 
 
 def check_names(estimator: Any, X: Any) -> None:
-    """InputError unless the columns of a data frame, or of rows that were copied, are those that were fitted."""
+    """InputError unless the columns of a data frame, or of rows that were copied, are those that were fitted.
+
+    A warning where only one of them has names, as scikit-learn gives it.
+    """
     given = feature_names(X)
+    name, named = type(estimator).__name__, hasattr(estimator, "feature_names_in_")
+    if given is not None and not named:
+        warn(f"X has feature names, but {name} was fitted without feature names", FeatureNamesWarning)
+    if given is None and named and in_memory(X):
+        warn(f"X does not have valid feature names, but {name} was fitted with feature names", FeatureNamesWarning)
     require_names(estimator, () if given is None else list(given))
 
 

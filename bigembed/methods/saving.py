@@ -24,6 +24,8 @@ from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, publis
 
 FORMAT = 2
 LARGEST_PICKLE = 1 << 30
+KEPT = ("_sklearn_output_config", "_metadata_request")
+"""What scikit-learn's protocols set on an estimator, fitted or not."""
 
 
 def save(estimator: Any, path: PathLike) -> None:
@@ -161,7 +163,8 @@ def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: 
 
 def to_state(estimator: Any) -> dict[str, Any]:
     """State for pickling: parameters, and, where fitted, those of the fit and the model as bytes."""
-    state: dict[str, Any] = {"parameters": estimator.get_params()}
+    kept = {name: value for name, value in estimator.__dict__.items() if name in KEPT}
+    state: dict[str, Any] = {"parameters": estimator.get_params(), "kept": kept}
     if not estimator.__sklearn_is_fitted__():
         return state
     scratch = Run(None)
@@ -185,7 +188,7 @@ def _timeless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def from_state(estimator: Any, state: dict[str, Any]) -> None:
     """Set up an estimator from :func:`to_state`."""
-    for name, value in state["parameters"].items():
+    for name, value in (state["parameters"] | state["kept"]).items():
         setattr(estimator, name, value)
     if "model" not in state:
         return
