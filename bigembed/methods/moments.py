@@ -15,10 +15,11 @@ from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
 from bigembed.store.source import RowSource
 
 
-def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:
+def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, Any] | None = None) -> Stage:
     """``moments/mean`` (d,) and ``moments/scatter`` (d, d), or its diagonal (d,). Results: n, d, dtype, weight, count.
 
-    ``weight`` is W = Σ w_i (n without weights), ``count`` the number of rows of positive weight.
+    ``weight`` is W = Σ w_i (n without weights), ``count`` the number of rows of positive weight. ``before``: moments of
+    other rows, to which these are added.
     """
     n, d = checked_shape(source)
     size = 8 * d * (1 if diagonal else d)
@@ -35,6 +36,10 @@ def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:
             label="moments",
             diagonal=diagonal,
         )
+        known = 0
+        if before is not None:
+            known = before["n"]
+            found = merge_moments({name: np.array(before[name]) for name in found}, found)
         if not found["count"]:
             raise InputError("weights must contain at least one that is not zero: all are zero")
         if not np.isfinite(found["scatter"]).all():
@@ -42,7 +47,7 @@ def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:
         write_array(context.path("mean"), found["mean"])
         write_array(context.path("scatter"), found["scatter"])
         return {
-            "n": n,
+            "n": known + n,
             "d": d,
             "dtype": str(source.work),
             "weight": float(found["weight"]),
@@ -59,6 +64,8 @@ def moments_stage(source: RowSource, diagonal: bool = False) -> Stage:
         flops=2 * n * size / 8,
     )
     parameters = {"source": source.fingerprint(), "diagonal": diagonal}
+    if before is not None:
+        parameters["before"] = before["digest"]
     return Stage("moments", (), parameters, run, cost, resumes=True)
 
 

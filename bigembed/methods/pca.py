@@ -13,6 +13,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
+from bigembed.methods.density import Density, log_density
 from bigembed.methods.moments import moments_stage
 from bigembed.methods.principal import GRAM_COLUMNS, Asked, solve_stage
 from bigembed.methods.rowwise import RowwiseEstimator
@@ -36,6 +37,8 @@ class PCA(RowwiseEstimator):
     ----------
     n_components : int, float in (0, 1), "mle" or None. The number of coordinates; or the share of the variance
         to explain, with the fewest; or Minka's estimate; or all min(n, d).
+    center : bool. False takes the rows as they are, m = 0: truncated SVD. Variances are then mean squares about zero,
+        Σ w_i (x_i·v_l)²/W, and ``singular_values_`` those of the rows.
     whiten : bool. Divide each coordinate by its standard deviation.
     tol : float in (0, 1). Largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns;
         fewer are solved densely, in one pass.
@@ -81,12 +84,13 @@ class PCA(RowwiseEstimator):
 
     registered = "pca"
     beside = ("weights",)
-    kept: ClassVar = {"moments": ("mean",), "solve": ("",), "coordinates": ("embedding",)}
+    kept: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
     def __init__(
         self,
         n_components: int | float | str | None = None,
         *,
+        center: bool = True,
         whiten: bool = False,
         tol: float = 1e-7,
         max_passes: int = 200,
@@ -94,6 +98,7 @@ class PCA(RowwiseEstimator):
         workdir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_components = n_components
+        self.center = center
         self.whiten = whiten
         self.tol = tol
         self.max_passes = max_passes
@@ -114,9 +119,9 @@ class PCA(RowwiseEstimator):
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
         """Moments, components and, on demand, coordinates."""
         self._check()
-        n, d = checked_shape(source, at_least=2)
+        n, d = checked_shape(source, at_least=2 if self.center else 1)
         most = d if source.beside else min(n, d)
-        asked = Asked(_plain(self.n_components), bool(self.whiten), self.tol, self.max_passes, self._seed())
+        asked = self._asked()
         if asked.width and asked.width > most:
             raise InputError(f"n_components={asked.width} must be between 1 and min(n_samples, n_features)={most}")
         if d > GRAM_COLUMNS and asked.n_components in (None, "mle"):
@@ -129,6 +134,25 @@ class PCA(RowwiseEstimator):
             solve_stage(source, asked),
             self._output_stage(source, "solve", asked.width or most),
         ]
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
+
+        For at most 4096 columns; the sums in between are d² numbers. The coordinates of the rows come from
+        ``transform``. ``fit`` starts anew.
+        """
+        from bigembed.methods.increments import add_rows, sums_of
+
+        def stages(source: RowSource, held: Any) -> list[Stage]:
+            checked_shape(source)
+            return [moments_stage(source, before=held), solve_stage(source, self._asked())]
+
+        add_rows(self, X, stages, sums_of(self, "moments", ("mean", "scatter")), weights=sample_weight)
+        return self
+
+    def _asked(self) -> Asked:
+        plain = _plain(self.n_components), bool(self.whiten), self.tol, self.max_passes
+        return Asked(*plain, self._seed(), bool(self.center))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -149,10 +173,31 @@ class PCA(RowwiseEstimator):
     def get_covariance(self) -> Array:
         """The covariance (d, d) of the model: the components' part, and noise in all other directions."""
         self._check_fitted()
-        excess = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
-        covariance = (self.components_.T * excess) @ self.components_
-        covariance.flat[:: len(covariance) + 1] += self.noise_variance_
-        return np.asarray(covariance)
+        return self._density().covariance()
+
+    def get_precision(self) -> Array:
+        """The inverse (d, d) of :meth:`get_covariance`; InputError where it has none."""
+        self._check_fitted()
+        return self._density().precision()
+
+    def score_samples(self, X: Any) -> Any:
+        """Log-density (k,) of rows under the model, normal with its mean and covariance (Tipping & Bishop 1999).
+
+        NumPy for arrays in memory, else a lazy Dask array. InputError where the covariance is singular.
+        """
+        from bigembed.methods.extension import Extension, apply
+
+        self._check_fitted()
+        density, d = self._density(), len(self.mean_)
+        density.refuse_singular()
+        return apply(self, X, Extension(log_density, density, 1, d, sparse=True))[:, 0]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-density of rows under the model: see :meth:`score_samples`."""
+        return float(self.score_samples(X).mean())
+
+    def _density(self) -> Density:
+        return Density(self.mean_, self.components_, self.explained_variance_, float(self.noise_variance_))
 
     def _check(self) -> None:
         need = Requirements(self)
@@ -163,6 +208,7 @@ class PCA(RowwiseEstimator):
             "n_components",
             "an integer ≥ 1, a share of the variance in (0, 1), 'mle' or None",
         )
+        need(isinstance(self.center, (bool, np.bool_)), "center", "True or False")
         need(isinstance(self.whiten, (bool, np.bool_)), "whiten", "True or False")
         need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
         need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
@@ -170,11 +216,12 @@ class PCA(RowwiseEstimator):
 
     def _adopt(self, run: Run) -> None:
         solve, moments = run.results("solve"), run.results("moments")
-        self.mean_ = read_array(run.path("moments", "mean"))
+        self.mean_ = read_array(run.path("solve", "mean"))
         self.components_ = read_array(run.path("solve", "components"))
         self.explained_variance_ = read_array(run.path("solve", "variance"))
         self.explained_variance_ratio_ = self.explained_variance_ / (solve["total"] or 1.0)
-        self.singular_values_ = np.sqrt(self.explained_variance_ * (moments["weight"] - 1))
+        freedom = moments["weight"] - int(run.manifest("solve").parameters["center"])
+        self.singular_values_ = np.sqrt(self.explained_variance_ * freedom)
         self.noise_variance_ = solve["noise"]
         self.n_components_, self.n_samples_ = len(self.components_), moments["n"]
 
@@ -197,7 +244,7 @@ class PCA(RowwiseEstimator):
         from bigembed.methods.extension import Extension
 
         moments, solve = run.results("moments"), run.results("solve")
-        model = Projection(run.path("moments", "mean"), run.path("solve"), run.manifest("solve").parameters["whiten"])
+        model = Projection(run.path("solve", "mean"), run.path("solve"), run.manifest("solve").parameters["whiten"])
         return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)
 
 

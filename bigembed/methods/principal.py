@@ -42,6 +42,8 @@ class Asked:
     tol: float
     max_passes: int
     seed: int
+    center: bool = True
+    """Whether moments are about the mean; about zero otherwise."""
 
     @property
     def width(self) -> int | None:
@@ -66,16 +68,17 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         moments = context.results("moments")
-        freedom, most = moments["weight"] - 1, min(int(moments["weight"]), d)
+        freedom, most = moments["weight"] - int(asked.center), min(int(moments["weight"]), d)
         if freedom <= 0:
             raise InputError(f"the weights sum to {moments['weight']:g}; the variance needs more than 1")
         if isinstance(asked.n_components, int) and asked.n_components > most:
             raise InputError(
                 f"n_components={asked.n_components}: the weights stand for {int(moments['weight'])} rows; at most "
-                f"{most} components are there"
+                f"min(n_samples, n_features) = {most} components are there"
             )
         found = (iterated if iterate else direct)(context, source, asked, freedom, most)
         left = most - len(found.variance)
+        write_array(context.path("mean"), _mean(context, asked))
         write_array(context.path("components"), np.ascontiguousarray(found.directions.T))
         write_array(context.path("variance"), found.variance)
         return {
@@ -102,7 +105,7 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
 
 def direct(context: Context, source: RowSource, asked: Asked, freedom: float, most: int) -> Found:
     """From the covariance matrix, densely."""
-    covariance = read_array(context.of("moments", "scatter")) / freedom
+    covariance = _scatter(context, asked) / freedom
     values, vectors = principal_directions(covariance)
     kept = chosen_components(asked.n_components, values[:most], int(context.results("moments")["weight"]), len(values))
     directions = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
@@ -120,8 +123,8 @@ def direct(context: Context, source: RowSource, asked: Asked, freedom: float, mo
 
 def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, most: int) -> Found:
     """By block Lanczos on the matrix-free covariance; a share of the variance with more and more components."""
-    mean = read_array(context.of("moments", "mean"))
-    total = float(read_array(context.of("moments", "scatter")).sum()) / freedom
+    mean = _mean(context, asked)
+    total = float(_scatter(context, asked).sum()) / freedom
     operator = CovarianceOperator(source, mean, freedom, context.exchange)
     wanted = min(most, asked.width or START)
     while True:
@@ -151,6 +154,22 @@ def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, 
         "advice": result.advice,
     }
     return Found(values[:kept], operator.space.read("V", 0)[:, :kept], total, told)
+
+
+def _mean(context: Context, asked: Asked) -> Array:
+    """What is taken off the rows."""
+    mean = read_array(context.of("moments", "mean"))
+    return mean if asked.center else np.zeros_like(mean)
+
+
+def _scatter(context: Context, asked: Asked) -> Array:
+    """Σ w (x − m)(x − m)ᵀ, or its diagonal; with m = 0 instead of the mean where rows are not centered."""
+    scatter = read_array(context.of("moments", "scatter"))
+    if asked.center:
+        return scatter
+    mean = read_array(context.of("moments", "mean"))
+    weight = context.results("moments")["weight"]
+    return np.asarray(scatter + weight * (mean**2 if scatter.ndim == 1 else np.outer(mean, mean)))
 
 
 def principal_directions(covariance: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
-ROUTED = ("fit", "transform", "score")
+ROUTED = ("fit", "partial_fit", "transform", "score")
 """Methods that may take more than rows and labels; scikit-learn composes ``fit_transform`` of them."""
 
 
@@ -45,6 +45,10 @@ class Routed:
     def set_fit_request(self, **asked: bool | str | None) -> Self:
         """Request metadata for ``fit``: True, False, None (an error where it is given) or the name it comes under."""
         return self._request("fit", asked)
+
+    def set_partial_fit_request(self, **asked: bool | str | None) -> Self:
+        """Request metadata for ``partial_fit``, as :meth:`set_fit_request`."""
+        return self._request("partial_fit", asked)
 
     def set_transform_request(self, **asked: bool | str | None) -> Self:
         """Request metadata for ``transform``, as :meth:`set_fit_request`."""

@@ -91,7 +91,7 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)
     if any(np.isnan(length) for length in X.shape):
-        raise InputError("the Dask array has chunks of unknown length; call compute_chunk_sizes() on it first")
+        X = X.copy().compute_chunk_sizes()  # (a copy, for it sets them in place)
     path = scratch / f"{name}-{X.name}.zarr"
     if _is_sparse(getattr(X, "_meta", None)):
         if not sparse:

@@ -235,3 +235,86 @@ def test_sparse_rows_are_never_made_dense(monkeypatch):
     X.data[7] = np.nan
     with pytest.raises(InputError, match=rf"rows \[{np.searchsorted(X.indptr, 7, side='right') - 1}\]"):
         be.PCA(5).fit(X)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("n_components", [1, 4, None])
+def test_density_agrees_with_scikit_learn(n_components, whiten):
+    X, new = rows_of(), rows_of()[:77] * 1.3
+    ours = be.PCA(n_components, whiten=whiten).fit(X)
+    theirs = decomposition.PCA(n_components, svd_solver="full").fit(X)  # (whitening does not change the density)
+    np.testing.assert_allclose(ours.get_precision(), theirs.get_precision(), rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(ours.score_samples(new), theirs.score_samples(new), rtol=1e-9)
+    np.testing.assert_allclose(ours.score(new), theirs.score(new), rtol=1e-9)
+    lazy = ours.score_samples(da.from_array(new, chunks=(11, 3)))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(), ours.score_samples(new))
+    np.testing.assert_allclose(ours.score_samples(sparse.csr_array(new)), theirs.score_samples(new), rtol=1e-9)
+    np.testing.assert_array_equal(ours.score_samples(new[5:6]), ours.score_samples(new)[5:6])
+
+
+def test_a_singular_model_has_no_density():
+    for X in (rows_of(5, 12), np.c_[rows_of(50, 2), np.full(50, 7.0)]):
+        pca = be.PCA().fit(X)
+        for question in (pca.get_precision, lambda pca=pca, X=X: pca.score(X)):
+            with pytest.raises(InputError, match=r"is singular .* directions without variance"):
+                question()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "weighted", "lanczos"])
+def test_without_centering_it_is_the_truncated_svd(kind, monkeypatch):
+    X = rows_of(mean=3.0)
+    if kind == "lanczos":
+        for module in (principal, pca_module):
+            monkeypatch.setattr(module, "GRAM_COLUMNS", 5)
+    weights = np.random.default_rng(1).integers(0, 4, len(X)) if kind == "weighted" else np.ones(len(X), int)
+    known = np.repeat(X, weights, axis=0)
+    given = sparse.csr_array(X) if kind == "sparse" else X
+    found = be.PCA(4, center=False).fit(given, sample_weight=weights if kind == "weighted" else None)
+    wanted = decomposition.TruncatedSVD(4, algorithm="arpack").fit(known)
+    np.testing.assert_allclose(found.singular_values_, wanted.singular_values_, rtol=1e-7)
+    np.testing.assert_allclose(found.explained_variance_, (wanted.transform(known) ** 2).mean(axis=0), rtol=1e-7)
+    np.testing.assert_allclose(found.explained_variance_ratio_, found.singular_values_**2 / (known**2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(np.abs(found.transform(X)), np.abs(wanted.transform(X)), atol=1e-4)
+    np.testing.assert_allclose(
+        found.inverse_transform(found.transform(X)), wanted.inverse_transform(wanted.transform(X)), atol=1e-4
+    )
+    assert not found.mean_.any()
+    assert not np.allclose(found.components_, be.PCA(4).fit(X).components_, atol=0.1)
+    assert be.PCA(1, center=False).fit(X[:1]).singular_values_[0] == pytest.approx(np.linalg.norm(X[0]))
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"n_components": 3}, {"n_components": 0.7, "whiten": True}, {"center": False}]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_batches_give_what_the_whole_gives(parameters, weighted, tmp_path):
+    X = rows_of(mean=1e3)
+    weights = np.random.default_rng(1).uniform(size=len(X)) * 3 if weighted else None
+    whole = be.PCA(**parameters).fit(X, sample_weight=weights)
+    for workdir in (None, tmp_path):
+        batches = be.PCA(**parameters, workdir=workdir)
+        for start, stop in ((0, 40), (40, 41), (41, 300), (300, 600)):
+            part = X[start:stop] if start else da.from_array(X[start:stop], chunks=(7, 5))
+            batches.partial_fit(part, sample_weight=None if weights is None else weights[start:stop])
+        agree(batches, whole, 1e-8)
+        np.testing.assert_allclose(batches.transform(X), whole.transform(X), atol=1e-6)
+    assert (batches.n_samples_, batches.n_features_in_) == (600, 12)
+    with pytest.raises(NotFittedError, match="does not hold the coordinates"):
+        batches.embedding_
+    agree(batches.fit(X[:100]).partial_fit(X[100:]), be.PCA(**parameters).fit(X), 1e-8)
+    with pytest.raises(InputError, match="X has 5 features, but PCA is expecting 12"):
+        batches.partial_fit(X[:, :5])
+    with pytest.raises(InputError, match="does not hold the sums"):
+        pickle.loads(pickle.dumps(batches)).partial_fit(X)
+
+
+def test_batches_agree_with_incremental_pca():
+    X = rows_of()
+    ours, theirs = be.PCA(), decomposition.IncrementalPCA()
+    for start in range(0, 600, 100):
+        ours.partial_fit(X[start : start + 100])
+        theirs.partial_fit(X[start : start + 100])
+    np.testing.assert_allclose(ours.singular_values_, theirs.singular_values_, rtol=1e-9)
+    np.testing.assert_allclose(ours.mean_, theirs.mean_, atol=1e-12)
+    np.testing.assert_allclose(np.abs(ours.components_), np.abs(theirs.components_), atol=1e-9)
