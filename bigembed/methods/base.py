@@ -42,6 +42,8 @@ class Estimator(Framed, Routed, ABC):
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     beside: ClassVar[tuple[str, ...]] = ()
     """What may lie beside the rows in a job: ``"weights"``, ``"labels"``, ``"epsilons"``."""
+    follows_dtype: ClassVar[bool] = False
+    """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
     needs: ClassVar[tuple[str, ...]] = ()
     """What of that must be given."""
     _run: Run
@@ -125,7 +127,9 @@ class Estimator(Framed, Routed, ABC):
         return Tags(
             estimator_type="transformer",
             target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(preserves_dtype=[]),
+            transformer_tags=TransformerTags(
+                preserves_dtype=["float64", "float32"] if self.follows_dtype else ["float64"]
+            ),
             input_tags=InputTags(sparse=False),
         )
 

@@ -97,6 +97,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     """
 
     registered = "linear_discriminant"
+    follows_dtype = True
     beside = needs = ("labels",)
     kept: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
 
@@ -156,6 +157,17 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
             self._output_stage(bare, "solve", width),
         ]
 
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Add labelled rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
+
+        For at most 4096 columns, not with shrinkage="auto"; the first rows are of two classes at least, later ones may
+        bring new ones. ``classes``: where it is given, the labels that are allowed. ``fit`` starts anew.
+        """
+        from bigembed.methods.discriminant_batches import add_batch
+
+        add_batch(self, X, read_labels(y), classes)
+        return self
+
     def decision_function(self, X: Any) -> Any:
         """log π_c − ½ m_cᵀ S_w⁻¹ m_c + xᵀ S_w⁻¹ m_c of every class, (n, c); second minus first of two, (n,)."""
         self._check_fitted()
@@ -196,8 +208,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
         return apply(self, X, Extension(function, self._run.path("solve"), width, self.n_features_in_, dtype=dtype))
 
-    def _most(self, labels: Labels, n: int, d: int) -> int:
-        """The largest number of components; InputError where the labels cannot be used."""
+    def _most(self, labels: Labels, n: int, d: int, known: int = 0) -> int:
+        """The largest number of components; InputError where the labels cannot be used. ``known``: rows before."""
         if len(labels.codes) != n:
             raise InputError(f"Found input variables with inconsistent numbers of samples: {[n, len(labels.codes)]}")
         missing, classes = labels.missing, len(labels.classes)
@@ -209,7 +221,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         if classes < 2:
             found = f"one class, {labels.classes.tolist()[0]!r}" if classes else "none"
             raise InputError(f"the number of classes has to be greater than one; the labels hold {found}")
-        if classes >= n - len(missing):
+        if classes >= known + n - len(missing):
             raise InputError(
                 f"The number of samples must be more than the number of classes; got {n - len(missing)} labelled rows "
                 f"in {classes} classes"
@@ -274,7 +286,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
             "passes": 2 if run.has("fourth") else 1,
             "input": {name: scatter[name] for name in ("n", "d", "dtype")},
             "classes": len(labels["classes"]),
-            "class_sizes": labels["sizes"],
+            "class_sizes": read_array(run.path("scatter", "counts")).astype(int).tolist(),
             "missing_labels": labels["missing"],
             "rank": solve["rank"],
             "shrinkage": solve["shrinkage"],
@@ -285,8 +297,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     def _extension(self, run: Run) -> Extension:
         from bigembed.methods.extension import Extension
 
-        width = read_array(run.path("solve", "scalings")).shape[1]
-        return Extension(projected_rows, run.path("solve"), width, run.results("scatter")["d"])
+        width, scatter = read_array(run.path("solve", "scalings")).shape[1], run.results("scatter")
+        return Extension(projected_rows, run.path("solve"), width, scatter["d"], dtype=scatter["dtype"])
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags

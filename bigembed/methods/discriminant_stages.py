@@ -50,8 +50,11 @@ def labelled(source: RowSource, context: Context) -> RowSource:
     return replace(source, beside={"labels": codes})
 
 
-def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
-    """``scatter/counts`` (c,), ``means`` (c, d) and ``scatter`` (1, d, d), or (c, d, d) ``by_class``."""
+def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dict[str, Any] | None = None) -> Stage:
+    """``scatter/counts`` (c,), ``means`` (c, d) and ``scatter`` (1, d, d), or (c, d, d) ``by_class``.
+
+    ``before``: those of other rows with the same classes, to which these are added.
+    """
     n, d = checked_shape(source)
     classes = len(labels.classes)
     size = 8 * d * (classes + d * (classes if by_class else 1))
@@ -70,12 +73,15 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
                 by_class=by_class,
             )
         )
+        known = 0
+        if before is not None:
+            known, found = before["n"], ClassScatter(before["counts"], before["means"], before["scatter"]) + found
         if not np.isfinite(found.scatter).all():
             raise InputError("the squares of the rows overflow float64: scale the columns down")
         write_array(context.path("counts"), found.counts)
         write_array(context.path("means"), found.means)
         write_array(context.path("scatter"), found.scatter)
-        return {"n": n, "d": d, "dtype": str(source.work)}
+        return {"n": known + n, "d": d, "dtype": str(source.work)}
 
     cost = Cost(
         passes=1,
@@ -88,6 +94,8 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool) -> Stage:
         looks=n * d,
     )
     parameters = {"source": source.fingerprint(), "by_class": by_class}
+    if before is not None:
+        parameters["before"] = before["digest"]
     return Stage("scatter", ("labels",), parameters, run, cost, resumes=True)
 
 

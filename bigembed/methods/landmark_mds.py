@@ -99,6 +99,7 @@ class LandmarkMDS(RowwiseEstimator):
     """
 
     registered = "landmark_mds"
+    follows_dtype = True
     kept: ClassVar = {
         "sample": ("",),
         "landmarks": ("",),

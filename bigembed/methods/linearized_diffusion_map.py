@@ -95,6 +95,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     """
 
     registered = "linearized_diffusion_map"
+    follows_dtype = True
     beside = ("weights", EPSILONS)
     kept: ClassVar = {
         "center": (),

@@ -77,6 +77,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
     """
 
     registered = "linearized_kernel_pca"
+    follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
 

@@ -73,6 +73,7 @@ class NMF(RowwiseEstimator):
     """
 
     registered = "nmf"
+    follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 

@@ -83,6 +83,7 @@ class PCA(RowwiseEstimator):
     """
 
     registered = "pca"
+    follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 

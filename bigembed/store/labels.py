@@ -71,6 +71,20 @@ def read_labels(y: Any) -> Labels:
     return Labels(codes.shape, np.dtype(np.int32), array=codes.astype(np.int32), classes=classes)
 
 
+def with_classes(labels: Labels, others: Array) -> Labels:
+    """The same labels among more classes.
+
+    >>> with_classes(read_labels(["c", "b", None]), np.array(["a", "c"])).codes.tolist()
+    [2, 1, -1]
+    """
+    kinds = {classes.dtype.kind in "US" for classes in (labels.classes, others) if len(classes)}
+    if len(kinds) > 1:
+        raise InputTypeError("labels are numbers in one batch and text in another; give one kind")
+    classes = np.unique(np.concatenate([labels.classes, others])) if len(labels.classes) else others
+    codes = np.append(np.searchsorted(classes, labels.classes), -1)[labels.codes].astype(np.int32)
+    return Labels(codes.shape, np.dtype(np.int32), array=codes, classes=classes)
+
+
 def classes_as_json(classes: Array) -> dict[str, Any]:
     """Classes for a manifest: what they are, and a list of them."""
     kind = classes.dtype.kind

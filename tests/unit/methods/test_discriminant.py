@@ -19,7 +19,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Peer
 import bigembed as be
 from bigembed.blocks import rows as canonical
 from bigembed.blocks.rows import Array
-from bigembed.errors import DegenerateWarning, InputError
+from bigembed.errors import DegenerateWarning, InputError, InputTypeError
 from bigembed.store.source import RowSource
 
 
@@ -236,7 +236,7 @@ def test_rows_without_label() -> None:
         ({}, lambda X, y: (X, np.arange(len(X))), "more than the number of classes; got 60 labelled rows in 60"),
         ({}, lambda X, y: (X, y[1:]), r"inconsistent numbers of samples: \[60, 59\]|labels have shape \(59,\)"),
         ({}, lambda X, y: (X, X[:, 0]), "Unknown label type: continuous"),
-        ({}, lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.nan, X), y), r"1 of 60 rows hold NaN.*\[7\]"),
+        ({}, lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.nan, X), y), r"contains NaN: 1 of 60 rows.*\[7\]"),
         ({}, lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.inf, X), y), "infinity"),
         ({"n_components": 3}, lambda X, y: (X, y), r"min\(n_features, n_classes - 1\) = 2; got 3"),
         ({"priors": [0.5, 0.5]}, lambda X, y: (X, y), r"shape \(2,\); there are 3 classes"),
@@ -283,3 +283,45 @@ def test_coordinates_into_a_new_array(tmp_path: Path) -> None:
     lda = be.LinearDiscriminantAnalysis()
     lda.fit_transform_to(X, tmp_path / "out.zarr", y)
     np.testing.assert_array_equal(np.asarray(be.open_array(tmp_path / "out.zarr")), lda.embedding_)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"shrinkage": 0.3}, {"priors": [0.2, 0.3, 0.5]}, {"n_components": 1}])
+def test_batches_give_what_the_whole_gives(parameters):
+    generator = np.random.default_rng(0)
+    labels = np.array(["left", "right", "up"])[generator.integers(0, 3, 300)]
+    X = generator.normal(size=(300, 5)) + 100.0 * (labels == "up")[:, None] + 1e3
+    order = np.r_[
+        np.flatnonzero(labels != "left")[:50], np.setdiff1d(np.arange(300), np.flatnonzero(labels != "left")[:50])
+    ]
+    X, labels = X[order], labels[order]
+    whole, batches = (
+        be.LinearDiscriminantAnalysis(**parameters).fit(X, labels),
+        be.LinearDiscriminantAnalysis(**parameters),
+    )
+    if "priors" in parameters:
+        cuts = [(50, 200), (0, 50), (200, 201), (201, 300)]
+    else:
+        cuts = [(0, 50), (50, 51), (51, 200), (200, 300)]
+    for start, stop in cuts:
+        batches.partial_fit(X[start:stop], labels[start:stop])
+    for name in ("scalings_", "explained_variance_ratio_", "means_", "xbar_", "priors_", "covariance_", "coef_"):
+        np.testing.assert_allclose(getattr(batches, name), getattr(whole, name), rtol=1e-6, atol=1e-9, err_msg=name)
+    assert batches.classes_.tolist() == ["left", "right", "up"]
+    assert batches.certificate_["class_sizes"] == whole.certificate_["class_sizes"]
+    np.testing.assert_array_equal(batches.predict(X), whole.predict(X))
+
+
+def test_batches_that_cannot_be_added_are_refused():
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    with pytest.raises(InputError, match="fourth moments"):
+        be.LinearDiscriminantAnalysis(shrinkage="auto").partial_fit(X, y)
+    with pytest.raises(InputError, match=r"not in classes: \[1\]"):
+        be.LinearDiscriminantAnalysis().partial_fit(X, y, classes=[0, 2])
+    with pytest.raises(InputError, match="greater than one"):
+        be.LinearDiscriminantAnalysis().partial_fit(X[::2], y[::2], classes=[0, 1])
+    fitted = be.LinearDiscriminantAnalysis().partial_fit(X, y, classes=[0, 1])
+    with pytest.raises(InputTypeError, match="numbers in one batch and text in another"):
+        fitted.partial_fit(X, ["a", "b"] * 10)
+    again = be.LinearDiscriminantAnalysis().fit(X, y)
+    np.testing.assert_allclose(fitted.coef_, again.coef_)
+    np.testing.assert_allclose(again.partial_fit(X, y).priors_, [0.5, 0.5])

@@ -183,3 +183,29 @@ def test_infinity_is_called_infinity(name):
                 action(X)
             assert word in str(refusal.value)
             assert ({"infinity", "NaN"} - {word}).pop() not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_coordinates_that_follow_rows_are_float32_for_float32(name):
+    for dtype in (np.float32, np.float64):
+        fitted = EVERY[name]().fit(rows().astype(dtype), labels())
+        expected = dtype if fitted.follows_dtype else np.float64
+        if name == "mds":
+            expected = dtype
+        assert fitted.transform(rows(7).astype(dtype)).dtype == expected
+        assert fitted.embedding_.dtype == expected or name == "landmark mds by distance"
+        assert fitted.__sklearn_tags__().transformer_tags.preserves_dtype[0] == "float64"
+
+
+def test_dask_arrays_of_unknown_lengths_are_measured():
+    import dask.array as da
+
+    X = rows()
+    known = da.from_array(X, chunks=(7, 2))
+    unknown = known[known[:, 0] > 0.5]
+    assert np.isnan(unknown.shape[0])
+    taken = X[X[:, 0] > 0.5]
+    fitted = be.PCA(2).fit(unknown)
+    np.testing.assert_array_equal(fitted.embedding_.compute(), be.PCA(2).fit(taken).embedding_)
+    np.testing.assert_array_equal(fitted.transform(unknown).compute(), fitted.transform(taken))
+    assert np.isnan(unknown.shape[0])

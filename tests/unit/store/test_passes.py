@@ -122,7 +122,7 @@ def test_every_offender_is_counted_and_the_first_are_named(values, tmp_path):
     values[1002, 4] = np.inf
     source = RowSource(values.shape, values.dtype, array=values)
     for propagates in (False, True):
-        with pytest.raises(InputError, match=rf"3 of {N} rows hold NaN; the first are rows \[3, 700, 1002\]"):
+        with pytest.raises(InputError, match=rf"contains NaN: 3 of {N} rows do, the first are rows \[3, 700, 1002\]"):
             reduce_rows(source, sum_block, Exchange(str(tmp_path)), first=True, propagates=propagates)
 
 
