@@ -73,7 +73,7 @@ class Event:
     """What the runner tells an observer."""
 
     kind: str
-    """``start``, ``done``, ``reused`` or ``note``."""
+    """``start``, ``done``, ``reused``, ``note``, or ``blocks`` (``results``: how many are ``done`` of ``total``)."""
     stage: str
     seconds: float = 0.0
     results: Mapping[str, Any] = field(default_factory=dict)
@@ -176,6 +176,11 @@ def silent(event: Event) -> None:
 
 
 _observer: ContextVar[Observer] = ContextVar("observer", default=silent)
+
+
+def observer_now() -> Observer:
+    """Who hears the events of runs in this context."""
+    return _observer.get()
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
+from itertools import count
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -80,7 +82,38 @@ def executor(run: Executor) -> Iterator[None]:
         _executor.reset(token)
 
 
+Ticker = Callable[[str, int, int], None]
+"""Hears the label of a map, how many of its tasks are done, and how many there are."""
+
+
+@contextmanager
+def ticking(tell: Ticker) -> Iterator[None]:
+    """Let ``tell`` hear of every task of this process that is done in this context, one at a time."""
+    token = _ticker.set(tell)
+    try:
+        yield
+    finally:
+        _ticker.reset(token)
+
+
+_ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
+
+
+def _ticked(calls: Sequence[Callable[[], Any]], label: str, tell: Ticker) -> list[Callable[[], Any]]:
+    lock, done = Lock(), count(1)
+
+    def ticked(call: Callable[[], Any]) -> Any:
+        result = call()
+        with lock:
+            tell(label, next(done), len(calls))
+        return result
+
+    return [partial(ticked, call) for call in calls]
+
+
 def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+    if (tell := _ticker.get()) is not None and not remote():  # (no other process could tell)
+        calls = _ticked(calls, label, tell)
     if len(calls) <= 1 and not _distributed_client():
         return [call() for call in calls]
     import dask

@@ -16,6 +16,7 @@ import typer
 from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.logs import plain
 from bigembed.jobs.status import status_of
+from bigembed.methods import AROUND
 from bigembed.stages import Event
 from bigembed.store.paths import UNLIMITED
 
@@ -289,7 +290,7 @@ def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
             "meaning": meaning.get(key, ""),
         }
         for key, parameter in inspect.signature(cls).parameters.items()
-        if key != "workdir"
+        if key not in AROUND
     ]
     return {
         "name": name,

@@ -24,6 +24,7 @@ from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, input_costs, nearest_folde
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.methods import AROUND
 from bigembed.methods.extension import aside_of, refuse_existing, require_names, transform_to
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.beside import link, place_beside
@@ -143,7 +144,7 @@ def _vectors(rows: Input) -> dict[str, str]:
 def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:
     """Attributes of the output: what made it, and what lies beside it."""
     names = [name for name in rows.beside if name == "ids"]
-    given = {name: value for name, value in fitted.get_params().items() if name != "workdir"}
+    given = {name: value for name, value in fitted.get_params().items() if name not in AROUND}
     made = made_by(type(fitted).registered, int(fitted.n_components_), given)
     return {ABOUT: plain({**made, "model": absolute(model)}), **link(at(out), dict.fromkeys(names))}
 

@@ -171,13 +171,13 @@ def parse_job(value: Mapping[str, Any], file: Path) -> JobSpec:
 
 def checked_parameters(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
-    from bigembed.methods import method
+    from bigembed.methods import AROUND, method
 
     known = dict(inspect.signature(method(name)).parameters)
     problems = []
     if "workdir" in given:
         problems.append("[method] workdir: a job's stages are kept in [output] path; leave it out")
-    known.pop("workdir", None)
+    known = {key: parameter for key, parameter in known.items() if key not in AROUND}
     return _typed(method(name).__init__, "method", given, known, problems)
 
 

@@ -24,6 +24,10 @@ REGISTRY = {
 """Module name of each method, and its class."""
 
 
+AROUND = ("workdir", "verbose", "callbacks")
+"""Parameters of every method that say where a fit keeps its stages and what it tells, and change no result."""
+
+
 def method(name: str) -> type[Any]:
     """The estimator class registered under ``name``; an unknown name is an error with the nearest known one."""
     if name not in REGISTRY:

@@ -240,6 +240,10 @@ class Requirements:
         """InputError with all that was noted, the seed of a random start among it."""
         if "random_state" in self.estimator.get_params():
             self(is_seed(self.estimator.random_state), "random_state", "an integer ≥ 0, None, or a generator of NumPy")
+        verbose, callbacks = (getattr(self.estimator, name, None) for name in ("verbose", "callbacks"))
+        self(verbose is None or isinstance(verbose, (int, np.bool_)), "verbose", "True or False")
+        several = isinstance(callbacks, (list, tuple)) and all(callable(one) for one in callbacks)
+        self(callbacks is None or several, "callbacks", "None, or a list of functions of an event")
         if self.wrong:
             raise InputError(f"{type(self.estimator).__name__}: " + "; ".join(self.wrong))
 

@@ -47,6 +47,9 @@ class ClassicalMDS(RowwiseEstimator):
     max_passes : int ≥ 3. Passes over the distances before it gives up (with a warning).
     random_state : int, None or a generator: the start of the solver.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -108,6 +111,8 @@ class ClassicalMDS(RowwiseEstimator):
         max_passes: int = 300,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.metric = metric
@@ -118,6 +123,8 @@ class ClassicalMDS(RowwiseEstimator):
         self.max_passes = max_passes
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

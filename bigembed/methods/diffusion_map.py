@@ -89,6 +89,9 @@ class DiffusionMap(Estimator):
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -176,6 +179,8 @@ class DiffusionMap(Estimator):
         max_passes: int = 300,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -200,6 +205,8 @@ class DiffusionMap(Estimator):
         self.max_passes = max_passes
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""

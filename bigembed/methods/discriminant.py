@@ -54,6 +54,9 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     tol : float. Eigenvalues of the within-class correlation matrix below ``tol`` times the largest count as zero.
         Directions without scatter inside the classes are then left out, with a DegenerateWarning.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -112,6 +115,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         missing_labels: str = "error",
         tol: float = 1e-12,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.shrinkage = shrinkage
@@ -119,6 +124,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         self.missing_labels = missing_labels
         self.tol = tol
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes) with a label for each.

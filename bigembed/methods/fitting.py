@@ -12,8 +12,10 @@ import numpy as np
 from bigembed import errors
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.errors import InputTypeError
+from bigembed.methods import AROUND
 from bigembed.methods.base import feature_names, warn
 from bigembed.methods.parts import ISLANDS
+from bigembed.methods.progress import telling
 from bigembed.methods.weights import is_weights, weights_stage
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.stages import Run, Stage, run_stages
@@ -79,7 +81,8 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
 
 def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) -> Any:
     """Run the stages that are not on demand, set the fitted attributes, give the warnings of the certificate."""
-    run_stages([stage for stage in stages if not stage.on_demand], run)
+    with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
+        run_stages(todo, run)
     return adopt(estimator, stages, run, in_memory)
 
 
@@ -102,6 +105,7 @@ def snapshot(parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         name: deepcopy(value) if isinstance(value, (dict, list, np.ndarray)) else value
         for name, value in parameters.items()
+        if name not in AROUND
     }
 
 

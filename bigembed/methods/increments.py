@@ -12,6 +12,7 @@ from typing import Any
 from bigembed.errors import InputError
 from bigembed.methods.base import Estimator
 from bigembed.methods.fitting import adopt, remember_features
+from bigembed.methods.progress import telling
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.input import column_source, row_source
@@ -49,7 +50,8 @@ def add_rows(
         if values is not None
     }
     listed = list(stages(replace(source, beside=columns), held))
-    run_stages(listed, run)
+    with telling(estimator, listed) as todo:
+        run_stages(todo, run)
     if not fitted:
         remember_features(estimator, X, d)
     estimator.__dict__.pop("_source", None)

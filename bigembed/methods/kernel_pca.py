@@ -60,6 +60,9 @@ class KernelPCA(RowwiseEstimator):
     max_passes : int. Passes over all pairs before the exact solver gives up (with a warning).
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -122,6 +125,8 @@ class KernelPCA(RowwiseEstimator):
         max_passes: int = 200,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -136,6 +141,8 @@ class KernelPCA(RowwiseEstimator):
         self.max_passes = max_passes
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""

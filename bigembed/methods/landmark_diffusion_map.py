@@ -42,6 +42,9 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     t : float ≥ 0. Diffusion time; 0 leaves eigenvectors unscaled.
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -96,6 +99,8 @@ class LandmarkDiffusionMap(RowwiseEstimator):
         t: float = 1,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.n_landmarks = n_landmarks
@@ -105,6 +110,8 @@ class LandmarkDiffusionMap(RowwiseEstimator):
         self.t = t
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""

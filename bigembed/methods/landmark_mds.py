@@ -49,6 +49,9 @@ class LandmarkMDS(RowwiseEstimator):
         function gets two int64 arrays of ids, (a,) and (b,).
     random_state : int, None or a generator: the sample, uniform landmarks, the start of k-means.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -118,6 +121,8 @@ class LandmarkMDS(RowwiseEstimator):
         ids: bool = False,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.n_landmarks = n_landmarks
@@ -127,6 +132,8 @@ class LandmarkMDS(RowwiseEstimator):
         self.ids = ids
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""

@@ -56,6 +56,9 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     tol, max_passes, random_state : of block Lanczos; tol bounds residuals relative to the largest nontrivial |λ|.
     outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach (a row sum ≤ 0).
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -123,6 +126,8 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         random_state: Any = 0,
         outside: str = "error",
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.normalization = normalization
@@ -138,6 +143,8 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         self.random_state = random_state
         self.outside = outside
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes).

@@ -47,6 +47,9 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     random_state : int, None or a generator.
     outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -99,6 +102,8 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
         random_state: Any = 0,
         outside: str = "error",
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.normalization = normalization
@@ -113,6 +118,8 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
         self.random_state = random_state
         self.outside = outside
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""

@@ -45,6 +45,9 @@ class LinearizedKernelPCA(RowwiseEstimator):
     scaling : "sqrt" (√λ_l u_l, kernel PCA's and MDS's), "eigenvector" (u_l) or "eigenvalue" (λ_l u_l).
     tol, max_passes, random_state : of block Lanczos, which solves for more than 4096 columns, as in :class:`PCA`.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -91,6 +94,8 @@ class LinearizedKernelPCA(RowwiseEstimator):
         max_passes: int = 200,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.epsilon = epsilon
@@ -99,6 +104,8 @@ class LinearizedKernelPCA(RowwiseEstimator):
         self.max_passes = max_passes
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""

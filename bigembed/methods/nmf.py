@@ -38,6 +38,9 @@ class NMF(RowwiseEstimator):
     max_iter : int ≥ 1. Iterations, and so passes, before it gives up with a ConvergenceWarning.
     random_state : int, None or a generator, for init="random" and "nndsvdar".
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -86,6 +89,8 @@ class NMF(RowwiseEstimator):
         max_iter: int = 200,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.init = init
@@ -93,6 +98,8 @@ class NMF(RowwiseEstimator):
         self.max_iter = max_iter
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""

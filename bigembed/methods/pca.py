@@ -45,6 +45,9 @@ class PCA(RowwiseEstimator):
     max_passes : int ≥ 3. Passes of block Lanczos before it gives up (with a warning).
     random_state : int, None or a generator: the start of block Lanczos.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
+        its blocks, is done.
 
     Attributes
     ----------
@@ -97,6 +100,8 @@ class PCA(RowwiseEstimator):
         max_passes: int = 200,
         random_state: Any = 0,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.center = center
@@ -105,6 +110,8 @@ class PCA(RowwiseEstimator):
         self.max_passes = max_passes
         self.random_state = random_state
         self.workdir = workdir
+        self.verbose = verbose
+        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, with nonnegative weights or without.

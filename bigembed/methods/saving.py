@@ -16,7 +16,7 @@ import numpy as np
 
 from bigembed.blocks.distances import importable, reference
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.methods import method
+from bigembed.methods import AROUND, method
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import Manifest, read_json, write_json
@@ -71,10 +71,11 @@ def token(estimator: Any) -> tuple[Any, ...]:
     from dask.base import normalize_token
 
     kind = type(estimator)
+    given = {name: value for name, value in estimator.get_params().items() if name not in AROUND}
     fitted = {}
     if estimator.__sklearn_is_fitted__():
         fitted = {stage: manifest.digest for stage, manifest in _kept(estimator).items()}
-    return f"{kind.__module__}:{kind.__qualname__}", normalize_token(estimator.get_params()), sorted(fitted.items())
+    return f"{kind.__module__}:{kind.__qualname__}", normalize_token(given), sorted(fitted.items())
 
 
 def _named_parameters(estimator: Any) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def _named_parameters(estimator: Any) -> dict[str, Any]:
             f"{type(estimator).__name__} has parameters of its own ({', '.join(own)}), and load() makes a "
             f"{known.__name__}, which has not. Pickle it instead"
         )
-    parameters = {name: _named(name, value) for name, value in given.items() if name not in ("workdir", "random_state")}
+    parameters = {name: _named(name, value) for name, value in given.items() if name not in (*AROUND, "random_state")}
     if "random_state" in given:
         parameters["random_state"] = estimator.certificate_["seed"]
     return parameters

@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from bigembed import datasets
 from bigembed.jobs import spec
-from bigembed.methods import REGISTRY, method
+from bigembed.methods import AROUND, REGISTRY, method
 
 
 def key_docs(table: type[Any]) -> dict[str, str]:
@@ -97,7 +97,7 @@ class RegistryTable(SphinxDirective):
 
 
 def _keys(call: Any) -> str:
-    return ", ".join(f"``{name}``" for name in inspect.signature(call).parameters if name != "workdir")
+    return ", ".join(f"``{name}``" for name in inspect.signature(call).parameters if name not in AROUND)
 
 
 def setup(app: Any) -> dict[str, Any]:

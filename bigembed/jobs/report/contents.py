@@ -118,7 +118,7 @@ class Contents:
 
     def parameters(self) -> list[tuple[str, str, bool, str]]:
         """Name, value, whether it was given, and meaning of every parameter of the method."""
-        from bigembed.methods import REGISTRY, method
+        from bigembed.methods import AROUND, REGISTRY, method
 
         given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
         if self.method not in REGISTRY:
@@ -128,7 +128,7 @@ class Contents:
         return [
             (name, repr(given.get(name, one.default)), name in given, meaning.get(name, ""))
             for name, one in inspect.signature(kind).parameters.items()
-            if name != "workdir"
+            if name not in AROUND
         ]
 
     def input_lines(self) -> list[Entry]:
