@@ -13,6 +13,7 @@ from bigembed.errors import InputError, PlanError
 from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel, in_tiles, refuse_values, wrong_values
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
+from bigembed.methods.kernel_given import GivenKernel, numbers_of, numbers_stage, project_values
 from bigembed.methods.kernel_solve import exact_solve_stage, nystrom_stages
 from bigembed.methods.landmark_rows import (
     MAX_LANDMARKS,
@@ -47,8 +48,9 @@ class KernelPCA(RowwiseEstimator):
     ----------
     n_components : int ≥ 1, the number m of coordinates.
     kernel : "rbf" exp(−γ‖x − y‖²), "poly" (γ x·y + c)^degree, "sigmoid" tanh(γ x·y + c), "cosine", "linear"; or a
-        function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one. A kernel that
-        is not positive keeps the coordinates of its positive eigenvalues.
+        function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one; or "precomputed":
+        X is the kernel matrix (n, n), and for new rows their kernel with the fitted ones (k, n). A kernel that is not
+        positive keeps the coordinates of its positive eigenvalues.
     gamma : number > 0 or None, γ; None is 1/d.
     degree : number > 0, of "poly".
     coef0 : number, c of "poly" and "sigmoid".
@@ -70,7 +72,7 @@ class KernelPCA(RowwiseEstimator):
     residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of
         "nystrom" rounding, for its landmark kernel is solved exactly.
     embedding_ : (n, m); the largest |entry| of each coordinate is positive (solver="nystrom": over the landmarks).
-    gamma_ : float.
+    gamma_ : float; None where the kernel is given.
     n_features_in_ : int, d.
     n_components_ : int, fewer than asked where eigenvalues are not above 1e-10 of the largest (with
         a warning).
@@ -158,6 +160,10 @@ class KernelPCA(RowwiseEstimator):
         m, seed = int(self.n_components), self._seed()
         if m >= n:
             raise InputError(f"n_components={m}: {n} rows have at most {n - 1} centered components; ask for fewer")
+        if self._given():
+            first, pairs, shape = numbers_stage(source), GivenKernel(source), numbers_of(source)
+            solve = exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
+            return [first, solve, fitted_stage(n, m)]
         kernel = self._kernel(d)
         if self.solver == "nystrom":
             wanted = min(int(self.n_landmarks), n)
@@ -177,6 +183,15 @@ class KernelPCA(RowwiseEstimator):
             fitted_stage(n, m),
         ]
 
+    def _given(self) -> bool:
+        """Whether X holds the kernel."""
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._given()
+        return tags
+
     def _kernel(self, d: int) -> Kernel:
         gamma = 1.0 / d if self.gamma is None else float(self.gamma)
         numbers = {"gamma": gamma, "degree": float(self.degree), "coef0": float(self.coef0)}
@@ -193,7 +208,8 @@ class KernelPCA(RowwiseEstimator):
             "kernel_params",
             "None, or keyword arguments of a function given as kernel",
         )
-        need(self.solver in ("exact", "nystrom"), "solver", "'exact' or 'nystrom'")
+        solvers = ("exact",) if self._given() else ("exact", "nystrom")
+        need(self.solver in solvers, "solver", " or ".join(map(repr, solvers)))
         most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
@@ -201,13 +217,14 @@ class KernelPCA(RowwiseEstimator):
         need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
         need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
-        checked_kernel(self.kernel, self.kernel_params)
+        if not self._given():
+            checked_kernel(self.kernel, self.kernel_params)
 
     def _adopt(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = len(self.eigenvalues_)
-        self.gamma_ = 1.0 / run.results("landmarks")["d"] if self.gamma is None else float(self.gamma)
+        self.gamma_ = None if self._given() else self._kernel(run.results("landmarks")["d"]).gamma
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, landmarks = run.results("solve"), run.results("landmarks")
@@ -232,6 +249,9 @@ class KernelPCA(RowwiseEstimator):
         from bigembed.methods.extension import Extension
 
         landmarks = run.results("landmarks")
+        if self._given():
+            width = run.results("solve")["n_components"]
+            return Extension(project_values, run.path("solve"), width, landmarks["d"])
         model = Projection(run.path("landmarks", "rows"), run.path("solve"), self._kernel(landmarks["d"]))
         width = run.results("solve")["n_components"]
         return Extension(project, model, width, landmarks["d"], cheap=False)

@@ -18,6 +18,7 @@ from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel, refuse_values, wrong_values
 from bigembed.landmarks.nystrom import FLOOR, centered_map
+from bigembed.methods.kernel_given import GivenKernel
 from bigembed.methods.rowwise import pass_memory
 from bigembed.operators.kernel import TILE_ROWS, KernelOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
@@ -38,7 +39,9 @@ SYMMETRIC = 1e-5
 # --- all pairs -----------------------------------------------------------------------------------
 
 
-def exact_solve_stage(source: RowSource, kernel: Kernel, m: int, tol: float, max_passes: int, seed: int) -> Stage:
+def exact_solve_stage(
+    source: RowSource, kernel: Kernel | GivenKernel, m: int, tol: float, max_passes: int, seed: int
+) -> Stage:
     """Leading eigenpairs of H K H, K never stored: block Lanczos, or densely for few rows."""
     n = source.shape[0]
 
@@ -109,7 +112,9 @@ def held(n: int, d: int, width: int, own: bool) -> int:
     return (5 if own else 4) * 8 * tile * tile + 8 * 8 * tile * d + 3 * 8 * n * width + blocks
 
 
-def dense_task(_: int, *, source: RowSource, kernel: Kernel, m: int, space: StoredSpace, unit: float) -> dict[str, Any]:
+def dense_task(
+    _: int, *, source: RowSource, kernel: Kernel | GivenKernel, m: int, space: StoredSpace, unit: float
+) -> dict[str, Any]:
     """The m leading eigenpairs of H K H / s from the whole matrix; vectors are left in the space under ``V``."""
     n = source.shape[0]
     rows = source.matrix(0, n)

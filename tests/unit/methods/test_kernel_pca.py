@@ -8,7 +8,12 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from sklearn.decomposition import KernelPCA as Reference
+from sklearn.metrics import pairwise
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsClassifier as Nearest
+from sklearn.pipeline import make_pipeline
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, PlanError
@@ -146,3 +151,34 @@ def test_too_many_rows_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPat
     with pytest.raises(PlanError, match=r"n ≤ 100; got n = 101.*solver='nystrom' with n_landmarks=500"):
         be.KernelPCA(2).stages(source, Run(None))
     assert be.KernelPCA(2, solver="nystrom").stages(source, Run(None))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask", "zarr"])
+def test_a_kernel_that_is_given(kind, tmp_path, monkeypatch):
+    generator = np.random.default_rng(0)
+    X, new = generator.normal(size=(120, 4)), generator.normal(size=(9, 4))
+    whole = be.KernelPCA(3, gamma=0.2).fit(X)
+    theirs = Reference(3, kernel="precomputed")
+    K, k = (pairwise.rbf_kernel(rows, X, gamma=0.2) for rows in (X, new))
+    given = {"numpy": K, "dask": da.from_array(K, chunks=(50, 17)), "zarr": tmp_path / "kernel.zarr"}[kind]
+    if kind == "zarr":
+        stored = zarr.create_array(given, shape=K.shape, dtype=K.dtype, chunks=(31, 40))
+        stored[:] = K
+    for dense in (True, False):
+        monkeypatch.setattr(kernel_solve, "DENSE_ROWS", 2000 if dense else 10)
+        fitted = be.KernelPCA(3, kernel="precomputed").fit(given)
+        np.testing.assert_allclose(fitted.eigenvalues_, theirs.fit(K.copy()).eigenvalues_, rtol=1e-7)
+        np.testing.assert_allclose(np.abs(np.asarray(fitted.embedding_)), np.abs(theirs.transform(K.copy())), atol=1e-6)
+        np.testing.assert_allclose(fitted.transform(k), whole.transform(new), atol=1e-6)
+    assert fitted.gamma_ is None
+    assert fitted.n_features_in_ == 120
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).transform(k), fitted.transform(k))
+    if kind == "numpy":
+        for wrong, said in ((K[:, :50], r"is square \(n, n\)"), (K + np.eye(120, k=1), "is not symmetric")):
+            with pytest.raises(InputError, match=said):
+                be.KernelPCA(2, kernel="precomputed").fit(wrong)
+        with pytest.raises(InputError, match="allowed: 'exact'"):
+            be.KernelPCA(2, kernel="precomputed", solver="nystrom").fit(K)
+        found = cross_val_score(make_pipeline(be.KernelPCA(2, kernel="precomputed"), Nearest()), K, X[:, 0] > 0, cv=3)
+        expected = cross_val_score(make_pipeline(be.KernelPCA(2, gamma=0.2), Nearest()), X, X[:, 0] > 0, cv=3)
+        np.testing.assert_allclose(found, expected)
