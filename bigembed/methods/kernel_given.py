@@ -24,9 +24,9 @@ class GivenKernel:
     text: ClassVar[str] = "precomputed"
 
     def __call__(self, rows: Any, others: Any) -> Array:
-        """Entries of K for all pairs, float64."""
+        """Entries of K for all pairs, float64: a copy, for operators work in place."""
         spans = [(int(numbers[0, 0]), int(numbers[-1, 0]) + 1) for numbers in (rows, others)]
-        return np.asarray(self.source.window(spans[0], spans[1]), np.float64)
+        return np.array(self.source.window(spans[0], spans[1]), np.float64)
 
     def key(self) -> dict[str, Any]:
         """What the values depend on beside the rows."""

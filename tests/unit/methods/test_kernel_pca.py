@@ -170,6 +170,7 @@ def test_a_kernel_that_is_given(kind, tmp_path, monkeypatch):
         np.testing.assert_allclose(fitted.eigenvalues_, theirs.fit(K.copy()).eigenvalues_, rtol=1e-7)
         np.testing.assert_allclose(np.abs(np.asarray(fitted.embedding_)), np.abs(theirs.transform(K.copy())), atol=1e-6)
         np.testing.assert_allclose(fitted.transform(k), whole.transform(new), atol=1e-6)
+    np.testing.assert_array_equal(K, pairwise.rbf_kernel(X, gamma=0.2))
     assert fitted.gamma_ is None
     assert fitted.n_features_in_ == 120
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).transform(k), fitted.transform(k))
