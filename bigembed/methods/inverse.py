@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,24 +32,24 @@ class Inverse:
 
 
 def inverse(estimator: Any, X: Any, matrix: Array, offset: Array | float = 0.0) -> Any:
-    """Rows of coordinates of any kind: NumPy for arrays in memory, a lazy Dask array otherwise.
-
-    Raises InputError unless the coordinates are as many as the matrix has rows.
-    """
+    """Rows Aᵀy + b of coordinates of any kind: NumPy for arrays in memory, a lazy Dask array otherwise."""
     m, d = matrix.shape
-    back = Inverse(np.ascontiguousarray(matrix), np.broadcast_to(offset, d))
+    return rows_of(estimator, X, Inverse(np.ascontiguousarray(matrix), np.broadcast_to(offset, d)), m, d)
+
+
+def rows_of(estimator: Any, X: Any, back: Callable[[Any], Array], m: int, d: int) -> Any:
+    """What ``back`` makes of coordinates (k, m), rows (k, d); InputError where they are not m."""
     held = in_memory(X)
-    rows: Any = np.asarray(X) if held else open_array(X)
-    if rows.ndim != 2 or rows.shape[1] != m:
+    given: Any = np.asarray(X) if held else open_array(X)
+    if given.ndim != 2 or given.shape[1] != m:
         raise InputError(
-            f"coordinates have shape {rows.shape}, but {type(estimator).__name__} has {m}: shape (k, {m}) is needed"
+            f"coordinates have shape {given.shape}, but {type(estimator).__name__} has {m}: shape (k, {m}) is needed"
         )
     if held:
-        return back(rows)
-    dtype = kind_of(rows.dtype)
-    return rows.rechunk({1: m}).map_blocks(
-        back, dtype=dtype, chunks=(rows.chunks[0], (d,)), meta=np.empty((0, 0), dtype)
-    )
+        return back(given)
+    dtype = kind_of(given.dtype)
+    whole = given.rechunk({1: m})
+    return whole.map_blocks(back, dtype=dtype, chunks=(whole.chunks[0], (d,)), meta=np.empty((0, 0), dtype))
 
 
 def kind_of(dtype: Any) -> np.dtype[Any]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed import errors
+from bigembed.blocks.rows import Array, bounds
 from bigembed.errors import InputError, PlanError
 from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel, in_tiles, refuse_values, wrong_values
 from bigembed.methods.base import Requirements, is_integer, is_number
 from bigembed.methods.certificate import versions
+from bigembed.methods.inverse import rows_of
+from bigembed.methods.kernel_coordinates import fitted_stage
 from bigembed.methods.kernel_given import GivenKernel, numbers_of, numbers_stage, project_values
+from bigembed.methods.kernel_inverse import KernelInverse, inverse_stage
 from bigembed.methods.kernel_solve import exact_solve_stage, nystrom_stages
 from bigembed.methods.landmark_rows import (
     MAX_LANDMARKS,
@@ -23,8 +28,8 @@ from bigembed.methods.landmark_rows import (
     landmark_rows_stage,
 )
 from bigembed.methods.rowwise import RowwiseEstimator
-from bigembed.stages import Context, Cost, Run, Stage
-from bigembed.store.arrays import create_rows, read_array, write_rows
+from bigembed.stages import Context, Run, Stage
+from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
@@ -58,6 +63,9 @@ class KernelPCA(RowwiseEstimator):
     solver : "exact" (kernel blocks on the fly in every pass, n ≤ 200 000) or "nystrom" (landmarks, any n).
     n_landmarks : int > n_components, at most 8192, L. For solver="nystrom".
     landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
+    fit_inverse_transform : bool. Whether ``inverse_transform`` is learned, by kernel ridge regression on all rows
+        (solver="exact", at most 8192) or on the landmarks.
+    alpha : number > 0, the ridge of that regression.
     tol : float. Largest residual of the exact solver, as a share of ‖H K H‖_F.
     max_passes : int. Passes over all pairs before the exact solver gives up (with a warning).
     random_state : int, None or a generator.
@@ -109,7 +117,9 @@ class KernelPCA(RowwiseEstimator):
         "moments": ("mean",),
         "solve": ("mean", "matrix", "eigenvalues", "residuals"),
         "coordinates": ("embedding",),
+        "inverse": ("",),
     }
+    n_features_in_: int
 
     def __init__(
         self,
@@ -123,6 +133,8 @@ class KernelPCA(RowwiseEstimator):
         solver: str = "exact",
         n_landmarks: int = 500,
         landmarks: str = "max-min",
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
         tol: float = 1e-8,
         max_passes: int = 200,
         random_state: Any = 0,
@@ -139,6 +151,8 @@ class KernelPCA(RowwiseEstimator):
         self.solver = solver
         self.n_landmarks = n_landmarks
         self.landmarks = landmarks
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
         self.tol = tol
         self.max_passes = max_passes
         self.random_state = random_state
@@ -170,6 +184,7 @@ class KernelPCA(RowwiseEstimator):
             return [
                 landmark_rows_stage(source, wanted, self.landmarks, m + 1, seed),
                 *nystrom_stages(source, kernel, wanted, m),
+                *self._back(kernel, wanted, d),
                 self._output_stage(source, "solve", m, against=wanted),
             ]
         if n > EXACT_ROWS:
@@ -181,7 +196,31 @@ class KernelPCA(RowwiseEstimator):
             all_rows_stage(source),
             exact_solve_stage(source, kernel, m, float(self.tol), int(self.max_passes), seed),
             fitted_stage(n, m),
+            *self._back(kernel, n, d),
         ]
+
+    def _back(self, kernel: Kernel, landmarks: int, d: int) -> list[Stage]:
+        """The stage that learns the way back, if it is wanted."""
+        if not self.fit_inverse_transform:
+            return []
+
+        def coordinates(rows: Array, context: Context) -> Array:
+            return project(rows, Projection(context.of("landmarks", "rows"), context.of("solve"), kernel))
+
+        return [inverse_stage(kernel, float(self.alpha), landmarks, d, int(self.n_components), coordinates)]
+
+    @property
+    def inverse_transform(self) -> Callable[[Any], Any]:
+        """Rows (k, d) of coordinates (k, m), NumPy for arrays in memory, else lazy: with ``fit_inverse_transform``."""
+        if not self.as_fitted().fit_inverse_transform:
+            raise errors.NotFittedError("inverse_transform: was not learned; fit with fit_inverse_transform=True")
+        return self._inverse_transform
+
+    def _inverse_transform(self, X: Any) -> Any:
+        self._check_fitted()
+        known, dual = (read_array(self._run.path("inverse", name)) for name in ("known", "dual"))
+        back = KernelInverse(self.as_fitted()._kernel(self.n_features_in_), known, dual)
+        return rows_of(self, X, back, self.n_components_, self.n_features_in_)
 
     def _given(self) -> bool:
         """Whether X holds the kernel."""
@@ -208,6 +247,11 @@ class KernelPCA(RowwiseEstimator):
             "kernel_params",
             "None, or keyword arguments of a function given as kernel",
         )
+        able = isinstance(self.fit_inverse_transform, (bool, np.bool_)) and not (
+            self.fit_inverse_transform and self._given()
+        )
+        need(able, "fit_inverse_transform", "True or False; not with a given kernel, which does not hold the rows")
+        need(is_number(self.alpha) and self.alpha > 0, "alpha", "a number > 0")
         solvers = ("exact",) if self._given() else ("exact", "nystrom")
         need(self.solver in solvers, "solver", " or ".join(map(repr, solvers)))
         most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
@@ -285,26 +329,3 @@ def project(rows: Any, model: Projection) -> Array:
 
         out += in_tiles(part, rows, width)
     return out
-
-
-# --- coordinates of the rows that the exact solver had -------------------------------------------
-
-
-def fitted_stage(n: int, m: int) -> Stage:
-    """``coordinates/embedding`` (n, m) = √λ V, from the eigenvectors themselves."""
-
-    def run(context: Context) -> dict[str, Any]:
-        width, rows = context.results("solve")["n_components"], block_rows(m, 8)
-        create_rows(context.path("embedding"), (n, width), np.float64, rows)
-        fixed = {"solve": context.of("solve").rstrip("/"), "out": context.path("embedding")}
-        map_blocks(fitted_block, bounds(n, rows), **fixed)
-        return {"n_components": width}
-
-    size = 8 * n * m
-    return Stage("coordinates", ("solve",), {}, run, Cost(read=size, write=size, disk=size, memory=3 * size))
-
-
-def fitted_block(start: int, stop: int, *, solve: str, out: str) -> None:
-    """√λ v = λ · (v/√λ) of some rows."""
-    values = read_array(f"{solve}/eigenvalues")
-    write_rows(out, start, read_array(f"{solve}/matrix", start, stop) * values)

@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier as Nearest
 from sklearn.pipeline import make_pipeline
 
 import bigembed as be
-from bigembed.errors import DegenerateWarning, InputError, PlanError
+from bigembed.errors import DegenerateWarning, InputError, NotFittedError, PlanError
 from bigembed.methods import kernel_pca, kernel_solve
 from bigembed.stages import Run
 from bigembed.store.source import RowSource
@@ -183,3 +183,34 @@ def test_a_kernel_that_is_given(kind, tmp_path, monkeypatch):
         found = cross_val_score(make_pipeline(be.KernelPCA(2, kernel="precomputed"), Nearest()), K, X[:, 0] > 0, cv=3)
         expected = cross_val_score(make_pipeline(be.KernelPCA(2, gamma=0.2), Nearest()), X, X[:, 0] > 0, cv=3)
         np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize(
+    "kernel", [{"kernel": "rbf", "gamma": 0.1}, {"kernel": "poly", "degree": 2}, {"kernel": "linear"}]
+)
+def test_the_way_back_agrees_with_scikit_learn(kernel):
+    X = points(300)
+    ours = be.KernelPCA(3, fit_inverse_transform=True, alpha=0.1, **kernel).fit(X)
+    theirs = Reference(3, fit_inverse_transform=True, alpha=0.1, **kernel).fit(X)
+    expected = theirs.inverse_transform(theirs.transform(X[:20]))
+    found = ours.inverse_transform(ours.transform(X[:20]))
+    np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
+    lazy = ours.inverse_transform(da.from_array(ours.embedding_[:20], chunks=(7, 2)))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_allclose(lazy.compute(), found, rtol=1e-9)
+    again = pickle.loads(pickle.dumps(ours.set_params(gamma=9.0, fit_inverse_transform=False)))
+    np.testing.assert_array_equal(again.inverse_transform(ours.transform(X[:20])), found)
+    whole = be.KernelPCA(3, solver="nystrom", n_landmarks=300, fit_inverse_transform=True, alpha=0.1, **kernel).fit(X)
+    np.testing.assert_allclose(whole.inverse_transform(whole.transform(X[:20])), expected, atol=0.05 * np.ptp(expected))
+
+
+def test_the_way_back_is_there_only_where_it_was_learned():
+    X = points(50)
+    plain = be.KernelPCA(2).fit(X)
+    assert not hasattr(plain, "inverse_transform")
+    with pytest.raises(NotFittedError, match="fit_inverse_transform=True"):
+        plain.inverse_transform(X)
+    with pytest.raises(InputError, match="not with a given kernel"):
+        be.KernelPCA(2, kernel="precomputed", fit_inverse_transform=True).fit(X @ X.T)
+    with pytest.raises(InputError, match="alpha=0; allowed"):
+        be.KernelPCA(2, alpha=0).fit(X)
