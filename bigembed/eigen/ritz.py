@@ -7,8 +7,8 @@ from scipy import linalg
 
 from bigembed.blocks.rows import Array
 
-SMALLEST = 1e-11
-"""Directions of the scaled basis with a smaller mass eigenvalue are dropped."""
+SMALLEST = 1e-8
+"""Directions of the scaled basis with a smaller mass eigenvalue are dropped: they magnify rounding by its −½ power."""
 
 
 def rayleigh_ritz(gram: Array, form: Array, lead: int) -> tuple[Array, Array]:
@@ -16,7 +16,7 @@ def rayleigh_ritz(gram: Array, form: Array, lead: int) -> tuple[Array, Array]:
 
     gram G = BᵀB, form H = BᵀAB; the first ``lead`` columns (near Ritz vectors) are orthonormalized
     first and the others against them, so that the accuracy of the leading ones does not suffer from
-    a badly conditioned rest. Columns are scaled to unit mass; directions of mass below 1e-11 go.
+    a badly conditioned rest. Columns are scaled to unit mass; directions of mass below 1e-8 go.
     """
     size = np.sqrt(np.maximum(np.diag(gram), 0.0))
     scale = np.where(size > 0, 1 / np.where(size > 0, size, 1), 0.0)
