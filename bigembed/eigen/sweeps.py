@@ -22,7 +22,7 @@ def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
 def start_block(
     block: int, scale: Array, label: Array, basis: Array, modes: Array, *rest: Any
 ) -> tuple[tuple[Array, Array], None]:
-    """X₀ = P · coarse eigenvectors and some noise, filled up with random columns, and a posted copy of the known vectors.
+    """X₀ = P · coarse eigenvectors and some noise, filled up with random columns; a posted copy of the known vectors.
 
     Without noise a coarse space that shares a symmetry of the graph could leave copies of an eigenvalue out for good.
     """
