@@ -45,8 +45,8 @@ def solve_lanczos(
     ``which``: "largest" or "smallest" algebraically, or largest in "magnitude"; eigenvalues come in that order.
     ``tol`` bounds the residuals ‖Av − λv‖, or, where ``relative``, these over the largest |λ| found. ``block``
     columns a pass (default m, at least 2; fewer than m would miss copies of a multiple eigenvalue); after
-    ``max_blocks`` blocks a restart keeps the best 2 m Ritz vectors. The certificate costs one more pass. An operator on fewer rows than the basis could hold is solved exactly,
-    because the basis then spans everything.
+    ``max_blocks`` blocks a restart keeps the best 2 m Ritz vectors. The certificate costs one more pass. An operator on
+    fewer rows than the basis could hold is solved exactly, because the basis then spans everything.
     """
     if which not in RANKS:
         raise InputError(f"which={which!r}; allowed: {', '.join(map(repr, RANKS))}")

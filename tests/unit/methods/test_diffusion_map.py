@@ -337,3 +337,31 @@ def test_rows_that_change_places_take_their_coordinates_along(tmp_path):
         found.append(np.asarray(made.fit(tmp_path / "rows.npy").embedding_))
     np.testing.assert_array_equal(found[1][[501, 500]], found[0][[500, 501]])
     assert not np.array_equal(found[0][500], found[0][501])
+
+
+def uneven_ring() -> csr_array:
+    """A ring of 60 weights 1e-10, but for one of 1e3 far from nodes 5 and 6."""
+    i = np.arange(60)
+    weight = np.where(i == 30, 1e3, 1e-10)
+    return csr_array((np.tile(weight, 2), (np.r_[i, (i + 1) % 60], np.r_[(i + 1) % 60, i])))
+
+
+def test_symmetry_of_weights_is_judged_beside_their_neighbors() -> None:
+    weights = uneven_ring().tolil()
+    weights[5, 6] = 5e-10
+    with pytest.raises(InputError, match=r"not symmetric: w\[5, 6\] and w\[6, 5\] differ by 0\.8 of"):
+        be.DiffusionMap(2, alpha=0).fit(csr_array(weights))
+    be.DiffusionMap(2, alpha=0).fit(uneven_ring())  # control
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("scale", [2.0**-700, 1e-170, 1e170, 2.0**900])
+def test_the_scale_of_weights_says_nothing(alpha: float, scale: float) -> None:
+    """P of c·W is P of W, for any c and α."""
+    i = np.arange(60)
+    weight = 1 + np.random.default_rng(0).random(60)
+    weights = csr_array((np.tile(weight, 2), (np.r_[i, (i + 1) % 60], np.r_[(i + 1) % 60, i])))
+    wanted = be.DiffusionMap(4, alpha=alpha).fit(weights)
+    found = be.DiffusionMap(4, alpha=alpha).fit(weights * scale)
+    np.testing.assert_allclose(found.eigenvalues_, wanted.eigenvalues_, rtol=1e-12)
+    assert found.certificate_["components"] == 1
