@@ -216,10 +216,11 @@ class _Descent:
         if self.exchange.has("state", 0):
             state = self.exchange.get_all("state", 0)
             self.components, self.objectives = state["components"], state["objectives"].tolist()
-            self.revived, self.revivals = state["revived"], int(state["revivals"])
         else:
+            state = {}
             self.components, self.objectives = read_array(context.of("start", "components")), []
-            self.revived, self.revivals = np.zeros(len(self.components), np.bool_), 0
+        self.revived = state.get("revived", np.zeros(len(self.components), np.bool_))
+        self.revivals = int(state.get("revivals", 0))
         d, m = source.shape[1], len(self.components)
         # As many sweeps over W as cost about what its products with H cost (Gillis & Glineur 2012, §4.1).
         self.sweeps = int(np.clip(d // m, 4, 40))
