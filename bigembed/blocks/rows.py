@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import cache, partial
 from itertools import count
 from threading import Lock
@@ -65,11 +66,40 @@ def map_blocks(
     """Run ``function(*task, **fixed)`` for every task; results in the order of the tasks.
 
     The function must live in an importable module; its arguments and results must be small
-    (arrays travel through the store). One BLAS thread a task.
+    (arrays travel through the store), and are :func:`settled`. One BLAS thread a task.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
     with one_blas_thread():
-        return _executor.get()(calls, label or function.__name__.strip("_"))
+        found = _executor.get()(calls, label or function.__name__.strip("_"))
+    return [settled(result) for result in found]
+
+
+def settled(value: Any) -> Any:
+    """The value with every array in it aligned and in C order; itself where that is so.
+
+    A message between processes leaves some arrays unaligned and reorders others, and BLAS rounds differently then.
+    Looks into tuples, lists, dictionaries, partial functions, and objects of this package (beside what they name in
+    ``as_given``: rows of the user's, of which a task takes its own part).
+    """
+    if isinstance(value, np.ndarray):
+        return np.require(value, requirements=["C", "A"])
+    if isinstance(value, partial):
+        return partial(settled(value.func), *settled(value.args), **settled(value.keywords))
+    if isinstance(value, tuple | list):
+        each = [settled(part) for part in value]
+        same = all(new is part for new, part in zip(each, value, strict=True))
+        return value if same else getattr(value, "_make", type(value))(each)
+    if type(value) is dict:
+        named = {key: settled(part) for key, part in value.items()}
+        return value if all(named[key] is value[key] for key in value) else named
+    if not type(value).__module__.startswith("bigembed.") or not hasattr(value, "__dict__"):
+        return value
+    parts = {name: part for name, part in vars(value).items() if name not in getattr(value, "as_given", ())}
+    fresh = {name: new for name, part in parts.items() if (new := settled(part)) is not part}
+    if fresh:
+        value = copy(value)
+        vars(value).update(fresh)
+    return value
 
 
 @contextmanager
@@ -159,7 +189,7 @@ def _processes() -> bool:
 def _one_task(parent: int, call: Callable[[], Any]) -> Any:
     if os.getpid() != parent:
         _limit_for_good()
-    return call()
+    return settled(call)()
 
 
 @cache

@@ -232,14 +232,16 @@ class Coarse:
         if n <= 400:
             return np.asarray(np.linalg.eigh(self.matrix.toarray())[1][:, :count])
         start = np.random.default_rng([seed, 1]).standard_normal((n, count))
+        steps = 8
         if self.exact:
             inverse = sparse_linalg.LinearOperator((n, n), matvec=self.solver, dtype=np.float64)
-            values, vectors = sparse_linalg.eigsh(inverse, count, which="LA", tol=1e-4, v0=start[:, 0])
-            return np.asarray(vectors[:, np.argsort(-values)])
-        for _ in range(8):
+            found = sparse_linalg.eigsh(inverse, count, which="LA", tol=1e-4, v0=start[:, 0])[1]
+            # From one vector Lanczos finds one copy of a multiple eigenvalue; the others are in the random block.
+            start, steps = np.concatenate([found, start], axis=1)[:, :n], 2
+        for _ in range(steps):
             start = np.linalg.qr(self.solver(start))[0]
         small = start.T @ (self.matrix @ start)
-        return np.asarray(start @ np.linalg.eigh((small + small.T) / 2)[1])
+        return np.asarray(start @ np.linalg.eigh((small + small.T) / 2)[1][:, :count])
 
     def gather(self, space: VectorSpace, name: str) -> Array:
         """A coarse vector of the space, all blocks under each other."""

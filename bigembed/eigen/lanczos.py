@@ -44,9 +44,9 @@ def solve_lanczos(
 
     ``which``: "largest" or "smallest" algebraically, or largest in "magnitude"; eigenvalues come in that order.
     ``tol`` bounds the residuals ‖Av − λv‖, or, where ``relative``, these over the largest |λ| found. ``block``
-    columns a pass (default m, at least 2); after ``max_blocks`` blocks a restart keeps the best 2 m Ritz vectors.
-    The certificate costs one more pass. An operator on fewer rows than the basis could hold is solved exactly,
-    because the basis then spans everything.
+    columns a pass (default m, at least 2; fewer than m would miss copies of a multiple eigenvalue); after
+    ``max_blocks`` blocks a restart keeps the best 2 m Ritz vectors. The certificate costs one more pass. An operator on
+    fewer rows than the basis could hold is solved exactly, because the basis then spans everything.
     """
     if which not in RANKS:
         raise InputError(f"which={which!r}; allowed: {', '.join(map(repr, RANKS))}")
@@ -55,6 +55,8 @@ def solve_lanczos(
             f"n_components={n_components}, tol={tol}, max_passes={max_passes}, max_blocks={max_blocks}: "
             "n_components ≥ 1, tol > 0, max_passes ≥ 3 and max_blocks ≥ 4 are needed"
         )
+    if block is not None and block < n_components:
+        raise InputError(f"block={block}: at least n_components={n_components} columns are needed to miss no copies")
     run = _Run(operator, block or max(2, n_components), seed, deflate, which)
     before = operator.passes, operator.bytes_moved
     reason = Reason.MAX_PASSES

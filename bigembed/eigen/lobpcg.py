@@ -62,6 +62,8 @@ __all__ = ["State", "finish", "init", "solve", "step"]
 
 RELATIVE = 0.1
 """c of the second stopping rule r ≤ c (1 − λ)."""
+NOISE = (3e-4, 3e-2)
+"""Size of the noise in a starting vector of length one: ten times tol, within these."""
 REFRESH = 20
 PATIENCE = 15
 ROUNDING = 1e-11
@@ -78,7 +80,7 @@ def init(
     guards: int | None = None,
     deflate: str | None = None,
 ) -> State:
-    """Coarse space, X₀ = P · lowest eigenvectors of L_c, S X₀: two passes.
+    """Coarse space, X₀ = P · lowest eigenvectors of L_c and a little noise, S X₀: two passes.
 
     ``guards`` (default half as many as wanted, at least 5) are pairs carried along beside the wanted
     ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out.
@@ -193,7 +195,7 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
         reads=[operator.scale, *NAMES[:2], "Y.0", *deflate],
         writes=["X.0", "T"],
         posts=["X.0", "T"],
-        arguments=(width, state.seed),
+        arguments=(width, state.seed, float(np.clip(10 * state.tol, *NOISE)) * active**-0.5),
     )
     parts = operator.product(
         ["X.0", "T"], ["AX.0", "AT"], then=first_block, reads=[*NAMES[:2]], writes=["G.0", "coarse.known"]

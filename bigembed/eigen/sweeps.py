@@ -22,13 +22,14 @@ def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
 def start_block(
     block: int, scale: Array, label: Array, basis: Array, modes: Array, *rest: Any
 ) -> tuple[tuple[Array, Array], None]:
-    """X₀ = P · coarse eigenvectors, filled up with random columns, and a posted copy of the known vectors."""
-    *known, width, seed = rest
-    x = _prolonged(label, basis, modes)
-    missing = width - x.shape[1]
-    if missing > 0:
-        noise = np.random.default_rng([seed, block]).standard_normal((len(scale), missing))
-        x = np.concatenate([x, noise * (scale != 0)], axis=1)
+    """X₀ = P · coarse eigenvectors and some noise, filled up with random columns; a posted copy of the known vectors.
+
+    Without noise a coarse space that shares a symmetry of the graph could leave copies of an eigenvalue out for good.
+    """
+    *known, width, seed, noise = rest
+    x = np.random.default_rng([seed, block]).standard_normal((len(scale), width)) * (scale != 0)
+    x[:, : modes.shape[1]] *= noise
+    x[:, : modes.shape[1]] += _prolonged(label, basis, modes)
     return (x, known[0] if known else np.zeros((len(scale), 0))), None
 
 

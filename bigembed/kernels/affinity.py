@@ -86,8 +86,9 @@ def _epsilon(choice: Bandwidth, context: Context, blocks: int, kth: float, ksum_
     rule = choice.epsilon
     if not isinstance(rule, str):
         return float(rule)
+    median = histogram_median(counts, int(read_array(context.of("order", "starts"))[-1]))
     if rule in ("ksum", "median") and not choice.complete:
-        value = ksum_best if rule == "ksum" else histogram_median(counts)
+        value = ksum_best if rule == "ksum" else median
         raise InputError(
             f"epsilon={rule!r} is a global scale ({value:.4g}), which a graph of nearest neighbors cannot hold (the "
             f"median squared distance to the k-th neighbor is {kth:.4g}). Two routes: n_neighbors=None (the complete "
@@ -101,7 +102,7 @@ def _epsilon(choice: Bandwidth, context: Context, blocks: int, kth: float, ksum_
         largest, mean = _nearest(context, blocks)
         epsilon = largest if rule == "max-min" else 2 * mean
     else:
-        epsilon = {"auto": kth, "ksum": ksum_best, "median": histogram_median(counts)}[rule]
+        epsilon = {"auto": kth, "ksum": ksum_best, "median": median}[rule]
     if not epsilon > 0:
         raise InputError(
             f"epsilon={rule!r} gives {epsilon}: more than half of the rows have all their neighbors at distance 0 "

@@ -197,6 +197,14 @@ class Estimator(Framed, Routed, ABC):
         return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
 
 
+def seed_of(estimator: Any, run: Run, *stages: str) -> int:
+    """The seed that the first of these stages with one had; where none took any, ``random_state`` if it is a number."""
+    for stage in stages:
+        if run.has(stage) and "seed" in (parameters := run.manifest(stage).parameters):
+            return int(parameters["seed"])
+    return int(estimator.random_state) if is_integer(estimator.random_state) else 0
+
+
 def coordinate_names(kind: type, count: int) -> list[str]:
     """Names of the coordinates that a class makes, as scikit-learn names them."""
     return [f"{kind.__name__.lower()}{number}" for number in range(count)]

@@ -68,6 +68,9 @@ def convergence_warnings(found: dict[str, Any], tol: float) -> list[str]:
     for c, s in found["eigenpairs"].items():
         if s["converged"]:
             continue
+        if s["reason"] == "landmarks":
+            out.append(f"component {c}: {s['advice']}")
+            continue
         largest = max(s["residuals"], default=0.0)
         if largest <= tol:
             rule = (

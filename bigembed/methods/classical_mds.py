@@ -12,7 +12,7 @@ from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.errors import InputError
 from bigembed.methods.all_distances import distances_stage
-from bigembed.methods.base import Requirements, is_integer, is_number
+from bigembed.methods.base import Requirements, is_integer, is_number, seed_of
 from bigembed.methods.certificate import versions
 from bigembed.methods.classical_scaling import coordinates_stage, distance_solve_stage, kept_of
 from bigembed.methods.gower import ByDistance, place
@@ -198,7 +198,7 @@ class ClassicalMDS(RowwiseEstimator):
             **{name: value for name, value in solve.items() if name != "reason"},
             "eigenvalues": self.eigenvalues_.tolist(),
             "negative_eigenvalues": self.negative_eigenvalues_[:50].tolist(),
-            "seed": self._seed() if self.random_state is not None else 0,
+            "seed": seed_of(self, run, "solve"),
             "versions": versions(),
             "warnings": _warnings(solve, self),
         }

@@ -30,6 +30,8 @@ class Scaling:
     t: float
     kept: int
     note: str = ""
+    columns: tuple[int, ...] = ()
+    """The eigenpairs kept, ascending; none: the first ``kept``."""
 
 
 def diffusion_time(first: float, last: float, delta: float) -> tuple[float, str]:
@@ -39,36 +41,39 @@ def diffusion_time(first: float, last: float, delta: float) -> tuple[float, str]
     (3.0, '')
     """
     ratio = abs(first) / abs(last) if last else math.inf
-    if ratio <= 1.0:
+    if ratio <= 1.0 + 1e-9:  # but for rounding
         return 1.0, "t='auto' is undefined where |λ_m| = |λ_1| (eq. 29 is 0/0); t = 1 was taken"
     return float(math.ceil(math.log(1 / delta) / math.log(ratio) - 1e-12)) or 1.0, ""
 
 
-def kept_by(eigenvalues: Array, t: float, delta: float, rule: str) -> int:
-    """Coordinates with |λ_l|^t > δ|λ_1|^t ("relative", seed 000 eq. 26) or > δ ("absolute", seed 001 eq. 9).
+def kept_by(eigenvalues: Array, t: float, delta: float, rule: str) -> tuple[int, ...]:
+    """Places with |λ_l|^t > δ|λ_1|^t ("relative", seed 000 eq. 26) or > δ ("absolute", seed 001 eq. 9), |λ_1| largest.
 
-    At least one.
+    At least that of λ_1. A negative eigenvalue may be far down the list and large.
 
-    >>> kept_by(np.array([0.9, 0.5, 0.1]), 1, 0.2, "relative"), kept_by(np.array([0.9, 0.5, 0.1]), 2, 0.2, "absolute")
-    (2, 2)
+    >>> kept_by(np.array([0.9, 0.5, 0.1]), 1, 0.2, "relative"), kept_by(np.array([0.9, 0.1, -0.8]), 2, 0.2, "absolute")
+    ((0, 1), (0, 2))
     """
     powers = np.abs(eigenvalues) ** t
-    above = powers > delta * (powers[0] if rule == "relative" else 1.0)
-    return max(1, int(np.argmin(above)) if not above.all() else len(above))
+    above = powers > delta * (powers.max() if rule == "relative" else 1.0)
+    above[np.argmax(powers)] = True
+    return tuple(np.flatnonzero(above).tolist())
 
 
 def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncation: str) -> Scaling:
     """Resolve t and the truncation from the eigenvalues (those of the largest component)."""
     first = eigenvalues[0] if eigenvalues.ndim == 2 else eigenvalues
     if isinstance(t, str):
-        time, note = diffusion_time(float(first[0]), float(first[-1]), 0.2 if delta is None else delta)
+        sizes = np.abs(first)
+        time, note = diffusion_time(float(sizes.max()), float(sizes.min()), 0.2 if delta is None else delta)
         return Scaling(time, len(first), note)
     if t != int(t) and (eigenvalues < 0).any():
         raise InputError(
             f"t={t} is not an integer, and some eigenvalues are negative: λ^t is not real. Use an integer t"
         )
-    kept = len(first) if delta is None else kept_by(first, float(t), delta, truncation)
-    return Scaling(float(t), kept)
+    columns = tuple(range(len(first))) if delta is None else kept_by(first, float(t), delta, truncation)
+    whole = columns == tuple(range(len(columns)))
+    return Scaling(float(t), len(columns), columns=() if whole else columns)
 
 
 def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
@@ -155,6 +160,7 @@ def coordinates_stage(
         return {
             "t": chosen.t,
             "n_components": chosen.kept,
+            "columns": list(chosen.columns),
             "note": chosen.note,
             "reason": reason,
             "parts": parts.count,
@@ -247,7 +253,7 @@ def scaled(right: Array, label: Array, eigenvalues: Array, scaling: Scaling) -> 
     """λ_l^t r_l (seed 000 eq. 24), with the eigenvalues of each row's component where they differ."""
     power = signed_power(eigenvalues, scaling.t)
     factor = power[label] if power.ndim == 2 else power[None]
-    return (right * factor)[:, : scaling.kept]
+    return (right * factor)[:, list(scaling.columns) or slice(scaling.kept)]
 
 
 def signed_power(eigenvalues: Array, t: float) -> Array:

@@ -78,7 +78,7 @@ class DiffusionMap(Estimator):
         nearest row in it. "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
         Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in three passes over the matrix
+    solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in four passes over the matrix
         (of each component of more than n_landmarks rows); for rows and their graphs.
     n_landmarks : int > n_components, at most 8192.
     landmarks : "max-min" (far from each other) or "uniform".

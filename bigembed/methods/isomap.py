@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputTypeError
 from bigembed.landmarks import routes
-from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
+from bigembed.methods.base import Estimator, Requirements, is_integer, is_number, seed_of
 from bigembed.methods.certificate import components_warnings, recall_warnings, versions
 from bigembed.methods.extension import Extension
 from bigembed.methods.geodesics import (
@@ -294,7 +294,7 @@ class Isomap(Estimator):
             "component_sizes": components["sizes"][:20],
             "filled_rows": coordinates.results["filled_rows"],
             "input": {name: survey[name] for name in ("n", "d", "dtype", "metric", "content", "constant_columns")},
-            "seed": self._seed() if self.random_state is not None else None,
+            "seed": seed_of(self, run, "solve", "landmarks"),
             "versions": versions(),
         }
         for stage in ("recall", "landmarks", "bridge", "density"):

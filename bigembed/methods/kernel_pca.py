@@ -77,8 +77,8 @@ class KernelPCA(RowwiseEstimator):
     Attributes
     ----------
     eigenvalues_ : (m,) of H K H, descending, positive.
-    residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of
-        "nystrom" rounding, for its landmark kernel is solved exactly.
+    residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of "nystrom" how far the eigenvalues are from those of
+        half of the landmarks (with a warning where that is more than a tenth).
     embedding_ : (n, m); the largest |entry| of each coordinate is positive (solver="nystrom": over the landmarks).
     gamma_ : float; None where the kernel is given.
     n_features_in_ : int, d.
@@ -280,7 +280,8 @@ class KernelPCA(RowwiseEstimator):
             "eigenvalues": self.eigenvalues_.tolist(),
             "versions": versions(),
         }
-        convergence = [] if solve["converged"] else [f"the eigensolver stopped ({solve['reason']}). {solve['advice']}"]
+        stopped = "" if solve["reason"] == "landmarks" else f"the eigensolver stopped ({solve['reason']}). "
+        convergence = [] if solve["converged"] else [stopped + solve["advice"]]
         degenerate = duplicates_note(landmarks)
         if self.n_components_ < self.n_components:
             degenerate.append(

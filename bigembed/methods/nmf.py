@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
 
+EMPTY = 1e-6
+"""Relative error up to which an empty component is one that is not needed."""
+
+
 class NMF(RowwiseEstimator):
     """Nonnegative factorization X ≈ W H: the Frobenius norm ‖X − W H‖ over W, H ≥ 0, by alternating descent.
 
     One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
-    H is improved without the rows (hierarchical alternating least squares, Cichocki & Phan 2009). W lies in
-    the store by row blocks. No iteration raises the objective. A weight is a number of equal rows.
+    H is improved without the rows (hierarchical alternating least squares, Cichocki & Phan 2009). W lies in the store
+    by row blocks. A component that no row has any of is made anew from a row that W H misses most. No iteration raises
+    the objective. A weight is a number of equal rows.
 
     Parameters
     ----------
@@ -169,15 +174,21 @@ class NMF(RowwiseEstimator):
                 f"{found['last_step']:.2g} of the first one. Raise max_iter, or tol if this is enough"
             ]
         )
+        empty = int(np.sum(~self.components_.any(axis=1)))
+        error = self.reconstruction_err_ / (np.sqrt(survey["squares"]) or 1.0)
+        unused = [
+            f"{empty} of {self.n_components_} components are empty while the relative error is {error:.2g}: the "
+            "descent lost them. Take another random_state or init='nndsvda', or raise max_iter"
+        ]
         return {
             "passes": survey["passes"] + found["passes"] + found["start_passes"],
             "iterations": self.n_iter_,
             "converged": found["converged"],
-            "relative_error": self.reconstruction_err_ / (np.sqrt(survey["squares"]) or 1.0),
-            "empty_components": int(np.sum(~self.components_.any(axis=1))),
+            "relative_error": error,
+            "empty_components": empty,
             "seed": found["seed"],
             "versions": versions(),
-            "warnings": {"convergence": lost},
+            "warnings": {"convergence": lost, "degenerate": unused if empty and error > EMPTY else []},
         }
 
     def _extension(self, run: Run) -> Extension:

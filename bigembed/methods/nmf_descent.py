@@ -33,6 +33,12 @@ INNER = 200
 """Sweeps over H after a pass: they cost no pass."""
 
 
+REVIVALS = 20
+"""Iterations, at most, after which components that no row has any of are made anew."""
+NOTHING = 1e-14
+"""Share of ‖X‖² that counts as no error."""
+
+
 @dataclass(frozen=True)
 class Components:
     """Where a task finds H."""
@@ -53,13 +59,61 @@ def _products(rows: Any, components: Array) -> Array:
     return affine_block(rows, np.zeros(components.shape[1]), np.ascontiguousarray(components.T))
 
 
-def factor_block(block: RowBlock, components: Array, sweeps: int, held: Exchange, read: str, write: str) -> Parts:
-    """Improve the rows of W for H; WᵀX and WᵀW."""
+def factor_block(
+    block: RowBlock, components: Array, sweeps: int, held: Exchange, read: str, write: str, revived: Array
+) -> Parts:
+    """Improve the rows of W for H; WᵀX and WᵀW. Weights of ``revived`` components start anew."""
     start = held.get(read, block.number, "own") if read else None
+    if start is not None:
+        start[:, revived] = 0.0
     w = nonnegative_rows(_products(block.rows, components), components @ components.T, start, sweeps, 1e-6)
     held.put(write, block.number, {"own": w})
     weighted = w if block.weights is None else w * block.weights[:, None]
     return {"cross": np.asarray((block.rows.T @ weighted).T), "gram": weighted.T @ w}
+
+
+def worst_block(block: RowBlock, components: Array, count: int, held: Exchange, read: str) -> Parts:
+    """What is left of the ``count`` rows that W H misses most, ``rest`` (count, d), and m ‖rest‖², largest first."""
+    w = held.get(read, block.number, "own")
+    assert w is not None
+    rows = block.rows
+    squares = (
+        rows.multiply(rows).sum(axis=1) if is_sparse(rows) else np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    )
+    gaps = np.asarray(squares).ravel()
+    gaps += np.einsum("ij,ij->i", w @ (components @ components.T) - 2 * _products(rows, components), w)
+    if block.weights is not None:
+        gaps *= block.weights
+    chosen = np.argsort(-gaps, kind="stable")[:count]
+    picked = rows[chosen].toarray() if is_sparse(rows) else rows[chosen]
+    rest = np.zeros((count, rows.shape[1]))
+    rest[: len(chosen)] = picked - w[chosen] @ components
+    long = np.zeros(count)
+    long[: len(chosen)] = np.einsum("ij,ij->i", rest, rest)[: len(chosen)]
+    return {"rest": rest, "squares": long}
+
+
+def keep_worst(left: Parts, right: Parts) -> Parts:
+    """The rows of both that are missed most."""
+    rest = np.concatenate([left["rest"], right["rest"]])
+    squares = np.concatenate([left["squares"], right["squares"]])
+    chosen = np.argsort(-squares, kind="stable")[: len(left["rest"])]
+    return {"rest": rest[chosen], "squares": squares[chosen]}
+
+
+def unlike(rest: Array, count: int) -> Array:
+    """At most ``count`` of the rows (their positive parts), each the longest beside what those before it explain."""
+    parts, left = np.maximum(rest, 0.0), np.maximum(rest, 0.0)
+    chosen: list[Array] = []
+    while len(chosen) < count:
+        squares = np.einsum("ij,ij->i", left, left)
+        first = int(np.argmax(squares))
+        if not squares[first] > 0:
+            break
+        chosen.append(parts[first])
+        direction = left[first] / np.sqrt(squares[first])
+        left = np.maximum(left - np.outer(left @ direction, direction), 0.0)
+    return np.array(chosen).reshape(len(chosen), rest.shape[1])
 
 
 def error_block(block: RowBlock, components: Array) -> Parts:
@@ -163,7 +217,10 @@ class _Descent:
             state = self.exchange.get_all("state", 0)
             self.components, self.objectives = state["components"], state["objectives"].tolist()
         else:
+            state = {}
             self.components, self.objectives = read_array(context.of("start", "components")), []
+        self.revived = state.get("revived", np.zeros(len(self.components), np.bool_))
+        self.revivals = int(state.get("revivals", 0))
         d, m = source.shape[1], len(self.components)
         # As many sweeps over W as cost about what its products with H cost (Gillis & Glineur 2012, §4.1).
         self.sweeps = int(np.clip(d // m, 4, 40))
@@ -187,15 +244,44 @@ class _Descent:
             held=self.exchange,
             read=read,
             write=write,
+            revived=self.revived,
         )
         cross, gram = found["cross"], found["gram"]
         self.components = np.ascontiguousarray(nonnegative_rows(cross.T, gram, self.components.T, INNER, 1e-6).T)
         fitted = float(np.vdot(gram, self.components @ self.components.T) - 2 * np.vdot(cross, self.components))
         self.objectives.append(max(0.0, self.squares + fitted))
+        self._revive(write)
+        numbers = {"revived": self.revived, "revivals": np.array(self.revivals)}
         state = {"components": self.components, "objectives": np.array(self.objectives)}
-        self.exchange.put("state", 0, state)
+        self.exchange.put("state", 0, state | numbers)
         if read:
             self.exchange.drop(read)
+
+    def _revive(self, read: str) -> None:
+        """A component that no row has any of, which stays so for good, becomes what is left of a row missed most.
+
+        That leaves the error as it is, and the next pass lowers it. One pass, where there is such a component.
+        """
+        empty = np.flatnonzero(~self.components.any(axis=1))
+        self.revived = np.zeros(len(self.components), np.bool_)
+        if not len(empty) or self.revivals >= REVIVALS or self.objectives[-1] <= NOTHING * self.squares:
+            return
+        found = reduce_rows(
+            self.source,
+            worst_block,
+            self.exchange,
+            combine=keep_worst,
+            partial_bytes=8 * 2 * self.components.size,
+            label=f"worst{self.done}",
+            components=self.components,
+            count=2 * len(empty),
+            held=self.exchange,
+            read=read,
+        )
+        fresh = unlike(found["rest"], len(empty))
+        self.revivals += 1
+        self.components[empty[: len(fresh)]] = fresh
+        self.revived[empty[: len(fresh)]] = True
 
     def last_step(self) -> float:
         """What the last iteration took off the error, as a share of the first error."""
@@ -205,7 +291,7 @@ class _Descent:
         return float((before - now) / first) if first else 0.0
 
     def finished(self, tol: float, max_iter: int) -> bool:
-        return self.done >= max_iter or self.last_step() <= tol
+        return self.done >= max_iter or (self.last_step() <= tol and not self.revived.any())
 
     def describe(self) -> str:
         return f"iteration {self.done}: ‖X − WH‖² = {self.objectives[-1]:.6g}"
@@ -222,7 +308,7 @@ class _Descent:
             "iterations": self.done,
             "converged": bool(self.last_step() <= tol),
             "last_step": float(min(self.last_step(), 1.0)),
-            "passes": self.done + 1,
+            "passes": self.done + 1 + self.revivals,
             "start_passes": start["passes"],
             "seed": start["seed"],
         }

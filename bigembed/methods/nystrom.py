@@ -76,7 +76,7 @@ def model_of(run: Run) -> Model:
         kernel["unit"] if "target" in asked else None,
         coordinates.get("parts") or parts_before(run),
         read_array(run.path("solve", "eigenvalues")),
-        Scaling(coordinates["t"], coordinates["n_components"]),
+        Scaling(coordinates["t"], coordinates["n_components"], columns=tuple(coordinates.get("columns", ()))),
     )
 
 

@@ -17,6 +17,9 @@ from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix, write_structure, write_values
 from bigembed.store.vectors import StoredSpace
 
+SYMMETRIC = 1e-12
+"""Largest |w_ij − w_ji| that counts as rounding, as a share of the largest weight of nodes i and j."""
+
 
 def is_weights(X: Any) -> bool:
     """Whether X is a square scipy sparse matrix, which is read as weights."""
@@ -64,12 +67,10 @@ def _checked(X: Any) -> Any:
             f"{int((matrix.data < 0).sum())} weights are negative; a random walk needs weights ≥ 0. If these "
             "are distances, build weights from them first, for example exp(-d**2 / epsilon)"
         )
-    difference = abs(matrix - matrix.T)
-    if difference.nnz and difference.max() > 1e-12 * abs(matrix).max():
-        raise InputError(
-            f"the weight matrix is not symmetric (largest difference {difference.max():.3g}). Give "
-            "(W + W.T) / 2, or W.maximum(W.T) for a directed graph of neighbors"
-        )
+    top = matrix.data.max(initial=0.0)
+    if top > 0:
+        matrix.data = np.ldexp(matrix.data, -int(np.frexp(top)[1]))  # P has no scale; W may be near overflow
+    _refuse_asymmetric(matrix)
     isolated = np.flatnonzero(matrix.sum(axis=1) == 0)
     if len(isolated):
         raise InputError(
@@ -77,6 +78,20 @@ def _checked(X: Any) -> Any:
             "cannot leave them: remove them, or give them a weight to themselves"
         )
     return matrix
+
+
+def _refuse_asymmetric(matrix: Any) -> None:
+    """InputError where w_ij and w_ji differ by more than rounding, beside the other weights of nodes i and j."""
+    apart = abs(matrix - matrix.T).tocoo()
+    row, column = apart.coords
+    largest = matrix.max(axis=1).toarray().ravel()
+    share = apart.data / np.maximum(np.maximum(largest[row], largest[column]), np.finfo(np.float64).tiny)
+    if len(share) and share.max() > SYMMETRIC:
+        i, j = row[np.argmax(share)], column[np.argmax(share)]
+        raise InputError(
+            f"the weight matrix is not symmetric: w[{i}, {j}] and w[{j}, {i}] differ by {share.max():.3g} of the "
+            "largest weight of these nodes. Give (W + W.T) / 2, or W.maximum(W.T) for a directed graph of neighbors"
+        )
 
 
 def weighted_kernel_stage(alpha: float, n: int) -> Stage:

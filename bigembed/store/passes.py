@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks
+from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks, settled
 from bigembed.blocks.vectors import tree_fold
 from bigembed.errors import InputError
 from bigembed.store.arrays import create_rows, write_rows
@@ -216,7 +216,7 @@ def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
 
 def worked(rows: Any, dtype: np.dtype[Any]) -> Any:
     """Rows in the work dtype: C-contiguous, or CSR."""
-    return rows.astype(dtype, copy=False) if is_sparse(rows) else np.ascontiguousarray(rows, dtype=dtype)
+    return rows.astype(dtype, copy=False) if is_sparse(rows) else settled(np.asarray(rows, dtype=dtype))
 
 
 def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, block_rows
+from bigembed.blocks.rows import Array, block_rows, settled
 from bigembed.errors import InputError
 from bigembed.store.arrays import cached, read_array, read_window
 from bigembed.store.npy import npy_rows
@@ -25,6 +25,7 @@ class RowSource:
     array: Array | None = None
     beside: Mapping[str, RowSource] = field(default_factory=dict)
     """Arrays of the same length that belong to the rows: ``weights``, ``labels``."""
+    as_given: ClassVar = ("array", "beside")
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as stored."""
@@ -46,7 +47,7 @@ class RowSource:
 
     def matrix(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
-        return np.ascontiguousarray(self.read(start, stop), dtype=self.work)
+        return settled(np.asarray(self.read(start, stop), dtype=self.work))
 
     @property
     def work(self) -> np.dtype[Any]:

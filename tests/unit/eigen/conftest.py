@@ -47,6 +47,27 @@ class Graphs:
         half = sparse.coo_array((np.ones(n), (i, (i + 1) % n)), shape=(n, n))
         return (half + half.T).tocsr()
 
+    def product(self, *factors: Any) -> Any:
+        """Cartesian product of graphs: eigenvalues of W are all sums of one of each factor's."""
+        out = factors[0]
+        for factor in factors[1:]:
+            out = sparse.kron(out, sparse.eye_array(factor.shape[0])) + sparse.kron(
+                sparse.eye_array(out.shape[0]), factor
+            )
+        return sparse.csr_array(out)
+
+    def spectrum(self, *factors: Any) -> Any:
+        """Eigenvalues of S of a Cartesian product of regular graphs, descending, without the first."""
+        sums = np.zeros(1)
+        for factor in factors:
+            sums = np.add.outer(sums, np.linalg.eigvalsh(factor.toarray())).ravel()
+        return np.sort(sums / sums.max())[::-1][1:]
+
+    def permuted(self, weights: Any, seed: int = 1) -> Any:
+        """The same graph in a random order of its vertices."""
+        order = np.random.default_rng(seed).permutation(weights.shape[0])
+        return sparse.csr_array(sparse.csr_array(weights)[order][:, order])
+
     def complete(self, n: int) -> Any:
         """Complete graph without loops: eigenvalues 1, and −1/(n−1) for all others."""
         return sparse.csr_array(np.ones((n, n)) - np.eye(n))

@@ -99,6 +99,51 @@ def test_complete_graph(graphs):
     np.testing.assert_allclose(result.eigenvalues, -1 / 399, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("graph", "side", "power", "m", "ordering"),
+    [
+        *(("complete", 2, power, power, "symmetric") for power in (8, 9, 10, 11, 12)),
+        *(("complete", 2, power, power, "random") for power in (8, 9, 10, 11)),
+        ("complete", 2, 11, 14, "symmetric"),
+        ("complete", 16, 3, 45, "symmetric"),
+        ("complete", 16, 3, 10, "symmetric"),
+        ("complete", 40, 2, 20, "random"),
+        ("ring", 48, 2, 8, "symmetric"),
+        ("ring", 48, 2, 8, "random"),
+        ("ring", 14, 3, 18, "symmetric"),
+    ],
+)
+def test_all_copies_of_a_multiple_eigenvalue(graphs, graph, side, power, m, ordering):
+    """Hypercubes, Hamming graphs, tori: λ of a product of graphs is the mean of theirs, with known multiplicities."""
+    factors = [getattr(graphs, graph)(side)] * power
+    weights = graphs.product(*factors)
+    if ordering == "random":
+        weights = graphs.permuted(weights)
+    _, result = solved(graphs, weights, m)
+    assert result.converged
+    np.testing.assert_allclose(result.eigenvalues, graphs.spectrum(*factors)[:m], atol=1e-9)
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-9])
+def test_all_copies_with_any_tolerance(graphs, tol):
+    """2¹¹ vertices: 9/11 eleven times; λ is good to the square of the residual over the gap 2/11."""
+    factors = [graphs.complete(2)] * 11
+    _, result = solved(graphs, graphs.product(*factors), 11, tol=tol)
+    assert result.converged
+    np.testing.assert_allclose(result.eigenvalues, 9 / 11, atol=11 / 2 * tol**2 + 1e-13)
+
+
+@pytest.mark.parametrize("ordering", ["symmetric", "random"])
+def test_complete_bipartite_graph(graphs, ordering):
+    """K(300, 500): 0, 798 times."""
+    blank = np.zeros((800, 800))
+    blank[:300, 300:] = blank[300:, :300] = 1
+    weights = graphs.permuted(blank) if ordering == "random" else sparse.csr_array(blank)
+    _, result = solved(graphs, weights, 6)
+    assert result.converged
+    np.testing.assert_allclose(result.eigenvalues, 0, atol=1e-9)
+
+
 @pytest.mark.parametrize("n", [3, 12, 40])
 def test_tiny_graphs_are_solved_densely(graphs, n):
     """n ≤ b: the same form of result, λ_l = cos(2πl/n)."""

@@ -141,6 +141,19 @@ def test_lanczos_agrees_with_dense(graphs, angle, deflate):
     assert result.passes == operator.passes
 
 
+@pytest.mark.parametrize(
+    ("graph", "side", "power", "m"), [("complete", 2, 10, 10), ("complete", 16, 2, 20), ("ring", 24, 2, 8)]
+)
+def test_lanczos_finds_all_copies(graphs, graph, side, power, m):
+    """λ of a product of graphs with their multiplicities; a block of fewer columns than copies is refused."""
+    factors = [getattr(graphs, graph)(side)] * power
+    operator = graphs.operator(graphs.product(*factors))
+    result = solve_lanczos(operator, m, deflate="trivial")
+    np.testing.assert_allclose(result.eigenvalues, graphs.spectrum(*factors)[:m], atol=1e-9)
+    with pytest.raises(InputError, match="miss no copies"):
+        solve_lanczos(operator, m, deflate="trivial", block=2)
+
+
 def test_lanczos_exhausts_a_small_space(graphs):
     """K_8 has two eigenvalues: an invariant subspace is noticed, and the solver stops."""
     operator = graphs.operator(graphs.complete(8), 3)

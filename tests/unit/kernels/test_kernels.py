@@ -38,7 +38,19 @@ def test_ksum_is_the_slope_of_the_kernel_sum() -> None:
         assert curve.log_sum[at] == pytest.approx(np.log(kernel.mean()), abs=0.01)
         assert curve.slope[at] == pytest.approx((squared / epsilon * kernel).sum() / kernel.sum(), abs=0.01)
     assert curve.dimension == pytest.approx(2, abs=0.35)
-    assert histogram_median(counts_of(squared)) == pytest.approx(np.median(squared), rel=0.01)
+    away = squared[~np.eye(*squared.shape, dtype=bool)]
+    assert histogram_median(counts_of(squared), len(squared)) == pytest.approx(np.median(away), rel=0.01)
+
+
+@pytest.mark.parametrize("n", [4, 10, 40])
+def test_the_median_is_that_of_pairs_of_different_rows(n: int) -> None:
+    """A histogram of all pairs holds each row with itself, at 0: of 10 rows that is one pair in ten."""
+    X = np.random.default_rng(n).normal(size=(n, 3)).astype("f4")
+    squared = ((X[:, None] - X) ** 2).sum(axis=2)
+    pairs = np.sort(squared[np.triu_indices(n, 1)])
+    found = histogram_median(counts_of(squared), n)
+    assert found == pytest.approx(pairs[(len(pairs) - 1) // 2], rel=0.005)
+    assert found > np.median(squared)  # control
 
 
 def test_ksum_of_equal_rows_has_no_slope() -> None:

@@ -337,3 +337,63 @@ def test_rows_that_change_places_take_their_coordinates_along(tmp_path):
         found.append(np.asarray(made.fit(tmp_path / "rows.npy").embedding_))
     np.testing.assert_array_equal(found[1][[501, 500]], found[0][[500, 501]])
     assert not np.array_equal(found[0][500], found[0][501])
+
+
+def uneven_ring() -> csr_array:
+    """A ring of 60 weights 1e-10, but for one of 1e3 far from nodes 5 and 6."""
+    i = np.arange(60)
+    weight = np.where(i == 30, 1e3, 1e-10)
+    return csr_array((np.tile(weight, 2), (np.r_[i, (i + 1) % 60], np.r_[(i + 1) % 60, i])))
+
+
+def test_symmetry_of_weights_is_judged_beside_their_neighbors() -> None:
+    weights = uneven_ring().tolil()
+    weights[5, 6] = 5e-10
+    with pytest.raises(InputError, match=r"not symmetric: w\[5, 6\] and w\[6, 5\] differ by 0\.8 of"):
+        be.DiffusionMap(2, alpha=0).fit(csr_array(weights))
+    be.DiffusionMap(2, alpha=0).fit(uneven_ring())  # control
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("scale", [2.0**-700, 1e-170, 1e170, 2.0**900])
+def test_the_scale_of_weights_says_nothing(alpha: float, scale: float) -> None:
+    """P of c·W is P of W, for any c and α."""
+    i = np.arange(60)
+    weight = 1 + np.random.default_rng(0).random(60)
+    weights = csr_array((np.tile(weight, 2), (np.r_[i, (i + 1) % 60], np.r_[(i + 1) % 60, i])))
+    wanted = be.DiffusionMap(4, alpha=alpha).fit(weights)
+    found = be.DiffusionMap(4, alpha=alpha).fit(weights * scale)
+    np.testing.assert_allclose(found.eigenvalues_, wanted.eigenvalues_, rtol=1e-12)
+    assert found.certificate_["components"] == 1
+
+
+def test_truncation_is_by_the_size_of_eigenvalues() -> None:
+    """A ring of 40: cos(2πl/40), 24 of them beside λ_1 itself are beyond half of |−1|; the last are negative."""
+    i = np.arange(40)
+    ring = csr_array((np.ones(80), (np.r_[i, (i + 1) % 40], np.r_[(i + 1) % 40, i])))
+    whole = be.DiffusionMap(39, alpha=0, t=1).fit(ring)
+    found = be.DiffusionMap(39, alpha=0, t=1, delta=0.5).fit(ring)
+    large = np.abs(whole.eigenvalues_) > 0.5
+    assert found.n_components_ == large.sum() == 25
+    np.testing.assert_allclose(found.embedding_, whole.embedding_[:, large])
+
+
+def test_the_time_of_a_graph_with_negative_eigenvalues() -> None:
+    """Eq. 29 by |λ|: K(3, 3) has −1 and zeros, so that t = 1 leaves the first alone; 0/0 is not met."""
+    blank = np.zeros((6, 6))
+    blank[:3, 3:] = blank[3:, :3] = 1
+    found = be.DiffusionMap(5, alpha=0, t="auto").fit(csr_array(blank))
+    np.testing.assert_allclose(found.eigenvalues_, [0, 0, 0, 0, -1], atol=1e-12)
+    assert found.t_ == 1
+    assert found.certificate_["warnings"]["degenerate"] == []
+    path = csr_array(np.eye(9, k=1) + np.eye(9, k=-1) + np.diag([1.0, *np.zeros(8)]))
+    sizes = np.abs(be.DiffusionMap(8, alpha=0).fit(path).eigenvalues_)
+    t = be.DiffusionMap(8, alpha=0, t="auto", delta=0.1).fit(path).t_
+    assert (sizes.min() / sizes.max()) ** t <= 0.1 < (sizes.min() / sizes.max()) ** (t - 1)
+
+
+def test_transform_keeps_the_columns_that_the_map_kept() -> None:
+    """The complete kernel of few rows, with a truncation in between."""
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    found = be.DiffusionMap(6, n_neighbors=None, t=3, delta=0.2).fit(rows)
+    np.testing.assert_allclose(found.transform(rows), found.embedding_, atol=1e-6)

@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier as Nearest
 from sklearn.pipeline import make_pipeline
 
 import bigembed as be
-from bigembed.errors import DegenerateWarning, InputError, NotFittedError, PlanError
+from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, NotFittedError, PlanError
 from bigembed.methods import kernel_pca, kernel_solve
 from bigembed.stages import Run
 from bigembed.store.source import RowSource
@@ -82,12 +82,26 @@ def test_landmarks_come_near_and_all_rows_as_landmarks_are_exact(given: dict) ->
     assert aligned(every.embedding_, wanted) < 1e-8
     some = be.KernelPCA(3, solver="nystrom", n_landmarks=200, **given).fit(rows)
     assert aligned(some.embedding_, wanted) < 0.02
-    few = be.KernelPCA(3, solver="nystrom", n_landmarks=4, landmarks="uniform", **given).fit(rows)
+    assert some.certificate_["converged"]
+    with pytest.warns(ConvergenceWarning, match="Half of the landmarks give"):
+        few = be.KernelPCA(3, solver="nystrom", n_landmarks=4, landmarks="uniform", **given).fit(rows)
     assert given["kernel"] in ("linear", "cosine") or aligned(few.embedding_, wanted) > 1e-3  # a control
     np.testing.assert_allclose(some.embedding_.mean(axis=0), 0, atol=1e-10 * np.abs(wanted).max())
     np.testing.assert_allclose((some.embedding_**2).sum(axis=0), some.eigenvalues_, rtol=1e-6)
 
 
+def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> None:
+    """A kernel of so small a reach that its spectrum hardly falls: half of the eigenvalues are missed."""
+    rows = np.random.default_rng(0).normal(size=(2_000, 10))
+    exact = be.KernelPCA(3, gamma=0.5).fit(rows)
+    with pytest.warns(ConvergenceWarning, match="Raise n_landmarks"):
+        found = be.KernelPCA(3, gamma=0.5, solver="nystrom").fit(rows)
+    assert (found.eigenvalues_ < 0.7 * exact.eigenvalues_).all()
+    assert not found.certificate_["converged"]
+    assert (found.residuals_ > 0.1 * found.eigenvalues_).any()
+
+
+@pytest.mark.filterwarnings("ignore:Half of the landmarks")
 @pytest.mark.parametrize("solver", ["exact", "nystrom"])
 def test_a_row_is_placed_alike_in_every_batch_and_by_a_saved_model(solver: str, tmp_path: Path) -> None:
     rows, new = points(700), points(900)[600:]

@@ -115,7 +115,8 @@ def test_the_subspace_is_that_of_the_full_map(full: tuple) -> None:
         found = be.DiffusionMap(6, t=0, solver="landmarks", n_landmarks=500, extension=extension).fit(graph)
         error[extension] = angle(found.embedding_, exact.embedding_)
         assert np.abs(found.transform(rows[:200]) - found.embedding_[:200]).max() < 1e-6
-        assert found.certificate_["passes"] == 3
+        assert found.certificate_["passes"] == 4
+        assert found.certificate_["converged"]
         assert (found.eigenvalues_ <= exact.eigenvalues_ + 1e-9).all()  # Ritz values come from below
     assert error["galerkin"] <= 0.01  # issue: 500 max-min landmarks
     assert error["nystrom"] > 0.01  # a control: the measure tells the worse subspace
@@ -177,3 +178,20 @@ class Nothing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("extension", "count", "parameters"),
+    [("galerkin", 50, {}), ("nystrom", 100, {}), ("nystrom", 500, {"gaussian": True})],
+)
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+def test_too_few_landmarks_are_not_called_converged(extension: str, count: int, parameters: dict) -> None:
+    """1 − λ is a tenth too large, or ten times: the certificate says so, and what to do."""
+    rows = np.random.default_rng(0).normal(size=(6_000, 5)) if parameters else roll(6_000)
+    exact = be.DiffusionMap(4, t=0).fit(rows)
+    found = be.DiffusionMap(4, t=0, solver="landmarks", n_landmarks=count, extension=extension).fit(rows)
+    assert ((1 - found.eigenvalues_) / (1 - exact.eigenvalues_)).max() > 1.1
+    assert not found.certificate_["converged"]
+    [said] = found.certificate_["warnings"]["convergence"]
+    assert "Raise n_landmarks" in said
+    assert ("extension='galerkin'" in said) == (extension == "nystrom")

@@ -17,6 +17,7 @@ from sklearn.decomposition import NMF as InMemory
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError
+from bigembed.methods.nmf_descent import unlike
 from bigembed.methods.nonnegative_start import nndsvd, singular_vectors
 from bigembed.store import passes
 
@@ -203,3 +204,33 @@ def test_sparse_rows_are_those_rows() -> None:
     assert thin.reconstruction_err_ == pytest.approx(dense.reconstruction_err_, rel=1e-9)
     np.testing.assert_allclose(thin.transform(sparse.csr_array(X[:9])), dense.embedding_[:9], atol=1e-6)
     assert np.abs(thin.components_ - be.NMF(3).fit(X[:200]).components_).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_no_component_of_a_random_start_is_lost(kind):
+    """A 6 × 4 matrix is W H exactly with 4 components (H = I): the error of every seed is near 0, never that of 3."""
+    rows = np.abs(np.random.default_rng(0).standard_normal((6, 4)))
+    for seed in range(12):
+        nmf = be.NMF(4, init="random", random_state=seed, max_iter=1000).fit(kind(rows))
+        assert nmf.reconstruction_err_ < 0.01
+        assert nmf.certificate_["empty_components"] == 0
+        assert np.all(np.diff(nmf.objectives_) <= 1e-12)
+    one_less = be.NMF(3, init="random", max_iter=1000).fit(rows)
+    assert one_less.reconstruction_err_ > 0.1  # control
+
+
+def test_components_that_are_not_needed_may_stay_empty():
+    """Rows of rank 2: the error is 0 with 4 components as with 2, and nothing is said against it."""
+    random = np.random.default_rng(0)
+    rows = random.random((40, 2)) @ random.random((2, 6))
+    nmf = be.NMF(4, init="random", tol=1e-12, max_iter=3000).fit(rows)
+    assert nmf.certificate_["relative_error"] < 1e-4
+    assert nmf.certificate_["warnings"]["degenerate"] == []
+
+
+def test_lost_components_are_made_of_different_rows():
+    """Of (5, 0), (4, 0), (0, 1) the first and the third: the second adds nothing to the first."""
+    rest = np.array([[5.0, -1.0], [4.0, 0.0], [0.0, 1.0]])
+    assert unlike(rest, 2).tolist() == [[5.0, 0.0], [0.0, 1.0]]
+    assert unlike(rest, 3).tolist() == [[5.0, 0.0], [0.0, 1.0]]
+    assert unlike(-np.ones((2, 2)), 1).shape == (0, 2)
