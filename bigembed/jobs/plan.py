@@ -29,8 +29,7 @@ from bigembed.jobs.propose import proposals
 from bigembed.jobs.spec import ClusterTable, JobSpec
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes
+from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, nearest_folder
 
 UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
@@ -357,15 +356,6 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def nearest_folder(path: AnyPath) -> AnyPath:
-    """The path if it is a folder that exists, else the nearest one above it; in an object store there are none."""
-    if isinstance(path, ObjectPath):
-        return path
-    while not path.is_dir():
-        path = path.parent
-    return path
 
 
 def _is_run(path: AnyPath) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import checked_shape
+from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks
 from bigembed.store.source import RowSource, work_dtype
 
 SAMPLE_BYTES = 32 << 20
@@ -63,11 +63,10 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     }
 
     def run(context: Context) -> dict[str, Any]:
-        tasks = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
-        found = map_blocks(survey_block, tasks, source=source, shape=shape, seed=seed, exchange=context.exchange)
+        found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
         _refuse(found, shape)
-        sample = [context.exchange.get("sample", number, "rows") for number, *_ in tasks]
-        ids = [context.exchange.get("sample", number, "ids") for number, *_ in tasks]
+        sample = [context.exchange.get("sample", number, "rows") for number in range(len(found))]
+        ids = [context.exchange.get("sample", number, "ids") for number in range(len(found))]
         write_array(context.path("sample"), np.concatenate([part for part in sample if part is not None]))
         write_array(context.path("sample_ids"), np.concatenate([part for part in ids if part is not None]))
         low = np.min([part["low"] for part in found], axis=0)
@@ -96,12 +95,9 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     return Stage("survey", (), parameters, run, cost)
 
 
-def survey_block(
-    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, seed: int, exchange: Exchange
-) -> dict[str, Any]:
+def survey_block(block: RowBlock, *, shape: Shape, seed: int, exchange: Exchange) -> dict[str, Any]:
     """Check one block and leave its share of the sample in the exchange."""
-    raw = source.read(start, stop)
-    rows = np.ascontiguousarray(raw, dtype=shape.dtype)
+    number, rows, start, stop = block.number, block.rows, block.start, block.stop
     bad = ~np.isfinite(rows).all(axis=1)
     zero = ~rows.any(axis=1) if shape.metric == "cosine" else np.zeros(0, bool)
     generator = np.random.default_rng([seed, 1, number])

@@ -247,6 +247,15 @@ def free_bytes(path: PathLike) -> int:
     return UNLIMITED if isinstance(place, ObjectPath) else shutil.disk_usage(place).free
 
 
+def nearest_folder(path: AnyPath) -> AnyPath:
+    """The path if it is a folder that exists, else the nearest one above it; in an object store there are none."""
+    if isinstance(path, ObjectPath):
+        return path
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
 def local(path: PathLike, what: str) -> Path:
     """A path of this file system; :class:`InputError` for a URL."""
     place = at(path)
