@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -43,6 +43,14 @@ class Recall:
     standard_error: float
     rows: int
     n_neighbors: int
+
+
+def missed(measured: Mapping[str, Any]) -> str:
+    """The warning that a measured recall is below its target."""
+    return (
+        f"recall of the neighbor graph is {measured['recall']:.4f} ± {measured['standard_error']:.4f}, "
+        f"below the target {measured['target']}. {measured.get('advice', '')}"
+    )
 
 
 def recall_at(lists: Array, truth: Array) -> Array:

@@ -16,6 +16,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks
 from bigembed.store.source import RowSource, work_dtype
 
+METRICS = ("euclidean", "cosine")
 SAMPLE_BYTES = 32 << 20
 SAMPLE_PER_PARTITION = 256
 MIN_SAMPLE = 20_000
@@ -50,7 +51,16 @@ class Shape:
 def shape_of(source: RowSource, metric: str) -> Shape:
     """Shape of a source, checked: two dimensions, numbers, at least one row and column."""
     n, d = checked_shape(source)
-    return Shape(n, d, str(work_dtype(source.dtype)), metric)
+    return Shape(n, d, str(work_dtype(source.dtype)), checked_metric(metric))
+
+
+def checked_metric(metric: str) -> str:
+    """The metric; InputError unless neighbors are searched by it."""
+    if metric not in METRICS:
+        raise InputError(
+            f"metric={metric!r}; allowed: {' or '.join(map(repr, METRICS))}. ClassicalMDS and LandmarkMDS take others"
+        )
+    return metric
 
 
 def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
-from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
+from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store.chunks import RowChunks, row_chunks
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
@@ -289,7 +289,10 @@ def open_array(source: Any) -> da.Array:
     elif isinstance(source, RemoteRows):
         lazy = da.from_array(source, chunks=source.chunks, name=False, asarray=False, fancy=False)
     else:
-        lazy = da.from_array(np.asanyarray(source))
+        array = np.asanyarray(source)
+        if not array.ndim or array.dtype == object:
+            raise InputTypeError(f"{type(source).__name__}: not an array of numbers; give a path or an array")
+        lazy = da.from_array(array)
     return lazy
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigembed.errors import InputError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.store.objects import SCHEMES, ObjectPath
 
 AnyPath = Path | ObjectPath
@@ -53,7 +53,10 @@ def at(path: PathLike) -> AnyPath:
     """
     if isinstance(path, (Path, ObjectPath)):
         return path
-    text = os.fspath(path)
+    try:
+        text = os.fspath(path)
+    except TypeError as error:
+        raise InputTypeError(f"path {path!r}: a path is text, a Path or a URL of an object store") from error
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
     scheme, colon, rest = text.partition(":/")
