@@ -12,6 +12,7 @@ from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError
 from bigembed.store.arrays import chunked, is_zarr, open_array, open_zarr
 from bigembed.store.copying import write_dask
+from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.masked import unmasked
 from bigembed.store.npy import npy_rows, write_npy
 from bigembed.store.objects import ObjectPath
@@ -62,6 +63,8 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
     """A vector that belongs to ``n`` rows (weights, labels): an array of any kind, its path, a source."""
     if isinstance(values, RowSource):
         source = values
+    elif isinstance(values, (str, os.PathLike, ObjectPath)) and is_idx(values):
+        return column_source(read_idx(str(values)), n, scratch, name)
     elif isinstance(values, (str, os.PathLike, ObjectPath)):
         source = _path_source(at(values), numbers=name not in ("labels", "ids"))
     elif is_zarr(values):
