@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.datasets.dataset import Dataset, Truth
 
@@ -56,6 +57,7 @@ def us_cities_block(start: int, stop: int, rng: Any, n: int) -> tuple[Array, Tru
     return great_circle(own, places), {"latitude": own[:, 0], "longitude": own[:, 1]}
 
 
+@declared
 def us_cities(dtype: str = "float64") -> Dataset:
     """The 19 × 19 great-circle distances in km of ``US_CITIES``. Truth: latitude, longitude."""
     return Dataset("us_cities", (len(US_CITIES),) * 2, us_cities_block, 0, dtype, granule=None)

@@ -41,10 +41,10 @@ class Dataset:
     def __post_init__(self) -> None:
         n, d = self.shape
         if n < 1 or d < 1:
-            raise InputError(f"data set {self.name!r}: shape {self.shape}; both numbers must be at least 1")
+            raise InputError(f"data set {self.name!r}: n gives shape {self.shape}; both numbers must be at least 1")
         if self.seed < 0:
             raise InputError(f"data set {self.name!r}: seed {self.seed}; it must be 0 or more")
-        if not np.issubdtype(np.dtype(self.dtype), np.floating):
+        if not _is_floating(self.dtype):
             raise InputError(f"data set {self.name!r}: dtype {self.dtype!r}; it must be a floating-point type")
 
     def __len__(self) -> int:
@@ -94,3 +94,10 @@ class Dataset:
 
     def _rng(self, granule: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, crc32(self.name.encode()), granule])
+
+
+def _is_floating(dtype: str) -> bool:
+    try:
+        return bool(np.issubdtype(np.dtype(dtype), np.floating))
+    except TypeError:
+        return False

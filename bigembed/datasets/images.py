@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.datasets.dataset import Dataset, Truth
 from bigembed.errors import InputError, MissingPathError
@@ -24,6 +25,7 @@ def digits_block(start: int, stop: int, rng: Any, n: int, classes: int) -> tuple
     return rows[start:stop], {"label": labels[start:stop]}
 
 
+@declared
 def digits(n: int | None = None, classes: int = 10, dtype: str = "float32") -> Dataset:
     """The 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label.
 
@@ -42,6 +44,7 @@ def mnist_block(start: int, stop: int, rng: Any, n: int, folder: str, part: str)
     return images[start:stop], {"label": labels[start:stop]}
 
 
+@declared
 def mnist(folder: str | Path, part: str = "train", n: int | None = None, dtype: str = "float32") -> Dataset:
     """MNIST from a ``folder`` with its idx files, compressed or not. Truth: label.
 
@@ -72,6 +75,7 @@ def coil20_block(start: int, stop: int, rng: Any, n: int, folder: str) -> tuple[
     return rows, {"label": number // COIL_VIEWS, "angle": number % COIL_VIEWS * 5}
 
 
+@declared
 def coil20(folder: str | Path, n: int | None = None, dtype: str = "float32") -> Dataset:
     """COIL-20 (processed) from the ``folder`` with its PNG files, or the one above it. Truth: label, angle."""
     base = Path(folder).resolve()

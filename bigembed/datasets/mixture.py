@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.datasets.dataset import Dataset, Truth
 from bigembed.errors import InputError
@@ -31,6 +32,7 @@ def mixture_block(
     return latent @ basis + noise * ambient, {"label": label}
 
 
+@declared
 def mixture(
     n: int = 100_000,
     d: int = 64,

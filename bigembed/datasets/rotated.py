@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.datasets.dataset import Dataset, Truth
 from bigembed.errors import InputError, MissingPathError
@@ -30,6 +31,7 @@ def pacman_block(start: int, stop: int, rng: Any, n: int, size: int) -> tuple[Ar
     return np.where(inside, 255.0, 0.0), {"angle": turn}
 
 
+@declared
 def pacman(n: int = 200, size: int = 65, dtype: str = "float32") -> Dataset:
     """Pacman turned about his center by 2πi/n, ``size`` × ``size`` black or white pixels (seed 000, §9.4.2).
     Truth: angle."""
@@ -53,6 +55,7 @@ def rotated_block(start: int, stop: int, rng: Any, n: int, picture: str, size: i
     return rows, {"angle": turn}
 
 
+@declared
 def rotated(picture: str | Path, n: int = 200, size: int = 500, dtype: str = "float32") -> Dataset:
     """A ``picture`` of yours (a path; any format that Pillow reads), in grey, fitted into ``size`` × ``size`` pixels
     and turned about its center by 2πi/n (seed 000, §9.4.3). Truth: angle."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.datasets.dataset import Dataset, Truth
 from bigembed.errors import InputError
@@ -49,6 +50,7 @@ def swiss_roll_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.0
     return _noisy(_roll(angle, height), noise, rng), _roll_truth(angle, height)
 
 
+@declared
 def swiss_roll(n: int = 1600, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """The Swiss roll of seed 000, §6; noise .4 and .8 in its examples. Truth: arc length, height, angle."""
     return Dataset("swiss_roll", (n, 3), swiss_roll_block, seed, dtype, {"noise": _noise("swiss_roll", noise)})
@@ -68,6 +70,7 @@ def swiss_roll_mesh_block(start: int, stop: int, rng: Rng, n: int, noise: float 
     return _noisy(_roll(angle, height), noise, rng), _roll_truth(angle, height)
 
 
+@declared
 def swiss_roll_mesh(n: int = 1060, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """The Swiss roll as a quasi-uniform mesh (seed 000, §9.4.1), rows in the order of the arc length."""
     parameters = {"noise": _noise("swiss_roll_mesh", noise)}
@@ -82,6 +85,7 @@ def s_curve_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.05) 
     return _noisy(rows, noise, rng), {"arc_length": s + CURVE, "height": height}
 
 
+@declared
 def s_curve(n: int = 2500, noise: float = 0.05, seed: int = 0, dtype: str = "float32") -> Dataset:
     """The S-curve of seed 003. Truth: arc length, height."""
     return Dataset("s_curve", (n, 3), s_curve_block, seed, dtype, {"noise": _noise("s_curve", noise)})
@@ -94,9 +98,10 @@ def clusters_block(start: int, stop: int, rng: Rng, n: int, spread: float = 0.6)
     return centers[label] + spread * rng.standard_normal((stop - start, 3)), {"label": label}
 
 
+@declared
 def clusters(n: int = 2500, spread: float = 0.6, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Four clusters of standard deviation ``spread`` (seed 003). Truth: label."""
-    return Dataset("clusters", (n, 3), clusters_block, seed, dtype, {"spread": _noise("clusters", spread)})
+    return Dataset("clusters", (n, 3), clusters_block, seed, dtype, {"spread": _noise("clusters", spread, "spread")})
 
 
 def plane_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.05) -> tuple[Array, Truth]:
@@ -107,6 +112,7 @@ def plane_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.05) ->
     return _noisy(np.stack([u, v], axis=1) @ axes, noise, rng), {"u": u, "v": v}
 
 
+@declared
 def plane(n: int = 2500, noise: float = 0.05, seed: int = 0, dtype: str = "float32") -> Dataset:
     """A plane rectangle in space (seed 003). Truth: u (length 2), v (length 1)."""
     return Dataset("plane", (n, 3), plane_block, seed, dtype, {"noise": _noise("plane", noise)})
@@ -122,6 +128,7 @@ def spiral_block(
     return _noisy(rows, noise, rng), {"theta": theta, "arc_length": length}
 
 
+@declared
 def spiral(n: int = 1000, turns: float = 2.0, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """The plane spiral of seed 002, of so many ``turns``. Truth: theta, arc length."""
     parameters = {"turns": _positive("spiral", "turns", turns), "noise": _noise("spiral", noise)}
@@ -136,6 +143,7 @@ def hypersphere_block(start: int, stop: int, rng: Rng, n: int, d: int = 3, noise
     return rows * radius[:, None], {"radius": radius}
 
 
+@declared
 def hypersphere(n: int = 1000, d: int = 3, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on the unit sphere in R^d, ``d`` ≥ 2 (seed 004, §4.3). Truth: radius."""
     parameters = {"d": _at_least("hypersphere", "d", d, 2), "noise": _noise("hypersphere", noise)}
@@ -148,6 +156,7 @@ def interval_block(start: int, stop: int, rng: Rng, n: int, length: float = 1.0)
     return position[:, None], {"position": position}
 
 
+@declared
 def interval(n: int = 1000, length: float = 1.0, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on an interval of that ``length``: one column. Truth: position."""
     parameters = {"length": _positive("interval", "length", length)}
@@ -163,6 +172,7 @@ def circle_block(
     return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1), {"angle": angle}
 
 
+@declared
 def circle(n: int = 1000, radius: float = 1.0, regular: bool = False, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on a circle of that ``radius``, at random or (``regular``) at equal angles. Truth: angle."""
     parameters = {"radius": _positive("circle", "radius", radius), "regular": regular}
@@ -179,6 +189,7 @@ def torus_block(
     return np.stack(columns, axis=1), {"angle": a, "angle2": b}
 
 
+@declared
 def torus(n: int = 1000, radius: float = 1.0, radius2: float = 0.5, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on a flat torus in R⁴, the product of circles of ``radius`` and ``radius2``. Truth: angle, angle2."""
     parameters = {
@@ -200,9 +211,9 @@ def _noisy(rows: Array, noise: float, rng: Rng) -> Array:
     return rows + noise * rng.standard_normal(rows.shape) if noise else rows
 
 
-def _noise(name: str, value: float) -> float:
+def _noise(name: str, value: float, parameter: str = "noise") -> float:
     if not (np.isfinite(value) and value >= 0):
-        raise InputError(f"data set {name!r}: standard deviation {value!r}; it must be finite and not negative")
+        raise InputError(f"data set {name!r}: {parameter} = {value!r}; a standard deviation is finite and not negative")
     return float(value)
 
 

@@ -30,6 +30,8 @@ ROWS, COLUMNS = 1 << 16, 64
 """Of the block that is written and read: 16 MiB of float32."""
 SIDE = 512
 """Of the matrices that are multiplied."""
+UNMEASURED = 200e6
+"""Bytes a second of a disk that has no room to be measured."""
 LOOKS = 1 << 20
 TABLE = 1 << 23
 
@@ -55,7 +57,10 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
     if "compute" not in known:
         known["compute"] = dict(zip(("product", "look"), (_product(), _look()), strict=True))
     if place not in known:
-        known[place] = dict(zip(("read", "write"), _storage(folder), strict=True))
+        try:
+            known[place] = dict(zip(("read", "write"), _storage(folder), strict=True))
+        except OSError:  # (a full disk: what it takes is planned all the same, and nothing is remembered)
+            return Rates(**known["compute"], read=UNMEASURED, write=UNMEASURED)
     _remember(known)
     return Rates(**known["compute"], **known[place])
 

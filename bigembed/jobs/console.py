@@ -15,7 +15,7 @@ import typer
 
 from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.logs import plain
-from bigembed.jobs.status import status_of
+from bigembed.jobs.status import status_of, storage_advice
 from bigembed.methods import AROUND
 from bigembed.stages import Event
 from bigembed.store.paths import UNLIMITED
@@ -52,6 +52,8 @@ class Console:
             traceback.print_exception(error)
         known = isinstance(error, BigembedError)
         message = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
+        if not known and (advice := storage_advice(error)):
+            message = f"{error}. {advice}"
         if isinstance(error, KeyboardInterrupt):
             message = "stopped by the keyboard"
         if self.as_json:
@@ -266,12 +268,8 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
 def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
     """The certificate: its single values, or all of it."""
     entries = found.get("certificate", {}).items()
-    return [f"  {key}: {_short(value)}" for key, value in entries if whole or not isinstance(value, (dict, list))]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 200 else text[:199] + "…"
+    shown = [(key, value) for key, value in entries if whole or not isinstance(value, (dict, list))]
+    return [f"  {key}: {json.dumps(value, default=str)}" for key, value in shown]
 
 
 def describe_methods() -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from bigembed.jobs.logs import plain
 from bigembed.jobs.measure import MemoryPeak
 from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.performance import check_performance, performance
-from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, input_costs, nearest_folder, place_of
+from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, input_costs, place_of
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
@@ -29,7 +29,7 @@ from bigembed.methods.extension import aside_of, refuse_existing, require_names,
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.beside import link, place_beside
 from bigembed.store.lock import Owner
-from bigembed.store.paths import AnyPath, PathLike, absolute, at, free_bytes, published, remove
+from bigembed.store.paths import AnyPath, PathLike, absolute, at, free_bytes, nearest_folder, published, remove
 from bigembed.store.reader import Choice
 from bigembed.store.tables import check_table
 

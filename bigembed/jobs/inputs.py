@@ -194,17 +194,17 @@ class Input:
             for name in sorted(self.vectors, key=lambda name: name != IDS):
                 if not self.there(name):
                     self._copy_vector(name)
-            if self.reader is not None and not published(self.path):
+            if self.reader is not None and not (published(self.path) and source_of(self.path) == self.about):
+                remove(self.path)  # (a copy of what the source was, or of another part of it)
                 attributes = {ABOUT: self.about, **link(self.path, self.vectors)}
                 write_copy(self.reader, self.path, self.choice, attributes, label="input")
         return self if self.reader is None else _existing(self)
 
     def _copy_vector(self, name: str) -> None:
-        """Copy it, in the place of a copy of the source as it was (before a run that failed, say)."""
+        """Copy it, in the place of a copy that a job made."""
         place, about = self.beside[name], copied_vector(self.about, name)
         if published(place):
-            before = source_of(place)
-            if not isinstance(before, dict) or {**before, "stamp": ""} != {**about, "stamp": ""}:
+            if not _made_by_job(source_of(place), about):
                 raise ExistingOutputError(
                     f"{place}: exists and is no copy of {name} that this job made. Nothing was changed; move it away, "
                     "or choose another [output] path"
@@ -322,8 +322,8 @@ def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str,
     if own is not None and IDS not in places:
         require_length(vector_source(own), found.shape[0], own, f"{found.path}: ids")
         places[IDS] = own
-    if found.doubted:
-        _refuse_changed(replace(found, beside=places, vectors=vectors), reader)
+    if found.doubted and not _unchanged(replace(found, beside=places, vectors=vectors), reader):
+        found = replace(found, reader=reader, doubted=False)
     called = {name: given[name] if name in vectors else str(places[name]) for name in beside}
     return replace(found, beside=places, vectors=vectors, named=called)
 
@@ -349,26 +349,38 @@ def _existing(todo: Input) -> Input:
     if not published(todo.path):
         return todo
     found = source_of(todo.path)
-    doubted = isinstance(found, dict) and {**found, "stamp": ""} == {**about, "stamp": ""} and found != about
-    if found != about and not doubted:
-        raise ExistingOutputError(
-            f"{todo.path}: exists and holds {found or 'something else'}; the job would write {about} there. "
-            "Nothing was changed; choose another [input] path or move it away"
-        )
-    return replace(todo, reader=None, doubted=doubted)
+    if found == about:
+        return replace(todo, reader=None)
+    if _made_by_job(found, about):
+        doubted = {**found, "stamp": ""} == {**about, "stamp": ""}
+        return replace(todo, reader=None if doubted else todo.reader, doubted=doubted)
+    raise ExistingOutputError(
+        f"{todo.path}: exists and holds {_told(found)}; the job would write {_told(about)} there. Nothing was changed; "
+        "move it away, or choose another path"
+    )
 
 
-def _refuse_changed(found: Input, reader: Reader) -> None:
-    """ExistingOutputError if the rows were copied and are others now: one pass over both."""
+def _made_by_job(found: Any, about: Mapping[str, Any]) -> bool:
+    """Whether rows or a vector were copied by a job into the place of its copy, so that it may copy them anew."""
+    same = isinstance(found, dict) and found.get("vector") == about.get("vector")
+    return same and "copied" in found and "copied" in about
+
+
+def _told(about: Any) -> str:
+    """What rows are, in words."""
+    if not isinstance(about, Mapping) or "dataset" not in about:
+        return f"rows of {about['copied']}" if isinstance(about, Mapping) and "copied" in about else "something else"
+    size = " × ".join(map(str, about.get("shape", ())))
+    others = "".join(f", {name}={value}" for name, value in dict(about.get("parameters", {})).items())
+    return f"the data set {about['dataset']} ({size}, seed={about.get('seed')}{others})"
+
+
+def _unchanged(found: Input, reader: Reader) -> bool:
+    """Whether the rows that were copied are those of the source, which was written since: one pass over both."""
     copies = {path: found.vectors[name] for name, path in found.beside.items() if name in found.vectors}
-    same = is_copy(reader, found.path, found.choice) and all(
+    return is_copy(reader, found.path, found.choice) and all(
         same_rows(vector, path) for path, vector in copies.items() if published(path)
     )
-    if not same:
-        raise ExistingOutputError(
-            f"{found.path}: holds rows of {found.about['copied']} as it was before it was changed. Nothing was "
-            "changed; move it away to have them copied anew, or choose another [output] path"
-        )
 
 
 @contextmanager

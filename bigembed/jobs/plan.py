@@ -29,8 +29,8 @@ from bigembed.jobs.propose import proposals
 from bigembed.jobs.spec import ClusterTable, JobSpec
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes
+from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, nearest_folder
+from bigembed.store.tables import check_table
 
 UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
@@ -203,6 +203,11 @@ class Plan:
             )
         if place.kind == "embedded":
             there = machine_memory()
+            if place.memory_limit is not None and place.memory_limit > there:
+                out.append(
+                    f"[cluster] memory = {size(place.memory_limit)} for each worker is more than the {size(there)} of "
+                    "this machine. Give less, or leave it out"
+                )
             if self.total_peak > there:
                 fitting = (there - self.coordinator_peak - place.others) // self.worker_peak
                 advice = (
@@ -245,10 +250,12 @@ class Plan:
 
 
 def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = None, *, calibrate: bool = False) -> Plan:
-    """The plan of a job. Nothing is written. ``place``: the cluster, where it is running already.
+    """The plan of a job. ``place``: the cluster, where it is running already.
 
-    ``calibrate``: measure this machine anew.
+    Nothing is written but, where this disk was not measured yet, 16 MiB for as long as that takes. ``calibrate``:
+    measure this machine anew.
     """
+    _require_libraries(job)
     rows = rows or find_input(job)
     picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
     run = Run(job.output_path if _is_run(job.output_path) else None)
@@ -277,6 +284,16 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
         chosen, lambda other: other.stages(rows.source(), run), lambda some: not plan_of(some).problems()
     )
     return replace(plan, advice=tuple(advice))
+
+
+def _require_libraries(job: JobSpec) -> None:
+    """MissingExtraError if the job needs a library that is not installed."""
+    if job.output.table is not None:
+        check_table(job.output.table)
+    if job.cluster.manager == "slurm":
+        from bigembed.jobs.slurm import require_libraries
+
+        require_libraries()
 
 
 def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:
@@ -357,15 +374,6 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def nearest_folder(path: AnyPath) -> AnyPath:
-    """The path if it is a folder that exists, else the nearest one above it; in an object store there are none."""
-    if isinstance(path, ObjectPath):
-        return path
-    while not path.is_dir():
-        path = path.parent
-    return path
 
 
 def _is_run(path: AnyPath) -> bool:

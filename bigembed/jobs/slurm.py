@@ -44,8 +44,7 @@ def slurm(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     """Jobs of workers, as the table asks for; the place is there when the first worker is."""
     import dask
 
-    jobqueue = _jobqueue()
-    needed("cryptography", "slurm", 'TLS for manager = "slurm"')
+    jobqueue = require_libraries()
     from distributed import Client
 
     folder = stack.enter_context(_private_folder(table))
@@ -63,6 +62,12 @@ def slurm(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     _await_first(client, queue, table, progress)
     executor = client_executor(client, table.patience, progress, queue.standing)
     return Place("slurm", executor, table.workers or 1, table.memory, client)
+
+
+def require_libraries() -> Any:
+    """dask-jobqueue; MissingExtraError if it, or what encrypts its connections, is not installed."""
+    needed("cryptography", "slurm", 'TLS for manager = "slurm"')
+    return _jobqueue()
 
 
 def _jobqueue() -> Any:

@@ -7,11 +7,13 @@ and the error with its exit status.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from typing import Any, Self
 
 from bigembed.errors import (
+    BigembedError,
     DamagedError,
     ExistingOutputError,
     InputError,
@@ -32,6 +34,8 @@ from bigembed.store.lock import Owner, holder, moment
 from bigembed.store.paths import AnyPath
 
 NAME = "status.json"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
 STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
@@ -55,8 +59,25 @@ STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status of an error."""
-    return next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
+    """The exit status of an error; of a full disk that of what cannot fit, of a folder that is closed that of input."""
+    own = next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
+    if isinstance(error, BigembedError) or not storage_advice(error):
+        return own
+    return 3 if error.errno in FULL else 2  # type: ignore[attr-defined]
+
+
+def storage_advice(error: BaseException) -> str:
+    """What to do about an error of the operating system that a full disk or a closed folder gives; of others nothing.
+
+    >>> storage_advice(OSError(28, "No space left on device", "run.zarr"))[:20]
+    'The disk is full. Fr'
+    """
+    code = error.errno if isinstance(error, OSError) else None
+    if code in FULL:
+        return "The disk is full. Free some of it, or put the output on another one; the same command goes on"
+    if code in CLOSED:
+        return "It may not be written there. Change the permissions, or choose another output path"
+    return ""
 
 
 def outcome(error: BaseException | None) -> str:

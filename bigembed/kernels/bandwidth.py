@@ -15,6 +15,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 
 BINS = 1 << 16
+QUARTERS = 4
+"""Of 16 bits, in a float64."""
 GRID = 2.0 ** np.arange(-40, 41, 0.25)
 
 
@@ -46,19 +48,26 @@ def bin_values() -> Array:
     return np.where(np.isfinite(values) & (values >= 0), values, np.nan)
 
 
+def _in_units(counts: Array) -> tuple[Array, float]:
+    """The counts, and the square of the unit that distances were counted in: 2ᵉ, where e stands behind the counts."""
+    return counts[:BINS], float(np.ldexp(1.0, 2 * int(counts[BINS]))) if len(counts) > BINS else 1.0
+
+
 def ksum(counts: Array) -> KsumCurve:
     """The Ksum test (seed 000 §9.7): S(ε) = mean exp(−r²/ε), slope = Σ (r²/ε) K / Σ K (eq. 59).
 
     Parameters
     ----------
-    counts : (65536,) int64, how many squared distances fall into each bin, self pairs included.
+    counts : (65536,) int64, how many squared distances fall into each bin, self pairs included; one more number is
+        e, where distances were counted in units of 2ᵉ.
     """
+    counts, unit = _in_units(counts)
     values = bin_values()
     used = np.flatnonzero(counts)
     squared, weight = values[used], counts[used].astype(np.float64)
     positive = squared[squared > 0]
     if not len(positive):
-        return KsumCurve(np.array([1.0]), np.zeros(1), np.zeros(1))
+        return KsumCurve(np.array([unit]), np.zeros(1), np.zeros(1))
     middle = 2.0 ** np.round(np.log2(np.median(positive)))
     epsilon = middle * GRID
     log_sum, slope = np.empty(len(epsilon)), np.empty(len(epsilon))
@@ -68,39 +77,45 @@ def ksum(counts: Array) -> KsumCurve:
         total = kernel.sum()
         log_sum[number] = np.log(total / weight.sum())
         slope[number] = (ratio * kernel).sum() / total
-    return KsumCurve(epsilon, log_sum, slope)
+    return KsumCurve(epsilon * unit, log_sum, slope)
 
 
 def histogram_median(counts: Array, n: int) -> float:
     """Median squared distance over pairs of different rows, to within a bin (0.4 %), from distances to all n rows."""
+    counts, unit = _in_units(counts)
     pairs = counts.astype(np.int64).copy()
     pairs[0] -= pairs.sum() // n  # each sampled row is at 0 of itself
     cumulative = np.cumsum(pairs)
-    return float(bin_values()[int(np.searchsorted(cumulative, cumulative[-1] / 2))])
+    return unit * float(bin_values()[int(np.searchsorted(cumulative, cumulative[-1] / 2))])
 
 
 def exact_median(histogram: Callable[[int | None], Array], total: int) -> float:
-    """Exact lower median of nonnegative float32 numbers spread over blocks, from two histograms of 65 536 counts.
+    """Exact lower median of nonnegative numbers spread over blocks, from four histograms of 65 536 counts.
 
-    ``histogram(None)`` counts the upper halves of the bit patterns; ``histogram(high)`` the lower halves of
-    those whose upper half is ``high``. For nonnegative floats the order of the patterns is that of the numbers.
+    ``histogram(None)`` counts the first 16 bits of the patterns of float64; ``histogram(known)`` the next 16 of those
+    that begin with the bits of ``known`` (behind a leading 1). For nonnegative numbers the order of the patterns is
+    that of the numbers.
     """
-    rank = (total - 1) // 2
-    upper = np.cumsum(histogram(None))
-    high = int(np.searchsorted(upper, rank, side="right"))
-    before = int(upper[high - 1]) if high else 0
-    low = int(np.searchsorted(np.cumsum(histogram(high)), rank - before, side="right"))
-    return float(np.array([high << 16 | low], np.uint32).view(np.float32)[0])
+    rank, known = (total - 1) // 2, 1
+    for level in range(QUARTERS):
+        counts = np.cumsum(histogram(known if level else None))
+        digit = int(np.searchsorted(counts, rank, side="right"))
+        rank -= int(counts[digit - 1]) if digit else 0
+        known = known << 16 | digit
+    return float(np.array([known & (1 << 64) - 1], np.uint64).view(np.float64)[0])
 
 
-def pattern_counts(values: Array, high: int | None) -> Array:
-    """One block's part of :func:`exact_median`: halves of bit patterns of nonnegative float32 numbers, and counts.
+def pattern_counts(values: Array, known: int | None) -> Array:
+    """One block's part of :func:`exact_median`: 16 bits of the patterns of nonnegative numbers, and counts.
 
     Only those that occur, (2, m) int64: many blocks come together in one process.
     """
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    halves = bits >> 16 if high is None else bits[bits >> 16 == high] & 0xFFFF
-    return np.stack(np.unique(halves, return_counts=True)).astype(np.int64)
+    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+    level = 0 if known is None else (known.bit_length() - 1) // 16
+    if known is not None:
+        bits = bits[bits >> np.uint64(64 - 16 * level) == np.uint64(known - (1 << 16 * level))]
+    digits = bits >> np.uint64(48 - 16 * level) & np.uint64(0xFFFF)
+    return np.stack(np.unique(digits.astype(np.int64), return_counts=True)).astype(np.int64)
 
 
 def total(parts: Sequence[Array]) -> Array:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array, offsets
-from bigembed.errors import InputError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.landmarks.dijkstra import lengths_of
 from bigembed.landmarks.geodesic import found_distances, groups_of, shortest_paths
 from bigembed.store.exchange import Exchange
@@ -72,6 +73,7 @@ def geodesic_distances(graph: NeighborGraph, rows: Any) -> Array:
     return out[0] if np.ndim(rows) == 0 else out
 
 
+@declared
 def shortest_path(graph: NeighborGraph, i: int, j: int) -> tuple[float, Array]:
     """The shortest path between two rows of a neighbor graph.
 
@@ -186,6 +188,8 @@ def _descent(field: _Field, row: int, goal: int) -> Iterator[int]:
 
 
 def _checked(graph: NeighborGraph, rows: Any) -> Array:
+    if not hasattr(graph, "original_ids"):
+        raise InputTypeError(f"graph {type(graph).__name__}: a NeighborGraph is needed, of build_neighbor_graph")
     wanted = np.atleast_1d(np.asarray(rows))
     if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
         raise InputError(f"rows are numbers of rows of the input (integers); got {rows!r}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bigembed import errors
+from bigembed.blocks.declared import undeclared
 from bigembed.blocks.rows import Array
 from bigembed.errors import ChangedInputError, InputError, InputTypeError
 from bigembed.methods.frames import Framed
@@ -245,13 +246,16 @@ class Requirements:
             self.wrong.append(f"{name}={getattr(self.estimator, name)!r}; allowed: {allowed}")
 
     def refuse(self) -> None:
-        """InputError with all that was noted, the seed of a random start among it."""
+        """InputError with all that was noted, and with what is not even of a kind that the class declares."""
         if "random_state" in self.estimator.get_params():
             self(is_seed(self.estimator.random_state), "random_state", "an integer ≥ 0, None, or a generator of NumPy")
         verbose, callbacks = (getattr(self.estimator, name, None) for name in ("verbose", "callbacks"))
         self(verbose is None or isinstance(verbose, (int, np.bool_)), "verbose", "True or False")
         several = isinstance(callbacks, (list, tuple)) and all(callable(one) for one in callbacks)
         self(callbacks is None or several, "callbacks", "None, or a list of functions of an event")
+        for name, allowed in undeclared(type(self.estimator).__init__, vars(self.estimator)).items():
+            if not any(line.startswith(f"{name}=") for line in self.wrong):
+                self(False, name, allowed)
         if self.wrong:
             raise InputError(f"{type(self.estimator).__name__}: " + "; ".join(self.wrong))
 

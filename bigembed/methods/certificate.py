@@ -8,6 +8,7 @@ from typing import Any
 
 from bigembed.methods.parts import least_rows
 from bigembed.methods.stability import UNSTABLE
+from bigembed.neighbors.recall import missed
 from bigembed.quality.judgement import ONE_COLUMN, judged
 from bigembed.stages import Run
 
@@ -115,10 +116,7 @@ def recall_warnings(found: dict[str, Any]) -> list[str]:
     measured = found.get("recall")
     if not measured or measured["recall"] >= measured["target"]:
         return []
-    return [
-        f"recall of the neighbor graph is {measured['recall']:.4f} ± {measured['standard_error']:.4f}, "
-        f"below the target {measured['target']}. {measured.get('advice', '')}"
-    ]
+    return [missed(measured)]
 
 
 def components_warnings(found: dict[str, Any], policy: str) -> list[str]:

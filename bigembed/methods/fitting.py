@@ -20,6 +20,7 @@ from bigembed.methods.weights import is_weights, weights_stage
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.input import column_source, row_source
+from bigembed.store.streamed import StreamedRows
 
 CATEGORIES = {
     "convergence": "ConvergenceWarning",
@@ -32,6 +33,8 @@ CATEGORIES = {
     "map": "MapWarning",
 }
 """Names of the warnings of a certificate by category."""
+STREAMED = 2
+"""Passes up to which a Dask array is computed in each; for more it is written once."""
 
 
 def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **beside: Any) -> Any:
@@ -52,9 +55,18 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **beside: Any) -> 
     }
     source = replace(source, beside=columns)
     stages = estimator.stages(source, run)
+    if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
+        source = source.settled(scratch)
+        stages = estimator.stages(source, run)
     remember_features(estimator, X, source.shape[1])
     estimator._source = source
     return finish(estimator, stages, run, in_memory)
+
+
+def row_passes(stages: Sequence[Stage]) -> float:
+    """How often ``fit`` reads the rows as they were given: what follows reads a copy in the order of the graph."""
+    last = next((number for number, stage in enumerate(stages) if stage.name == "order"), len(stages))
+    return sum(stage.cost.passes for stage in stages[: last + 1] if not stage.on_demand)
 
 
 def fit_spectral(estimator: Any, X: Any) -> Any:

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, map_blocks
+from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.landmarks.select import max_min, sample_size, uniform
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import RowBlock, checked_shape, offenders, refuse, row_blocks, write_mapped
+from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks, offenders, refuse, write_mapped
 from bigembed.store.source import RowSource
 
 SELECTIONS = ("max-min", "uniform")
@@ -74,16 +74,15 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
 def picked_rows(source: RowSource, numbers: Array, exchange: Exchange) -> Array:
     """Rows of the given ascending numbers, to this process; the blocks they are in are checked as a whole."""
     block, first = np.unique(numbers // source.block, return_index=True)
-    tasks = list(zip(block.tolist(), np.split(numbers, first[1:]), strict=True))
-    found = map_blocks(pick_block, tasks, label="pick", source=source, exchange=exchange)
+    wanted = dict(zip(block.tolist(), np.split(numbers, first[1:]), strict=True))
+    found = map_row_blocks(source, pick_block, given=wanted, label="pick", exchange=exchange)
     refuse([part for part in found if part], source)
-    return np.concatenate([exchange.get_many("picked", number, ["rows"])[0] for number, _ in tasks])
+    return np.concatenate([exchange.get_many("picked", number, ["rows"])[0] for number in wanted])
 
 
-def pick_block(number: int, numbers: Array, *, source: RowSource, exchange: Exchange) -> dict[str, Any]:
+def pick_block(block: RowBlock, numbers: Array, *, exchange: Exchange) -> dict[str, Any]:
     """Leave some rows of one block in the exchange; return what is wrong with the block."""
-    [block] = row_blocks(source, [number])
-    exchange.put("picked", number, {"rows": block.rows[numbers - block.start]})
+    exchange.put("picked", block.number, {"rows": block.rows[numbers - block.start]})
     return offenders(block)
 
 

@@ -96,7 +96,10 @@ def random_start(m: int, d: int, mean: float, seed: int) -> Array:
 
 def given_start(start: Any, m: int, d: int) -> Array:
     """The user's H, checked."""
-    given = np.asarray(start, np.float64)
+    try:
+        given = np.asarray(start, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"init={start!r}; allowed: a name, or an array of numbers (n_components, d)") from error
     if given.shape != (m, d) or not np.isfinite(given).all() or (given < 0).any() or not given.any(axis=1).all():
         raise InputError(
             f"init: an array of starting components must be finite, nonnegative, of shape {(m, d)} and without empty "

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError
+from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.order import Ordered, order_stage, partition_stage
 from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
-from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
+from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, missed, share_found
 from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
 from bigembed.neighbors.search import search_stage, shortlist_stage
-from bigembed.neighbors.survey import Shape, shape_of, survey_stage
+from bigembed.neighbors.survey import Shape, checked_metric, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.neighbors.witness import recall_stage, witness_stage
 from bigembed.stages import Run, Stage, run_stages
@@ -207,6 +209,7 @@ class NeighborGraph:
             self.run.manifest(self.stage).digest,
         )
 
+    @declared
     def recall_in(self, X: Any, n_neighbors: int | None = None, *, rows: int = 1_000, seed: int = 0) -> Recall:
         """recall@k in other rows of the same points: the share of the k nearest in ``X`` that the lists hold.
 
@@ -216,6 +219,8 @@ class NeighborGraph:
         if self.n_neighbors is None:
             raise InputError("recall_in needs lists of k nearest neighbors; this graph joins all rows within a radius")
         k = self.n_neighbors if n_neighbors is None else n_neighbors
+        if rows < 1 or seed < 0:
+            raise InputError(f"rows={rows}, seed={seed}; rows ≥ 1 and seed ≥ 0 are allowed")
         numbers = np.sort(np.random.default_rng([seed, 4]).choice(self.n, min(rows, self.n), replace=False))
         near, _ = exact_neighbors(X, numbers, k)
         ordered = Ordered.open(self.run.path("order"))
@@ -246,6 +251,7 @@ class NeighborGraph:
         return coo_array((data, (row, column)), shape=(self.n, self.n)).tocsr()
 
 
+@declared
 def build_neighbor_graph(
     X: Any,
     n_neighbors: int | None = 15,
@@ -299,8 +305,7 @@ def build_neighbor_graph(
     >>> graph.recall, graph.to_scipy()[[0], [1]].item()
     (1.0, 1.0)
     """
-    if radius is not None and not (radius > 0 and np.isfinite(radius)):
-        raise InputError(f"radius={radius!r}; a finite number > 0 is allowed, or None with n_neighbors")
+    _check(radius, metric, recall, random_state, candidates, n_candidates)
     if candidates is not None and (radius is not None or n_neighbors is None):
         raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
     run = Run(workdir)
@@ -312,7 +317,27 @@ def build_neighbor_graph(
         run.parents = (given,)
         stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
     run_stages(stages, run)
+    if radius is None and (measured := run.results("recall"))["recall"] < measured["target"]:
+        warnings.warn(missed(measured), RecallWarning, stacklevel=3)
     return NeighborGraph(run, in_memory)
+
+
+def _check(
+    radius: float | None, metric: str, recall: float, random_state: int, candidates: Any, n_candidates: int | None
+) -> None:
+    """InputError unless the parameters are in their ranges."""
+    checked_metric(metric)
+    wrong = []
+    if radius is not None and not (radius > 0 and np.isfinite(radius)):
+        wrong.append(f"radius={radius!r}; a finite number > 0 is allowed, or None with n_neighbors")
+    if not 0 < recall <= 1:
+        wrong.append(f"recall={recall!r}; allowed: a number in (0, 1]")
+    if random_state < 0:
+        wrong.append(f"random_state={random_state!r}; allowed: an integer ≥ 0")
+    if n_candidates is not None and candidates is None:
+        wrong.append(f"n_candidates={n_candidates!r}; it goes with candidates, which were not given")
+    if wrong:
+        raise InputError(f"build_neighbor_graph: {'; '.join(wrong)}")
 
 
 def _candidates(

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
+from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.passes import RowBlock, map_row_blocks
 from bigembed.store.source import RowSource
 
 KEPT_BYTES = 128 << 20
@@ -54,15 +55,8 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
     """Rows in (partition, cell) order, their ids, and the cells. One pass over the input."""
 
     def run(context: Context) -> dict[str, Any]:
-        spans = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
-        map_blocks(
-            scatter_block,
-            spans,
-            source=source,
-            shape=shape,
-            exchange=context.exchange,
-            centers=context.of("partition", "centers"),
-        )
+        centers = context.of("partition", "centers")
+        spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
         partitions = context.results("partition")["partitions"]
         found = map_blocks(
             order_block,
@@ -109,12 +103,10 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
     return Stage("order", ("survey", "partition"), {"cell_size": cell_size, "seed": seed}, run, cost)
 
 
-def scatter_block(
-    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, centers: str, exchange: Exchange
-) -> None:
+def scatter_block(block: RowBlock, *, shape: Shape, centers: str, exchange: Exchange) -> None:
     """Assign the rows of one block of the input, and leave each partition its rows and ids."""
-    rows = prepare(source.read(start, stop), shape)
-    ids = np.arange(start, stop, dtype=np.int64)
+    rows = prepare(block.rows, shape)
+    ids = np.arange(block.start, block.stop, dtype=np.int64)
     partitions = read_array(centers)
     labels = assign_block(rows, ids, partitions, compiled=len(rows) > FEW_ROWS)
     by_label = np.argsort(labels.astype(np.min_scalar_type(len(partitions))), kind="stable")  # narrow: a radix sort
@@ -123,7 +115,7 @@ def scatter_block(
     for label, members in zip(present, np.split(by_label, first[1:]), strict=True):
         pieces[f"rows{label}"] = rows[members]
         pieces[f"ids{label}"] = ids[members]
-    exchange.put("scatter", number, pieces)
+    exchange.put("scatter", block.number, pieces)
 
 
 def order_block(

@@ -55,7 +55,9 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
         map_blocks(choose_block, blocks, ordered=ordered, k=1, seed=seed, exchange=context.exchange)
         chosen = [context.exchange.get_many("chosen", b, ["rows", "ids"]) for (b,) in blocks]
         write_array(context.path("rows"), np.concatenate([rows for rows, _ in chosen]))
-        found = map_blocks(density_block, blocks, ordered=ordered, radius=radius, sample=context.path("rows"))
+        unit = int(np.frexp(radius)[1])
+        fixed: dict[str, Any] = {"radius": radius, "sample": context.path("rows"), "unit": unit}
+        found = map_blocks(density_block, blocks, ordered=ordered, **fixed)
         write_array(context.path("cell_radii"), np.concatenate([part[0] for part in found]))
         degree = np.sum([part[1] for part in found], axis=0) - 1
         histogram = np.sum([part[2] for part in found], axis=0)
@@ -65,7 +67,7 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
             "mean_degree": float(degree.mean()),
             "standard_error": float(degree.std() / np.sqrt(len(degree))),
             "isolated": float(np.mean(degree == 0)),
-            "proposed": _proposed(histogram, len(degree)),
+            "proposed": float(np.ldexp(_proposed(histogram, len(degree)), unit)),
         }
         _refuse(out, shape.n, max(ordered.rows_of), free_bytes(context.home.root))
         return out
@@ -81,9 +83,9 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
     return Stage("density", ("order",), {"radius": radius, "seed": seed}, run, cost)
 
 
-def density_block(b: int, *, ordered: Ordered, radius: float, sample: str) -> tuple[Array, Array, Array]:
+def density_block(b: int, *, ordered: Ordered, radius: float, sample: str, unit: int) -> tuple[Array, Array, Array]:
     """Radii of the cells of one block; how many of its rows lie within ε of each sampled row; their squared distances,
-    counted by the upper half of their float32 bit pattern."""
+    in units of 2ᵉ (e = ``unit``), counted by the upper half of their float32 bit pattern."""
     rows, (offsets, centers), queries = ordered.rows(b), ordered.cells(b), read_array(sample)
     radii = np.zeros(len(centers))
     for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
@@ -93,7 +95,8 @@ def density_block(b: int, *, ordered: Ordered, radius: float, sample: str) -> tu
     for start in range(0, len(rows), _TILE_ROWS):
         squared = np.maximum(approximate_squared(queries, rows[start : start + _TILE_ROWS])[0], 0)
         within += np.count_nonzero(squared <= radius**2, axis=1)
-        counts += np.bincount(squared.astype(np.float32).ravel().view(np.uint32) >> 16, minlength=1 << 16)
+        scaled = np.ldexp(squared, -2 * unit).astype(np.float32)
+        counts += np.bincount(scaled.ravel().view(np.uint32) >> 16, minlength=1 << 16)
     return radii, within, counts
 
 

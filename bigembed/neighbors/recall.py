@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.input import row_source
+from bigembed.store.passes import RowBlock, map_row_blocks
 from bigembed.store.source import RowSource
 
 COMPILED_PAIRS = 1 << 24
@@ -42,6 +43,14 @@ class Recall:
     standard_error: float
     rows: int
     n_neighbors: int
+
+
+def missed(measured: Mapping[str, Any]) -> str:
+    """The warning that a measured recall is below its target."""
+    return (
+        f"recall of the neighbor graph is {measured['recall']:.4f} ± {measured['standard_error']:.4f}, "
+        f"below the target {measured['target']}. {measured.get('advice', '')}"
+    )
 
 
 def recall_at(lists: Array, truth: Array) -> Array:
@@ -117,8 +126,8 @@ def rows_at(source: RowSource, shape: Shape, ids: Array) -> Array:
     spans = bounds(shape.n, shape.block)
     order = np.argsort(ids, kind="stable")
     cuts = np.searchsorted(ids[order], [start for start, _ in spans[1:]])
-    tasks = [(*span, ids[part]) for span, part in zip(spans, np.split(order, cuts), strict=True)]
-    parts = map_blocks(rows_block, [task for task in tasks if len(task[2])], source=source, shape=shape)
+    wanted = {number: ids[part] for number, part in enumerate(np.split(order, cuts)) if len(part)}
+    parts = map_row_blocks(source, rows_block, given=wanted, shape=shape)
     rows = np.empty((len(ids), shape.d), shape.dtype)
     rows[order] = np.concatenate([rows[:0], *parts])
     return rows
@@ -131,32 +140,29 @@ def nearest_rows(
 
     A row whose number is that of the query is left out. One pass over the rows.
     """
-    spans = bounds(shape.n, shape.block)
-    numbered = [(number, *span) for number, span in enumerate(spans)]
     asked: dict[str, Any] = {"queries": queries, "query_ids": query_ids, "k": k}
-    map_blocks(nearest_block, numbered, source=source, shape=shape, exchange=exchange, **asked)
+    spans = map_row_blocks(source, nearest_block, shape=shape, exchange=exchange, **asked)
     return merged(stored_lists("nearest", len(spans), exchange), k)
 
 
-def rows_block(start: int, stop: int, wanted: Array, *, source: RowSource, shape: Shape) -> Array:
-    """The rows of these numbers, all between start and stop."""
-    return np.asarray(prepare(source.read(start, stop), shape)[wanted - start])
+def rows_block(block: RowBlock, wanted: Array, *, shape: Shape) -> Array:
+    """The rows of a block that have these numbers."""
+    return np.asarray(prepare(block.rows, shape)[wanted - block.start])
 
 
 def nearest_block(
-    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, queries: Array, query_ids: Array, k: int,
-    exchange: Exchange,
-) -> None:  # fmt: skip
-    """The k nearest rows between start and stop of every query."""
-    rows = prepare(source.read(start, stop), shape)
+    block: RowBlock, *, shape: Shape, queries: Array, query_ids: Array, k: int, exchange: Exchange
+) -> None:
+    """The k nearest rows of a block to every query."""
+    rows = prepare(block.rows, shape)
     found, squared = empty_lists(len(queries), k, rows.dtype)
     compare = update_lists
     if len(queries) * shape.n > COMPILED_PAIRS:
         from bigembed.neighbors.local import search_rows
 
         compare = search_rows
-    compare(found, squared, queries, query_ids, rows, np.arange(start, stop, dtype=np.int64))
-    exchange.put("nearest", number, {"ids": found, "squared": squared})
+    compare(found, squared, queries, query_ids, rows, np.arange(block.start, block.stop, dtype=np.int64))
+    exchange.put("nearest", block.number, {"ids": found, "squared": squared})
 
 
 def stored_lists(name: str, blocks: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
+from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
 from bigembed.neighbors.order import Ordered
@@ -24,6 +24,7 @@ from bigembed.neighbors.witness import EXACT_ROWS, exact_witnesses
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.passes import RowBlock, map_row_blocks
 from bigembed.store.source import RowSource
 
 
@@ -35,10 +36,9 @@ def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stag
         cell_starts = read_array(f"{old.path}/cell_starts")
         first_cells = block_cells(cell_starts, read_array(f"{old.path}/cell_block_starts"), shape.block)
         starts = cell_starts[first_cells]
-        spans = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
         share: dict[str, Any] = {"exchange": context.exchange}
         map_blocks(places_block, [(b,) for b in range(len(old.blocks))], old=old, rows=shape.block, **share)
-        map_blocks(carry_block, spans, source=source, shape=shape, blocks=len(old.blocks), starts=starts, **share)
+        spans = map_row_blocks(source, carry_block, shape=shape, blocks=len(old.blocks), starts=starts, **share)
         tasks = [(b, int(first), int(stop)) for b, (first, stop) in enumerate(pairwise(first_cells))]
         fixed: dict[str, Any] = {"sources": len(spans), "cell_starts": cell_starts, "out": context.path("")}
         map_blocks(settle_block, tasks, **fixed, **share)
@@ -93,17 +93,15 @@ def places_block(b: int, *, old: Ordered, rows: int, exchange: Exchange) -> None
     exchange.put("places", b, pieces)
 
 
-def carry_block(
-    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, blocks: int, starts: Array,
-    exchange: Exchange,
-) -> None:  # fmt: skip
+def carry_block(span: RowBlock, *, shape: Shape, blocks: int, starts: Array, exchange: Exchange) -> None:
     """Leave the rows of one span of the input with the blocks that they belong to."""
+    number, start, stop = span.number, span.start, span.stop
     internal = np.empty(stop - start, np.int64)
     for b in range(blocks):
         piece = exchange.get("places", b, str(number))
         if piece is not None:
             internal[piece[0]] = piece[1]
-    rows = prepare(source.read(start, stop), shape)
+    rows = prepare(span.rows, shape)
     owner = np.searchsorted(starts, internal, side="right") - 1
     by_owner = np.argsort(owner, kind="stable")
     present, first = np.unique(owner[by_owner], return_index=True)

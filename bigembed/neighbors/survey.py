@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import checked_shape
+from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks
 from bigembed.store.source import RowSource, work_dtype
 
+METRICS = ("euclidean", "cosine")
 SAMPLE_BYTES = 32 << 20
 SAMPLE_PER_PARTITION = 256
 MIN_SAMPLE = 20_000
@@ -50,7 +51,16 @@ class Shape:
 def shape_of(source: RowSource, metric: str) -> Shape:
     """Shape of a source, checked: two dimensions, numbers, at least one row and column."""
     n, d = checked_shape(source)
-    return Shape(n, d, str(work_dtype(source.dtype)), metric)
+    return Shape(n, d, str(work_dtype(source.dtype)), checked_metric(metric))
+
+
+def checked_metric(metric: str) -> str:
+    """The metric; InputError unless neighbors are searched by it."""
+    if metric not in METRICS:
+        raise InputError(
+            f"metric={metric!r}; allowed: {' or '.join(map(repr, METRICS))}. ClassicalMDS and LandmarkMDS take others"
+        )
+    return metric
 
 
 def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
@@ -63,11 +73,10 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     }
 
     def run(context: Context) -> dict[str, Any]:
-        tasks = [(number, *span) for number, span in enumerate(bounds(shape.n, shape.block))]
-        found = map_blocks(survey_block, tasks, source=source, shape=shape, seed=seed, exchange=context.exchange)
+        found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
         _refuse(found, shape)
-        sample = [context.exchange.get("sample", number, "rows") for number, *_ in tasks]
-        ids = [context.exchange.get("sample", number, "ids") for number, *_ in tasks]
+        sample = [context.exchange.get("sample", number, "rows") for number in range(len(found))]
+        ids = [context.exchange.get("sample", number, "ids") for number in range(len(found))]
         write_array(context.path("sample"), np.concatenate([part for part in sample if part is not None]))
         write_array(context.path("sample_ids"), np.concatenate([part for part in ids if part is not None]))
         low = np.min([part["low"] for part in found], axis=0)
@@ -96,12 +105,9 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     return Stage("survey", (), parameters, run, cost)
 
 
-def survey_block(
-    number: int, start: int, stop: int, *, source: RowSource, shape: Shape, seed: int, exchange: Exchange
-) -> dict[str, Any]:
+def survey_block(block: RowBlock, *, shape: Shape, seed: int, exchange: Exchange) -> dict[str, Any]:
     """Check one block and leave its share of the sample in the exchange."""
-    raw = source.read(start, stop)
-    rows = np.ascontiguousarray(raw, dtype=shape.dtype)
+    number, rows, start, stop = block.number, block.rows, block.start, block.stop
     bad = ~np.isfinite(rows).all(axis=1)
     zero = ~rows.any(axis=1) if shape.metric == "cosine" else np.zeros(0, bool)
     generator = np.random.default_rng([seed, 1, number])

@@ -7,6 +7,7 @@ from which global scales (Ksum, median) and the intrinsic dimension come.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,25 @@ def exact_witnesses(context: Context, k: int, seed: int) -> Truth:
     write_array(context.path("rows"), rows)
     write_array(context.path("ids"), ids)
     write_array(context.path("reach"), reach)
-    map_blocks(witness_block, blocks, ordered=ordered, k=k, witness=context.path(""), seed=seed, exchange=exchange)
+    unit = unit_of(context.results("survey"))
+    fixed: dict[str, Any] = {"ordered": ordered, "k": k, "witness": context.path(""), "seed": seed, "unit": unit}
+    map_blocks(witness_block, blocks, exchange=exchange, **fixed)
     near, squared = merged(stored_lists("witness", len(blocks), exchange), k)
     counts = sum(_piece(exchange, "witness", b, "counts") for (b,) in blocks)
     write_array(context.path("neighbors"), near)
     write_array(context.path("squared"), squared)
-    write_array(context.path("histogram"), np.asarray(counts))
+    write_array(context.path("histogram"), np.append(counts, unit))
     return Truth(ids, near)
+
+
+def unit_of(survey: Mapping[str, Any]) -> int:
+    """e, so that no two entries of a column are 2ᵉ⁺¹ apart: distances are counted in units of 2ᵉ, whatever the data's.
+
+    Rows 2ᵏ times as large have e + k, and the same counts.
+    """
+    if survey["metric"] == "cosine":
+        return 0
+    return int(np.frexp(survey["high"] / 2 - survey["low"] / 2)[1])
 
 
 def witnesses(n: int) -> int:
@@ -106,7 +119,7 @@ def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
     return np.asarray(np.nextafter(reach, np.array(np.inf, rows.dtype)))
 
 
-def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, exchange: Exchange) -> None:
+def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, unit: int, exchange: Exchange) -> None:
     """All witnesses against one block: its part of their neighbors, and of the histogram."""
     queries, query_ids = read_array(f"{witness}rows"), read_array(f"{witness}ids")
     spread = _spread(len(queries), seed)
@@ -123,13 +136,14 @@ def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, 
         search_every(ids, squared, queries, query_ids, cells)
     for first in range(0, len(rows), _TILE_ROWS):
         part = slice(first, first + _TILE_ROWS)
-        counts += distance_counts(queries[spread], query_ids[spread], rows[part], numbers[part])
+        counts += distance_counts(queries[spread], query_ids[spread], rows[part], numbers[part], unit)
     exchange.put("witness", b, {"ids": ids, "squared": squared, "counts": counts})
 
 
-def distance_counts(queries: Array, query_ids: Array, rows: Array, row_ids: Array) -> Array:
-    """Squared distances counted by the upper half of their float32 bit pattern, (65536,). A row is at 0 of itself."""
-    approximate, _ = approximate_squared(queries, rows)
+def distance_counts(queries: Array, query_ids: Array, rows: Array, row_ids: Array, unit: int) -> Array:
+    """Squared distances, in units of 2ᵉ (e = ``unit``), counted by the upper half of their float32 bit pattern,
+    (65536,). A row is at 0 of itself."""
+    approximate, _ = approximate_squared(np.ldexp(queries, -unit), np.ldexp(rows, -unit))
     squared = np.maximum(approximate, 0).astype(np.float32)
     squared[query_ids[:, None] == row_ids[None, :]] = 0.0
     return np.bincount(squared.ravel().view(np.uint32) >> 16, minlength=BINS)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from bigembed.blocks.declared import declared
 from bigembed.quality.judgement import NAMES, judged, said
 from bigembed.quality.neighborhoods import NEIGHBORS, SAMPLES, preserved
 from bigembed.store.exchange import Exchange
@@ -66,6 +67,7 @@ class MapQuality:
         return "\n".join(self.lines())
 
 
+@declared
 def certify(
     X: Any,
     Y: Any,

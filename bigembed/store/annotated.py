@@ -16,7 +16,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import open_zarr, zarr_place
 from bigembed.store.copying import columns_of
-from bigembed.store.hdf5 import GroupArrayReader, about, array_in, opened
+from bigembed.store.hdf5 import Field, GroupArrayReader, about, array_in, fields_of, found_in, opened
 from bigembed.store.paths import AnyPath
 from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, pieces, two_dimensional
 from bigembed.store.sparse import ENTRY_BYTES, NAMES
@@ -147,7 +147,7 @@ def open_anndata(path: AnyPath, choice: Choice) -> Reader:
         name = choice.array[0] if choice.array else "X"
         if len(choice.array) > 1 or name not in there:
             raise InputError(f"{path}: no array {', '.join(choice.array) or name}; there are {described(there)}")
-        stored = root[name]
+        stored = found_in(root, name)
         names = _obs_names(root)
         own = ROW_NAMES if names else None
         if path.is_dir():
@@ -164,15 +164,14 @@ def open_anndata(path: AnyPath, choice: Choice) -> Reader:
 def csr_in(root: Any, path: str, name: str) -> CsrReader:
     """Sparse rows in a group; of a matrix by columns an error that says what to do."""
     group = root[name] if name else root
-    kind = group.attrs.get("encoding-type", "csr_matrix")
-    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    kind = _encoding(group) or "csr_matrix"
     missing = [one for one in NAMES if one not in group]
     if kind != "csr_matrix" or missing:
         raise InputError(
             f"{path}: {name} is {kind}{f', without {missing}' if missing else ''}; rows are read from arrays and from "
             "csr_matrix. A csc_matrix is stored by columns: write it again by rows (adata.X = adata.X.tocsr())"
         )
-    n, d = (int(size) for size in group.attrs["shape"])
+    n, d = _shape_of(group)
     if int(group["indptr"].shape[0]) != n + 1 or group["indices"].shape != group["data"].shape:
         raise DamagedError(f"{path}: {name}: indptr, indices and data do not fit its shape {(n, d)}")
     return CsrReader(path, name, (n, d), np.dtype(group["data"].dtype), int(group["data"].shape[0]))
@@ -182,15 +181,14 @@ def obs_vector(path: str, name: str, n: int) -> Reader:
     """A column of ``obs``, or the index."""
     with opened(path, EXTRA) as root:
         obs = root["obs"]
-        index = str(obs.attrs["_index"])
-        key = f"obs/{index if name == ROW_NAMES else name}"
-        if hasattr(root[key], "shape"):
-            return array_in(root, path, key, EXTRA)
-        column = root[key]
+        key = f"obs/{_index(obs) if name == ROW_NAMES else name}"
+        column = found_in(root, key)
+        if hasattr(column, "shape"):
+            categories = root.get(f"uns/{name}_categories") if fields_of(obs) else None
+            codes = array_in(root, path, key, EXTRA)
+            return codes if categories is None else CategoryReader(codes, _plain(categories))
         if "codes" in column:
-            found = np.asarray(column["categories"][...])
-            plain = as_text(found) if found.dtype.kind in "OSTU" else found
-            return CategoryReader(array_in(root, path, f"{key}/codes", EXTRA), tuple(plain.tolist()))
+            return CategoryReader(array_in(root, path, f"{key}/codes", EXTRA), _plain(column["categories"]))
         if "values" in column and not np.asarray(column["mask"][...]).any():
             return array_in(root, path, f"{key}/values", EXTRA)
     raise InputError(f"{path}: {key} has missing values, or is of a kind that is not known; it has {n} rows")
@@ -202,9 +200,10 @@ def var_names(path: str, array: str) -> tuple[str, ...]:
         return columns_of(path)
     with opened(path, EXTRA) as root:
         var: Any = root.get("raw/var" if array == "raw/X" else "var") if array.split("/")[0] != "obsm" else None
-        if not hasattr(var, "keys") or "_index" not in var.attrs:
+        own = _index(var)
+        if not own:
             return ()
-        index = var[str(var.attrs["_index"])]
+        index = Field(var, own) if own in fields_of(var) else var[own]
         names = tuple(as_text(index[...]).tolist()) if hasattr(index, "shape") else ()
     return () if names == tuple(map(str, range(len(names)))) else names
 
@@ -213,22 +212,48 @@ def _matrices(root: Any) -> dict[str, str]:
     """What can be rows: X, layers and obsm."""
     found = {name: root[name] for name in ("X", "raw/X") if name in root}
     for group in ("layers", "obsm"):
-        found |= {f"{group}/{name}": root[group][name] for name in root.get(group, ())}
+        there = fields_of(root.get(group)) or root.get(group, ())
+        found |= {f"{group}/{name}": found_in(root, f"{group}/{name}") for name in there}
     return {name: _about(one) for name, one in found.items() if _about(one)}
 
 
 def _about(one: Any) -> str:
     if hasattr(one, "shape"):
         return "" if one.shape is None or not one.shape else about(one)
-    return f"{tuple(map(int, one.attrs['shape']))} {one.attrs['encoding-type']}" if "shape" in one.attrs else ""
+    shape = _shape_of(one)
+    return f"{shape} {_encoding(one)}" if shape else ""
+
+
+def _encoding(group: Any) -> str:
+    """How a sparse matrix is stored, by the attribute of now or of AnnData before 0.7."""
+    old = group.attrs.get("h5sparse_format")
+    kind = group.attrs.get("encoding-type", "" if old is None else old)
+    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    return f"{kind}_matrix" if kind and old is not None and not kind.endswith("_matrix") else kind
+
+
+def _shape_of(group: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in group.attrs.get("shape", group.attrs.get("h5sparse_shape", ())))
+
+
+def _plain(categories: Any) -> tuple[Any, ...]:
+    found = np.asarray(categories[...])
+    return tuple((as_text(found) if found.dtype.kind in "OSTU" else found).tolist())
+
+
+def _index(table: Any) -> str:
+    """What holds the names of the rows of ``obs`` or ``var``: by its attribute, or (a compound one) by its name."""
+    if fields := fields_of(table):
+        return next((name for name in ("index", "_index") if name in fields), "")
+    return str(table.attrs["_index"]) if hasattr(table, "keys") and "_index" in table.attrs else ""
 
 
 def _obs_names(root: Any) -> dict[str, str]:
     obs = root.get("obs")
-    if not hasattr(obs, "keys") or "_index" not in obs.attrs:
-        return {}  # (files from before AnnData 0.7, or of somebody else)
-    index = str(obs.attrs["_index"])
-    return {ROW_NAMES: "", **{name: "" for name in obs if name != index}}
+    index = _index(obs)
+    if not index:
+        return {}  # (files of somebody else)
+    return {ROW_NAMES: "", **{name: "" for name in fields_of(obs) or obs if name != index}}
 
 
 def _require_chunks(arrays: Sequence[AnyPath], choice: Choice) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
-from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
+from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store.chunks import RowChunks, row_chunks
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import dask.array as da
 
 _OPENING = Lock()
+METADATA = ("zarr.json", ".zarray")
+"""Of an array: of Zarr format 3, of format 2."""
 CHUNK_BYTES = 256 << 10
 """Inner chunk of a block array: the unit of a partial read."""
 
@@ -119,7 +121,10 @@ def read_rows(path: PathLike, rows: Array) -> Array:
 def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
     with whole(path, f"rows {rows}, columns {columns}"):
-        return np.asarray(cached(path)[slice(*rows), slice(*columns)])
+        array, chunks = _open_cached(*_stamped(path))
+        if chunks is not None:
+            return chunks.read(*slice(*rows).indices(array.shape[0])[:2])[:, slice(*columns)].copy()
+        return np.asarray(array[slice(*rows), slice(*columns)])
 
 
 @contextmanager
@@ -218,10 +223,10 @@ def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None]:
 
 def _stamped(path: PathLike) -> tuple[str, str]:
     """The path of an array, and when its metadata were written."""
-    try:
-        return str(path), stamp(at(path) / "zarr.json")
-    except FileNotFoundError as error:
-        raise MissingPathError(f"{path}: there is no Zarr array here") from error
+    for name in METADATA:
+        with suppress(FileNotFoundError):
+            return str(path), stamp(at(path) / name)
+    raise MissingPathError(f"{path}: there is no Zarr array here")
 
 
 def cached(path: PathLike) -> Any:
@@ -240,11 +245,11 @@ def missing_shards(array: Any) -> int:
 
 
 def open_array(source: Any) -> da.Array:
-    """Rows as a lazy Dask array (n, d): from a path of a Zarr array or .npy, a zarr, Dask or NumPy array.
+    """Rows as a lazy Dask array (n, d): from a path of a Zarr array or .npy, or an array of any kind.
 
     Parameters
     ----------
-    source : path of a Zarr array or .npy, or a zarr, Dask or NumPy array.
+    source : path of a Zarr array or .npy, or a zarr, Dask, xarray, h5py or NumPy array.
 
     Returns
     -------
@@ -269,6 +274,10 @@ def open_array(source: Any) -> da.Array:
 
     if isinstance(source, da.Array):
         return source
+    if type(source).__module__.startswith("xarray.") and hasattr(source, "variable") and not source.variable._in_memory:
+        return open_array(source.data if source.chunks is not None else chunked(source).data)
+    if type(source).__module__.startswith("h5py.") and hasattr(source, "chunks"):
+        return da.from_array(source, chunks=_block_of(source))  # type: ignore[no-any-return]
     if isinstance(source, (str, os.PathLike, ObjectPath)):
         place = at(source)
         source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
@@ -280,8 +289,22 @@ def open_array(source: Any) -> da.Array:
     elif isinstance(source, RemoteRows):
         lazy = da.from_array(source, chunks=source.chunks, name=False, asarray=False, fancy=False)
     else:
-        lazy = da.from_array(np.asanyarray(source))
+        array = np.asanyarray(source)
+        if not array.ndim or array.dtype == object:
+            raise InputTypeError(f"{type(source).__name__}: not an array of numbers; give a path or an array")
+        lazy = da.from_array(array)
     return lazy
+
+
+def _block_of(source: Any) -> tuple[int, ...]:
+    """Chunks of whole rows, each about a canonical block."""
+    rows = block_rows(int(np.prod(source.shape[1:])), source.dtype.itemsize)
+    return (max(1, min(rows, source.shape[0])), *map(int, source.shape[1:]))
+
+
+def chunked(source: Any) -> Any:
+    """An xarray array that is not in memory, in Dask chunks."""
+    return source.chunk(dict(zip(source.dims, _block_of(source), strict=True)))
 
 
 def open_zarr(path: PathLike) -> Any:

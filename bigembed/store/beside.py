@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, MissingPathError
 from bigembed.store.arrays import open_zarr
 from bigembed.store.copying import attributes_of
+from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, PathLike, at
-from bigembed.store.reader import TEXT, Reader, described, named
+from bigembed.store.reader import TEXT, Reader, described, named, native
 from bigembed.store.source import RowSource
 
 LINK = "bigembed_beside"
@@ -66,6 +68,9 @@ def vector_source(path: AnyPath) -> RowSource:
     """A vector at a path of its own: a Zarr array or .npy."""
     if not path.exists():
         raise MissingPathError(f"{path}: no such path")
+    if isinstance(path, Path) and is_idx(path):
+        array = read_idx(path)
+        return RowSource(array.shape, native(array.dtype), array=array.astype(native(array.dtype)))
     array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
     return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path.absolute()))
 

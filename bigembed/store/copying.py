@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
-from bigembed.errors import DamagedError, ExistingOutputError
+from bigembed.errors import DamagedError, ExistingOutputError, PlanError
 from bigembed.store.arrays import (
     create_grid,
     create_rows,
@@ -25,7 +25,8 @@ from bigembed.store.arrays import (
     write_window,
     zarr_place,
 )
-from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
+from bigembed.store.masked import unmasked
+from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
 from bigembed.store.reader import TEXT, Reader, native
 from bigembed.store.source import work_dtype
 
@@ -137,14 +138,34 @@ def write_dask(X: Any, path: PathLike) -> None:
             return
         raise ExistingOutputError(f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}")
     work_dtype(X.dtype)
+    _require_room(dest, n * d * X.dtype.itemsize)
     rows = block_rows(d, X.dtype.itemsize)
     if min(rows, n) * d * X.dtype.itemsize > WIDE_BYTES:
         return _write_grid(X, dest)
     with _aside(dest) as partial:
         create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
-        write = delayed(write_rows, pure=False)
+        write = delayed(_write_unmasked, pure=False)
         dask.compute(*[write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)])
         _require_complete(partial)
+
+
+def _require_room(dest: AnyPath, size: int) -> None:
+    """PlanError where rows of this size do not fit."""
+    free = free_bytes(nearest_folder(dest))
+    if size > free:
+        raise PlanError(
+            f"these rows are read several times, so they are written once: this takes {size:,} bytes in {dest.parent}, "
+            f"where {free:,} are free. Give workdir, a folder with more room; or write the rows to a Zarr array "
+            "first (to_zarr) and give its path"
+        )
+
+
+def _write_unmasked(path: str, start: int, rows: Array) -> None:
+    write_rows(path, start, unmasked(rows, start))
+
+
+def _write_window(path: str, row: int, column: int, values: Array) -> None:
+    write_window(path, row, column, unmasked(values, row))
 
 
 def _write_grid(X: Any, dest: AnyPath) -> None:
@@ -156,7 +177,7 @@ def _write_grid(X: Any, dest: AnyPath) -> None:
     regular = X.rechunk((high, wide))
     with _aside(dest) as partial:
         create_grid(partial, X.shape, X.dtype, (high, wide))
-        write = delayed(write_window, pure=False)
+        write = delayed(_write_window, pure=False)
         blocks = regular.to_delayed()
         dask.compute(*[write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)])
         _require_complete(partial)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
@@ -22,11 +25,26 @@ from bigembed.store.extras import needed
 from bigembed.store.missing import missing_values
 from bigembed.store.parquet import batch_rows_of
 from bigembed.store.paths import AnyPath, at
-from bigembed.store.reader import TEXT, Choice, described, handle, listed
+from bigembed.store.reader import TEXT, Choice, described, listed
 
 SUFFIXES = (".csv", ".tsv")
-PACKED: dict[str, tuple[Callable[..., Any], str]] = {".gz": (gzip.open, "gzip"), ".bz2": (bz2.open, "bz2")}
-"""What opens a packed file, and what pyarrow calls it."""
+INDEX = "index"
+"""What the first column is called where it has no name, as pandas writes it: it names the rows, and is none of them."""
+
+
+@contextmanager
+def _unzipped(raw: Any) -> Iterator[Any]:
+    """The only file of a ZIP archive."""
+    with ZipFile(raw) as archive:
+        inside = [one for one in archive.namelist() if not one.endswith("/")]
+        if len(inside) != 1:
+            raise InputError(f"{raw.name}: holds {listed(inside) or 'nothing'}; one table is needed. Unpack it")
+        with archive.open(inside[0]) as file:
+            yield file
+
+
+PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".zip": _unzipped}
+"""What opens a packed file."""
 PIECE_BYTES = 1 << 20
 """Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
 
@@ -37,6 +55,8 @@ class DelimitedReader:
 
     path: str
     separator: str
+    decimal: str
+    """What stands before the decimals: a point, or a comma."""
     head: int
     """Lines that hold the names."""
     columns: tuple[str, ...]
@@ -92,17 +112,19 @@ class DelimitedReader:
             ),
             "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": text.ConvertOptions(
-                include_columns=list(self.columns), column_types={name: getattr(arrow, kind)() for name in self.columns}
+                include_columns=list(self.columns),
+                column_types={name: getattr(arrow, kind)() for name in self.columns},
+                decimal_point=self.decimal,
             ),
         }
-        packed = PACKED[at(self.path).suffix][1] if at(self.path).suffix in PACKED else None
         try:
-            with arrow.input_stream(handle(self.path), packed) as file, text.open_csv(file, **options) as parsed:
+            with _unpacked(at(self.path)) as file, text.open_csv(file, **options) as parsed:
                 yield from parsed
-        except (arrow.ArrowInvalid, OSError) as error:
+        except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error) as error:
             raise InputError(
-                f"{self.path}: {error}. Every line needs {len(self.names)} fields, and the columns that are rows "
-                "numbers (choose columns; ids, where one names the rows)"
+                f"{self.path}: {error}. Every line needs {len(self.names)} fields with {self.separator!r} between "
+                f"them, as its first has, and the columns that are rows numbers with {self.decimal!r} before decimals "
+                "(choose columns; ids, where one names the rows)"
             ) from error
 
 
@@ -116,35 +138,57 @@ def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
     """The chosen columns (by default all but those ``beside``); reads the file once to count its rows."""
     choice.only(path, "CSV", "columns")
     _pyarrow()
-    separator, first, lines = _first_line(path)
-    head = 0 if all(_is_number(one) for one in first) else lines
+    separator, decimal, first, lines = _first_line(path)
+    head = 0 if all(_is_number(one, decimal) for one in first) else lines
     there = [one.strip() for one in first] if head else [str(number) for number in range(len(first))]
     if not head:
         choice = replace(choice, expected=())
     chosen = choice.columns or choice.expected
+    if head and len(there) > 1 and not there[0] and INDEX not in there:
+        there[0] = INDEX
+        choice = choice if chosen else replace(choice, beside=(*choice.beside, INDEX))
     _refuse_names(path, there, [*chosen, *choice.beside] if chosen else there)
     wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}
-    reader = DelimitedReader(str(path), separator, head, wanted, names)
+    reader = DelimitedReader(str(path), separator, decimal, head, wanted, names)
     rows = sum(batch.num_rows for batch in replace(reader, columns=wanted[:1]).batches("string"))
     return replace(reader, shape=(rows, len(wanted)))
 
 
-def _first_line(path: AnyPath) -> tuple[str, list[str], int]:
-    """What separates the fields, the fields of the first record, and the lines that it takes."""
-    unpack = PACKED[path.suffix][0] if path.suffix in PACKED else None
+@contextmanager
+def _unpacked(path: AnyPath) -> Iterator[Any]:
+    """The text of a file, as bytes."""
+    with path.open("rb") as raw:
+        if path.suffix not in PACKED:
+            yield raw
+            return
+        with PACKED[path.suffix](raw) as file:
+            yield file
+
+
+def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
+    """What separates the fields, and decimals; the fields of the first record, and the lines that it takes."""
     try:
-        with path.open("rb") as raw, TextIOWrapper(unpack(raw) if unpack else raw, "utf-8-sig", newline="") as file:
+        with _unpacked(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
             start = file.readline()
-            separator = "\t" if ".tsv" in path.name else "," if "," in start or ";" not in start else ";"
+            separator = "\t" if ".tsv" in path.name else ";" if _by_semicolons(start) else ","
             file.seek(0)
             records = csv.reader(file, delimiter=separator)
             first = next(records, [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+            lines = records.line_num
+            numbers = [one for one in (*first, *next(records, [])) if _is_number(one, ",")]
+            decimal = "," if separator == ";" and any("," in one for one in numbers) else "."
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
     if not any(one.strip() for one in first):
         raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
-    return separator, first, records.line_num
+    return separator, decimal, first, lines
+
+
+def _by_semicolons(line: str) -> bool:
+    """Whether the fields of a line are separated by semicolons: where commas are not, or stand before decimals."""
+    fields = line.strip().split(";")
+    return len(fields) > 1 and ("," not in line or all(_is_number(one, ",") for one in fields))
 
 
 def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) -> None:
@@ -158,9 +202,9 @@ def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) ->
         )
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str, decimal: str = ".") -> bool:
     try:
-        float(text)
+        float(text.replace(",", ".") if decimal == "," else text)
     except ValueError:
         return False
     return True

@@ -41,7 +41,7 @@ class GroupArrayReader:
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
         with opened(self.path, self.extra) as group:
-            stored = group[self.array]
+            stored = found_in(group, self.array)
             for low, high in pieces(start, stop, self.grain, row_bytes):
                 try:
                     part = stored[low:high]
@@ -50,6 +50,42 @@ class GroupArrayReader:
                         f"{self.path}: rows {low}:{high} of {self.array} cannot be read: {error}"
                     ) from error
                 yield as_text(part) if self.dtype == TEXT else np.asarray(part)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a compound dataset, as an array: how AnnData kept ``obs``, ``var`` and ``obsm`` before 0.7."""
+
+    dataset: Any
+    name: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.dataset.shape, *self.dataset.dtype[self.name].shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        kind: np.dtype[Any] = self.dataset.dtype[self.name].base
+        return kind
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        return None if self.dataset.chunks is None else tuple(self.dataset.chunks)
+
+    def __getitem__(self, index: Any) -> Array:
+        return np.asarray(self.dataset.fields(self.name)[index])
+
+
+def fields_of(stored: Any) -> tuple[str, ...]:
+    """Names of the fields of a compound dataset; none for anything else."""
+    return tuple(getattr(getattr(stored, "dtype", None), "names", None) or ())
+
+
+def found_in(group: Any, name: str) -> Any:
+    """An array or a group by its path; or a field of the compound dataset that the path above it names."""
+    above, _, field = name.rpartition("/")
+    parent = group.get(above) if above else None
+    return Field(parent, field) if field in fields_of(parent) else group[name]
 
 
 @contextmanager
@@ -76,7 +112,7 @@ def opened(path: str, extra: str = "hdf5", mode: str = "r") -> Iterator[Any]:
 
 def array_in(group: Any, path: str, name: str, extra: str = "hdf5") -> GroupArrayReader:
     """A reader of one array of a group."""
-    stored = group[name]
+    stored = found_in(group, name)
     shape, kind = tuple(map(int, stored.shape)), np.dtype(stored.dtype)
     text = kind.kind in "OSTU"
     grain = int(stored.chunks[0]) if stored.chunks and shape else 1

@@ -107,7 +107,7 @@ def positions(ids: RowSource, wanted: Reader, where: str) -> Array | None:
 def rows_of(source: RowSource, rows: Array) -> Array:
     """Some rows of a source, in any order."""
     if source.path is not None and not source.path.endswith(".npy"):
-        return read_rows(source.path, rows)
+        return read_rows(source.path, rows + source.offset)
     whole = source.path is None or is_url(source.path)
     held = source.read(0, source.shape[0]) if whole else npy_rows(str(source.path))
     return np.asarray(held[rows])

@@ -13,6 +13,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import DamagedError, InputError
+from bigembed.store.paths import PathLike, at
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
@@ -76,10 +77,13 @@ def open_idx(path: Path) -> IdxReader:
     return IdxReader(str(path), shape, np.dtype(TYPES[magic[2]]), 4 + 4 * magic[3], grain)
 
 
-def is_idx(path: Path) -> bool:
-    """Whether the file begins as an idx file does."""
+def is_idx(path: PathLike) -> bool:
+    """Whether the file begins as an idx file does; none in an object store."""
+    place = at(path)
+    if not isinstance(place, Path):
+        return False
     try:
-        with _open_bytes(path) as file:
+        with _open_bytes(place) as file:
             magic = file.read(4)
     except OSError:
         return False

@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.arrays import is_zarr, open_zarr
+from bigembed.store.arrays import chunked, is_zarr, open_array, open_zarr
+from bigembed.store.copying import write_dask
+from bigembed.store.idx import is_idx, read_idx
+from bigembed.store.masked import unmasked
 from bigembed.store.npy import npy_rows, write_npy
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at
+from bigembed.store.recognized import Window, place_of, window_of
 from bigembed.store.source import RowSource, work_dtype
 from bigembed.store.sparse import dask_source, group_source, held_source, is_csr_group, stored
+from bigembed.store.streamed import StreamedRows, hdf5_source, is_persisted
 
 
 def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = False) -> tuple[RowSource, bool]:
     """Rows of any kind as something a block task can read; and whether it came as an array of this process.
 
-    Paths and zarr arrays are read where they lie. Dask arrays, and NumPy arrays when tasks run in
-    other processes, are first written into ``scratch``. ``sparse``: whether sparse rows can be used.
+    Paths, zarr arrays, datasets of HDF5 and Dask or xarray arrays that are windows of stored ones are read where they
+    lie; other Dask arrays are computed by the tasks that read them (:class:`StreamedRows`). NumPy arrays are first
+    written into ``scratch`` when tasks run in other processes. ``sparse``: whether sparse rows can be used.
     """
     if isinstance(X, RowSource):
         return X, False
     if isinstance(X, (str, os.PathLike, ObjectPath)):
         return _path_source(at(X), sparse), False
     if is_zarr(X):
-        store = getattr(X.store, "root", None)
-        if store is None:
-            raise InputTypeError("this zarr array is not in a local directory store; give its path")
-        return _path_source(at(store) / X.path, sparse), False
+        place = place_of(X)
+        return (_path_source(place, sparse) if place is not None else _lazy_source(open_array(X))), False
+    if type(X).__module__.startswith("xarray.") and hasattr(X, "variable") and not X.variable._in_memory:
+        return _xarray_source(X, scratch, name, sparse), False
+    if type(X).__module__.startswith("h5py.") and hasattr(X, "chunks"):
+        return hdf5_source(X), False
     if type(X).__module__.startswith("dask.") and hasattr(X, "dask"):
         return _dask_source(X, scratch, name, sparse), False
     if sparse and _is_sparse(X):
@@ -54,6 +63,8 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
     """A vector that belongs to ``n`` rows (weights, labels): an array of any kind, its path, a source."""
     if isinstance(values, RowSource):
         source = values
+    elif isinstance(values, (str, os.PathLike, ObjectPath)) and is_idx(values):
+        return column_source(read_idx(str(values)), n, scratch, name)
     elif isinstance(values, (str, os.PathLike, ObjectPath)):
         source = _path_source(at(values), numbers=name not in ("labels", "ids"))
     elif is_zarr(values):
@@ -61,7 +72,7 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
     else:
         if hasattr(values, "dask"):
             values = values.compute()
-        array = np.asarray(values)
+        array = np.asarray(unmasked(values, what=name))
         if not remote() or array.dtype == object:
             source = RowSource(array.shape, array.dtype, array=array)
         else:
@@ -85,9 +96,28 @@ def _path_source(path: AnyPath, sparse: bool = False, numbers: bool = True) -> R
     return RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(path))
 
 
-def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:
-    from bigembed.store.copying import write_dask
+def _xarray_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:
+    """Rows of an xarray array that is not in memory."""
+    if X.chunks is None and (window := window_of(X)) is not None:
+        return _window_source(window)
+    return _dask_source(X.data if X.chunks is not None else chunked(X).data, scratch, name, sparse)
 
+
+def _window_source(window: Window) -> RowSource:
+    """The rows that a window of a stored array shows."""
+    whole = _path_source(window.path)
+    (start, _), columns = window.spans
+    shown = None if columns == (0, whole.width) else columns
+    return replace(whole, shape=window.shape, offset=start, columns=shown)
+
+
+def _lazy_source(X: Any) -> RowSource:
+    """The rows of a Dask array of dense blocks."""
+    work_dtype(X.dtype)
+    return StreamedRows(tuple(map(int, X.shape)), np.dtype(X.dtype), lazy=X)
+
+
+def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)
     if any(np.isnan(length) for length in X.shape):
@@ -97,8 +127,12 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource
         if not sparse:
             raise InputTypeError("a Dask array of sparse blocks was passed, and this method takes dense rows only")
         return dask_source(X, path)
-    write_dask(X, path)
-    return RowSource(tuple(X.shape), np.dtype(X.dtype), path=str(path))
+    if (window := window_of(X)) is not None:
+        return _window_source(window)
+    if remote() and is_persisted(X):  # (what lies on a cluster cannot be asked for inside of a task)
+        write_dask(X, path)
+        return RowSource(tuple(X.shape), np.dtype(X.dtype), path=str(path))
+    return _lazy_source(X)
 
 
 def _numpy(X: Any) -> Array:
@@ -107,7 +141,7 @@ def _numpy(X: Any) -> Array:
             "rows as a sparse matrix are not supported by this method: use X.toarray() for rows, or "
             "give a square symmetric sparse matrix of weights (sparse data was passed)"
         )
-    array = np.asarray(X)
+    array = np.asarray(unmasked(X))
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
     if array.dtype == object:

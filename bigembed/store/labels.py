@@ -13,6 +13,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.store.arrays import is_zarr, open_zarr
+from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.npy import RemoteNpy, npy_rows
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at
@@ -122,6 +123,8 @@ def _pieces(y: Any) -> Iterator[Array]:
 
 
 def _opened(path: AnyPath) -> Any:
+    if is_idx(path):
+        return read_idx(str(path))
     return npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
 
 

@@ -87,12 +87,12 @@ def reduce_rows(
     """
     name = label or function.__name__.strip("_")
     groups = row_groups(source, partial_bytes)
-    tasks = [(first_group, groups[first_group:last_group]) for first_group, last_group in task_runs(source, groups)]
+    runs = task_runs(source, groups)
+    tasks = [(part_of(source, groups[low:high]), low, groups[low:high]) for low, high in runs]
     found = map_blocks(
         sum_groups,
         tasks,
         label=name,
-        source=source,
         compute=function,
         combine=combine,
         exchange=exchange,
@@ -121,10 +121,49 @@ def write_mapped(
     """Write ``function(block, **fixed)``, (m, width), for all rows into a new Zarr array (n, width): one pass."""
     create_rows(out, (source.shape[0], width), dtype, source.block, overwrite=True)
     groups = row_groups(source, 0)
-    tasks = [(groups[first_group:last_group],) for first_group, last_group in task_runs(source, groups)]
-    fixed_parts = {"source": source, "compute": function, "out": out, "first": first, "fixed": fixed}
+    tasks = [(part_of(source, groups[low:high]), groups[low:high]) for low, high in task_runs(source, groups)]
+    fixed_parts = {"compute": function, "out": out, "first": first, "fixed": fixed}
     found = map_blocks(write_groups, tasks, label=label or function.__name__.strip("_"), **fixed_parts)
     refuse([part for parts in found for part in parts], source)
+
+
+def map_row_blocks(
+    source: RowSource,
+    function: Callable[..., Any],
+    *,
+    given: Mapping[int, Any] | None = None,
+    label: str = "",
+    **fixed: Any,
+) -> list[Any]:
+    """``function(block, **fixed)`` of all canonical blocks: one pass.
+
+    ``given``: only blocks of these ascending numbers, each with what belongs to it, ``function(block, what, **fixed)``.
+    """
+    blocks = range(-(-source.shape[0] // source.block)) if given is None else given
+    groups = [(number, number + 1) for number in blocks]
+    runs = task_runs(source, groups) if groups else []
+    extra = [() if given is None else (given[number],) for number in blocks]
+    tasks = [(part_of(source, groups[low:high]), groups[low:high], extra[low:high]) for low, high in runs]
+    name = label or function.__name__.strip("_")
+    return [one for part in map_blocks(work_blocks, tasks, label=name, compute=function, fixed=fixed) for one in part]
+
+
+def work_blocks(
+    source: RowSource,
+    groups: Sequence[tuple[int, int]],
+    extra: Sequence[tuple[Any, ...]],
+    *,
+    compute: Callable[..., Any],
+    fixed: Mapping[str, Any],
+) -> list[Any]:
+    """What a function makes of each of some canonical blocks."""
+    blocks = row_blocks(source, [number for number, _ in groups])
+    return [compute(block, *more, **fixed) for block, more in zip(blocks, extra, strict=True)]
+
+
+def part_of(source: RowSource, groups: Sequence[tuple[int, int]]) -> RowSource:
+    """The source, for a task that takes these groups of canonical blocks."""
+    return source.part(groups[0][0] * source.block, min(source.shape[0], groups[-1][1] * source.block))
 
 
 def row_groups(source: RowSource, partial_bytes: int) -> list[tuple[int, int]]:
@@ -138,7 +177,7 @@ def task_runs(source: RowSource, groups: Sequence[tuple[int, int]]) -> list[tupl
     """Which groups one task takes: several where chunks straddle blocks, so that few are read by two tasks."""
     rows = (groups[0][1] - groups[0][0]) * source.block
     grain = source.grain
-    if rows % grain == 0:
+    if rows % grain == 0 and source.offset % grain == 0:
         return bounds(len(groups), 1)
     enough = -(-CHUNKS_A_TASK * grain // rows)
     parallel = max(-(-grain // rows), -(-len(groups) // TASKS))
@@ -146,10 +185,10 @@ def task_runs(source: RowSource, groups: Sequence[tuple[int, int]]) -> list[tupl
 
 
 def sum_groups(
+    source: RowSource,
     first_group: int,
     groups: Sequence[tuple[int, int]],
     *,
-    source: RowSource,
     compute: Callable[..., Parts],
     combine: Callable[[Parts, Parts], Parts],
     exchange: Exchange,
@@ -180,9 +219,9 @@ def sum_groups(
 
 
 def write_groups(
+    source: RowSource,
     groups: Sequence[tuple[int, int]],
     *,
-    source: RowSource,
     compute: Callable[..., Array],
     out: str,
     first: bool,
@@ -221,7 +260,7 @@ def worked(rows: Any, dtype: np.dtype[Any]) -> Any:
 
 def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:
     """Rows of ascending spans through a window over whole stored chunks."""
-    grain, n = source.grain, source.shape[0]
+    grain = source.grain
     held: Any = None
     first = 0
     for start, stop in spans:
@@ -232,7 +271,7 @@ def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any
         if not first <= start <= end:
             first, held, end = start, None, start
         if end < stop:
-            upto = min(n, -(-stop // grain) * grain)
+            upto = source.boundary(stop)
             fresh = source.read(end, upto)
             held = fresh if held is None or start == end else np.concatenate([held[start - first :], fresh])
             first = start

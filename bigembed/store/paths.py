@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigembed.errors import InputError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.store.objects import SCHEMES, ObjectPath
 
 AnyPath = Path | ObjectPath
@@ -53,7 +53,10 @@ def at(path: PathLike) -> AnyPath:
     """
     if isinstance(path, (Path, ObjectPath)):
         return path
-    text = os.fspath(path)
+    try:
+        text = os.fspath(path)
+    except TypeError as error:
+        raise InputTypeError(f"path {path!r}: a path is text, a Path or a URL of an object store") from error
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
     scheme, colon, rest = text.partition(":/")
@@ -245,6 +248,15 @@ def free_bytes(path: PathLike) -> int:
     """What may still be written in a folder; :data:`UNLIMITED` in an object store."""
     place = at(path)
     return UNLIMITED if isinstance(place, ObjectPath) else shutil.disk_usage(place).free
+
+
+def nearest_folder(path: AnyPath) -> AnyPath:
+    """The path if it is a folder that exists, else the nearest one above it; in an object store there are none."""
+    if isinstance(path, ObjectPath):
+        return path
+    while not path.is_dir():
+        path = path.parent
+    return path
 
 
 def local(path: PathLike, what: str) -> Path:

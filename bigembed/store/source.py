@@ -26,21 +26,34 @@ class RowSource:
     beside: Mapping[str, RowSource] = field(default_factory=dict)
     """Arrays of the same length that belong to the rows: ``weights``, ``labels``."""
     as_given: ClassVar = ("array", "beside")
+    offset: int = 0
+    """Where the first row lies in the array at the path."""
+    columns: tuple[int, int] | None = None
+    """Those of the array at the path that are taken, where they are not all."""
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as stored."""
         if self.array is not None:
             return np.asarray(self.array[start:stop])
+        if self.columns is not None:
+            return self.window((start, stop), (0, self.width))
         assert self.path is not None
         if self.path.endswith(".npy"):
-            return np.array(npy_rows(self.path)[start:stop])
-        return read_array(self.path, start, stop)
+            return np.array(npy_rows(self.path)[start + self.offset : stop + self.offset])
+        return read_array(self.path, start + self.offset, stop + self.offset)
+
+    def part(self, start: int, stop: int) -> RowSource:
+        """The same, for a task that reads no rows but ``start:stop``."""
+        return self
 
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         """A part of the rows and of the columns, as stored."""
         if self.array is not None:
             return np.asarray(self.array[slice(*rows), slice(*columns)])
         assert self.path is not None
+        first = self.columns[0] if self.columns is not None else 0
+        rows = rows[0] + self.offset, rows[1] + self.offset
+        columns = columns[0] + first, columns[1] + first
         if self.path.endswith(".npy"):
             return np.array(npy_rows(self.path)[slice(*rows), slice(*columns)])
         return read_window(self.path, rows, columns)
@@ -76,6 +89,11 @@ class RowSource:
             return 1
         return int(cached(str(self.path)).chunks[0])
 
+    def boundary(self, row: int) -> int:
+        """The first row from this one on with which what is decompressed together ends; not beyond the last."""
+        end = -(-(row + self.offset) // self.grain) * self.grain - self.offset
+        return min(self.shape[0], end)
+
     @property
     def chunks(self) -> tuple[int, int]:
         """Rows and columns that are decompressed together; (1, 1) where any part is read alone."""
@@ -99,6 +117,8 @@ class RowSource:
         else:
             for file in stored(str(self.path)):
                 digest.update(repr((file.name, file.size, file.stamp)).encode())
+        if self.offset or self.columns is not None:
+            digest.update(repr((self.offset, self.columns)).encode())
         for name, other in sorted(self.beside.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()

@@ -14,7 +14,7 @@ from bigembed.jobs.cluster import Place
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, present, upto
 from bigembed.jobs.growth.versions import Range, Version, asked_of, model_digest
 from bigembed.jobs.growth.work import about, place_for, refuse_unfitted, unchanged, working
-from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, nearest_folder, place_of
+from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, place_of
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes
 from bigembed.stages import Run, Stage, run_stages
@@ -23,7 +23,7 @@ from bigembed.store.growing import StoreRows, append_source, rows_digest
 from bigembed.store.lock import Lock
 from bigembed.store.manifest import digest_of
 from bigembed.store.npy import npy_rows
-from bigembed.store.paths import free_bytes, remove
+from bigembed.store.paths import free_bytes, nearest_folder, remove
 from bigembed.store.source import RowSource
 
 RANGE_ROWS = 1 << 20

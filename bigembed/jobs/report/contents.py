@@ -103,8 +103,10 @@ class Contents:
     @property
     def source(self) -> str:
         """What the rows are called: their data set, or the last part of their path."""
-        named = self.job.get("input", {}).get("dataset")
-        return str(named or at(self.record.get("plan", {}).get("input", self.root)).name)
+        asked = self.job.get("input", {})
+        if asked.get("path") and not asked.get("dataset"):  # (the rows may be those of a copy of it)
+            return at(asked["path"]).name
+        return str(asked.get("dataset") or at(self.record.get("plan", {}).get("input", self.root)).name)
 
     @cached_property
     def summary(self) -> str:

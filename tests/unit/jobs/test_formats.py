@@ -370,11 +370,21 @@ def test_a_file_written_again_with_the_same_rows_changes_nothing(wanted: Any, tm
     other[-1, -1] += 1
     h5ad_file(tmp_path / "a.h5ad", other, names_of())
     for one in (spec, sparse):
-        with pytest.raises(ExistingOutputError, match=r"as it was before it was changed"):
-            run_job(one)
+        assert not run_job(one).get("unchanged")
+        assert run_job(one)["unchanged"]
+    assert zarr.open_array(tmp_path / "job-input.zarr")[-1, -1] == other[-1, -1]
     h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of()[::-1])
-    with pytest.raises(ExistingOutputError, match=r"as it was before it was changed"):
-        run_job(spec)
+    run_job(spec)
+    assert zarr.open_array(tmp_path / "job-input-ids.zarr")[0] == names_of()[-1]
+
+
+def test_a_copy_of_other_columns_is_copied_anew(tmp_path: Path) -> None:
+    libraries("rows.csv")
+    csv_file(tmp_path / "rows.csv", rows_of(), names_of())
+    for columns in (["x0", "x1", "x2"], ["x2", "x0"]):
+        chosen = f'path = "rows.csv"\ncolumns = {json.dumps(columns)}'
+        run_job(job(tmp_path, chosen))
+        assert zarr.open_array(tmp_path / "job-input.zarr").shape[1] == len(columns)
 
 
 def test_a_copy_that_is_there_is_found_without_another_look_at_its_source(
@@ -404,8 +414,8 @@ def test_a_folder_that_was_written_to_is_looked_at_again(tmp_path: Path) -> None
     source = source_of("rows.parquet").replace("rows.parquet", "rows")
     run_job(job(tmp_path, source))
     FORMATS["rows.parquet"](tmp_path / "rows/a.parquet", rows_of() + 1, names_of())
-    with pytest.raises(ExistingOutputError, match="before it was changed"):
-        run_job(job(tmp_path, source))
+    run_job(job(tmp_path, source))
+    assert zarr.open_array(tmp_path / "job-input.zarr")[0, 0] == rows_of()[0, 0] + 1
 
 
 @pytest.mark.cluster

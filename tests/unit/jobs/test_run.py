@@ -130,7 +130,8 @@ def test_a_data_set_is_generated_once(write_job, tmp_path):
     assert found["stages"][0]["name"] == "input"
     again = run_job(read_job(write_job("n_components = 1", source=source)))
     assert "input" not in [stage["name"] for stage in again["stages"]]
-    with pytest.raises(ExistingOutputError, match="would write"):
+    said = r"holds the data set swiss_roll \(500 × 3, seed=3.*\); the job would write the data set .* seed=4.* there"
+    with pytest.raises(ExistingOutputError, match=said):
         run_job(read_job(write_job(source=source.replace("3", "4"))))
 
 

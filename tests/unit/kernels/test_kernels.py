@@ -13,7 +13,7 @@ from bigembed.kernels.bandwidth import exact_median, histogram_median, ksum, pat
 from bigembed.kernels.gaussian import gaussian_block, local_squared, local_squared_block
 from bigembed.kernels.normalize import normalize_block, row_sums
 
-lengths = arrays(np.float32, st.integers(1, 60), elements=st.floats(0, 3.0000000054977558e38, width=32))
+lengths = arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1e308))
 
 
 @given(lengths, st.integers(1, 5))

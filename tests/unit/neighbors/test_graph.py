@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 import bigembed as be
-from bigembed.errors import InputError
+from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.survey import Shape, prepare
@@ -159,3 +159,21 @@ def test_all_rows_equal_still_give_a_graph(small_blocks: None) -> None:
     graph = be.build_neighbor_graph(np.ones((1000, 3)), 5)
     assert graph.run.results("graph")["zero_edges"] == graph.run.results("graph")["edges"]
     assert max(graph.matrix.rows) <= 420
+
+
+def test_a_recall_below_the_target_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigembed.neighbors.witness.choose_probes", lambda curve, target, pairs: 1)
+    X = np.random.default_rng(0).normal(size=(9_000, 12)).astype("f4")
+    with pytest.warns(
+        RecallWarning, match=r"recall of the neighbor graph is 0\.\d+ ± .* below the target 0.99"
+    ) as caught:
+        graph = be.build_neighbor_graph(X, 8)
+    assert graph.recall < 0.99
+    assert caught[0].filename == __file__
+
+
+def test_metrics_that_are_not_searched_by_are_refused() -> None:
+    X = np.eye(5)
+    for metric in ("nonsense", "manhattan", "correlation", "Euclidean"):
+        with pytest.raises(InputError, match=rf"metric='{metric}'; allowed: 'euclidean' or 'cosine'"):
+            be.build_neighbor_graph(X, 2, metric=metric)

@@ -15,6 +15,11 @@ from bigembed.neighbors import rerank
 from bigembed.neighbors.recall import exact_neighbors, recall_at
 from bigembed.neighbors.rerank import block_cells, compiled_pair_distances, pair_distances
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::bigembed.errors.RecallWarning"),
+    pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning"),
+]
+
 
 def squared_of(X: Array) -> Array:
     squared = ((X[:, None].astype(float) - X[None].astype(float)) ** 2).sum(axis=2)

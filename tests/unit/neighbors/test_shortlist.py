@@ -9,6 +9,7 @@ import bigembed as be
 from bigembed.neighbors import search
 
 
+@pytest.mark.filterwarnings("ignore::bigembed.errors.RecallWarning")
 def test_few_near_blocks_keep_the_recall(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).uniform(size=(6000, 2))
     everywhere = be.build_neighbor_graph(X, 8)

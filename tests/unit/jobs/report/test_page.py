@@ -231,6 +231,18 @@ def test_rows_without_coordinates_are_counted(finished, lost):
     assert len(page.all("img")) == 1
 
 
+def test_sentences_stand_apart_and_the_title_names_the_source(finished, monkeypatch):
+    monkeypatch.setattr("bigembed.plotting.raster.FEW", 100)
+    values = np.random.default_rng(0).normal(size=(3000, 2))
+    values[:2] *= 1e6
+    set_coordinates(finished, values)
+    record = json.loads((finished / RECORD).read_text())
+    edit(finished, plan=record["plan"] | {"input": "/elsewhere/run-input.zarr"})
+    page, _ = page_of(finished)
+    assert re.search(r"the more points it holds\. \d+ far points lie outside", page.text)
+    assert "run-input" not in page.text.split("Map")[0]
+
+
 def test_damaged_coordinates_are_a_warning(finished):
     for file in (finished / "stages" / "coordinates" / "embedding" / "c").rglob("*"):
         if file.is_file():

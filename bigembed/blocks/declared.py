@@ -1,0 +1,74 @@
+"""Parameters as they are declared: the annotations of a public function or class, held against what was given."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from bigembed.errors import InputTypeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PATH = "a path", lambda value: isinstance(value, (str, os.PathLike)) or type(value).__name__ == "ObjectPath"
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("an integer", lambda value: isinstance(value, (int, np.integer)) and not isinstance(value, bool)),
+    "float": (
+        "a number",
+        lambda value: isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool),
+    ),
+    "bool": ("True or False", lambda value: isinstance(value, (bool, np.bool_))),
+    "str": ("a word", lambda value: isinstance(value, str)),
+    "None": ("None", lambda value: value is None),
+    "dict[str, Any]": ("a dictionary", lambda value: isinstance(value, Mapping)),
+    "Path": _PATH,
+    "PathLike": _PATH,
+    "os.PathLike[str]": _PATH,
+}
+"""What an annotation allows, in words, and its test. Parameters with another part in theirs are not looked at."""
+SEED = "an integer ≥ 0, None, or a random generator of NumPy"
+
+
+def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters whose values are of a kind that the function does not declare, and what it allows.
+
+    >>> def area(width: float, unit: str | None = None) -> float: ...
+    >>> undeclared(area, {"width": "2", "unit": None})
+    {'width': 'a number'}
+    """
+    wrong = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in given:
+            continue
+        if name == "random_state" and not _is_seed(given[name]):
+            wrong[name] = SEED
+        kinds = [KINDS.get(part) for part in str(parameter.annotation).split(" | ")]
+        known = [kind for kind in kinds if kind is not None]
+        if len(known) == len(kinds) and not any(test(given[name]) for _, test in known):
+            wrong[name] = " or ".join(dict.fromkeys(words for words, _ in known))
+    return wrong
+
+
+def declared(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function, which raises InputTypeError where a value is of another kind than is declared."""
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        if wrong := undeclared(function, given):
+            lines = "; ".join(f"{name}={given[name]!r}; allowed: {allowed}" for name, allowed in wrong.items())
+            raise InputTypeError(f"{function.__name__}: {lines}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _is_seed(value: Any) -> bool:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return bool(value >= 0)
+    return value is None or hasattr(value, "randint") or hasattr(value, "integers")

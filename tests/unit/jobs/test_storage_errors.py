@@ -1,0 +1,92 @@
+"""Full disks, closed folders and absent libraries: one clear line, the right exit status, and known before the run."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bigembed.cli import app
+from bigembed.errors import MissingExtraError, PlanError
+from bigembed.jobs import calibrate
+from bigembed.jobs.console import verify_lines
+from bigembed.jobs.plan import plan_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.status import status_of
+
+JOB = """[input]
+path = "rows.npy"
+[method]
+name = "pca"
+n_components = 2
+[output]
+path = "run.zarr"
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 3)))
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path / "job.toml"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "line"),
+    [(errno.ENOSPC, 3, "The disk is full."), (errno.EROFS, 2, "may not be written"), (errno.EACCES, 2, "permissions")],
+)
+def test_what_the_operating_system_refuses_is_one_line(
+    code: int, status: int, line: str, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: Any, **named: Any) -> Any:
+        raise OSError(code, "refused", "run.zarr")
+
+    monkeypatch.setattr("bigembed.stages.manifests.publish", refused)
+    found = CliRunner().invoke(app, ["run", str(job)])
+    assert found.exit_code == status
+    [said] = [one for one in found.output.splitlines() if one.startswith("error:")]
+    assert line in said
+    assert "--debug" not in said
+
+
+def test_other_errors_of_the_operating_system_stay_what_they_are() -> None:
+    assert status_of(OSError(errno.EIO, "i/o error")) == 1
+
+
+def test_a_disk_that_is_too_full_to_be_measured_is_planned_all_the_same(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(calibrate, "_storage", full)
+    monkeypatch.setattr(calibrate, "_remembered", dict)
+    assert plan_job(read_job(job)).seconds is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml", "rows.npy"]
+
+
+def test_more_memory_than_the_machine_has_is_refused(job: Path) -> None:
+    job.write_text(JOB + '[cluster]\nworkers = 1\nmemory = "1 EiB"\n'.replace("1 EiB", "1048576 GiB"))
+    with pytest.raises(PlanError, match=r"for each worker is more than the .* of this machine"):
+        plan_job(read_job(job)).refuse()
+
+
+def test_a_plan_lacks_what_the_run_would_lack(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.write_text(JOB + 'table = "rows.parquet"\n')
+
+    def absent(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr("bigembed.store.extras.import_module", absent)
+    with pytest.raises(MissingExtraError, match="pyarrow"):
+        plan_job(read_job(job))
+
+
+def test_the_certificate_is_shown_whole() -> None:
+    entry = {f"name {number}": number for number in range(100)}
+    found = {"path": "p", "stages": [], "problems": [], "finished": True, "certificate": {"many": entry}}
+    assert '"name 99": 99}' in verify_lines(found)[-1]

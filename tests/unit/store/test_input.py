@@ -1,0 +1,203 @@
+"""Rows of every kind: stored ones are read where they lie, others by the tasks that need them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bigembed as be
+from bigembed.errors import InputError, PlanError
+from bigembed.store import copying
+from bigembed.store.input import row_source
+from bigembed.store.streamed import HDF5Rows, StreamedRows
+
+try:
+    import xarray as xr
+except ImportError:
+    xr = None
+
+ROWS = np.random.default_rng(0).normal(size=(401, 7)).astype("f4")
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: Any) -> dict[str, str]:
+    """The same rows in chunks of whole rows, in tiles, and in Zarr format 2; and a group that xarray opens."""
+    folder = tmp_path_factory.mktemp("rows")
+    made = {"rows": (90, 7), "tiles": (50, 3), "old": (90, 7)}
+    for name, chunks in made.items():
+        stored = zarr.create_array(
+            str(folder / name), shape=ROWS.shape, chunks=chunks, dtype="f4", zarr_format=2 if name == "old" else 3
+        )
+        stored[...] = ROWS
+    if xr is not None:
+        xr.Dataset({"x": (("a", "b"), ROWS)}).to_zarr(folder / "group", zarr_format=2)
+    return {name: str(folder / name) for name in (*made, "group")}
+
+
+def opened(places: dict[str, str], kind: str) -> Any:
+    """A lazy array of the rows."""
+    return {
+        "open_array": lambda: be.open_array(places["rows"]),
+        "from_zarr": lambda: da.from_zarr(places["rows"]),
+        "tiles": lambda: da.from_zarr(places["tiles"]),
+        "chunks of its own": lambda: da.from_zarr(places["rows"], chunks=(77, 5)),
+        "inline": lambda: da.from_array(zarr.open_array(places["rows"]), chunks=(90, 7), inline_array=True),
+        "format 2": lambda: be.open_array(places["old"]),
+        "xarray": lambda: xr.open_zarr(places["group"], chunks=None, consolidated=False)["x"],
+        "xarray of Dask": lambda: xr.open_zarr(places["group"], consolidated=False)["x"],
+    }[kind]()
+
+
+KINDS = ("open_array", "from_zarr", "tiles", "chunks of its own", "inline", "format 2")
+if xr is not None:
+    KINDS += ("xarray", "xarray of Dask")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stored_array_is_read_where_it_lies(places: dict[str, str], kind: str, tmp_path: Path) -> None:
+    source, in_memory = row_source(opened(places, kind), tmp_path)
+    assert not in_memory
+    assert source.path is not None
+    assert source.fingerprint() == row_source(source.path, tmp_path)[0].fingerprint()
+    assert not list(tmp_path.iterdir())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), kind=st.sampled_from(KINDS))
+def test_slices_of_a_stored_array_are_windows_of_it(places: dict[str, str], data: Any, kind: str) -> None:
+    X, wanted = opened(places, kind), ROWS
+    for _ in range(data.draw(st.integers(1, 2))):
+        low = [data.draw(st.integers(0, size - 1)) for size in wanted.shape]
+        high = [data.draw(st.integers(first + 1, size)) for first, size in zip(low, wanted.shape, strict=True)]
+        index = tuple(slice(*span) for span in zip(low, high, strict=True))
+        X, wanted = X[index], wanted[index]
+    source, _ = row_source(X, Path("/nowhere"))
+    assert source.path is not None
+    assert source.shape == wanted.shape
+    assert source.read(0, len(wanted)).tobytes() == wanted.tobytes()
+    cut = tuple(slice(data.draw(st.integers(0, size - 1)), None) for size in wanted.shape)
+    spans = tuple((part.start, size) for part, size in zip(cut, wanted.shape, strict=True))
+    assert source.window(*spans).tobytes() == wanted[cut].tobytes()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda X: X + 0,
+        lambda X: X[::2],
+        lambda X: X[::-1],
+        lambda X: X[[3, 1, 2]],
+        lambda X: X.T,
+        lambda X: X.astype("f8"),
+        lambda X: da.concatenate([X[200:], X[:200]]),
+        lambda X: da.concatenate([X, X]),
+        lambda X: X.map_blocks(np.negative),
+        lambda X: X[:, [0, 2]],
+    ],
+)
+def test_what_is_no_window_is_computed(places: dict[str, str], other: Any, tmp_path: Path) -> None:
+    for kind in ("open_array", "tiles"):
+        X = other(opened(places, kind))
+        source, _ = row_source(X, tmp_path)
+        assert isinstance(source, StreamedRows)
+        assert source.read(2, X.shape[0]).tobytes() == X.compute()[2:].tobytes()
+
+
+def test_chunks_that_were_never_written_are_what_zarr_makes_of_them(tmp_path: Path) -> None:
+    stored = zarr.create_array(str(tmp_path / "rows"), shape=(9, 2), chunks=(3, 2), dtype="f4", fill_value=7)
+    stored[:3] = 1
+    assert row_source(da.from_zarr(stored), tmp_path)[0].read(2, 5).tolist() == [[1, 1], [7, 7], [7, 7]]
+
+
+def test_a_zarr_array_without_a_place_is_computed() -> None:
+    stored = zarr.create_array(zarr.storage.MemoryStore(), shape=ROWS.shape, chunks=(90, 7), dtype="f4")
+    stored[...] = ROWS
+    found = be.PCA(2).fit(stored).components_
+    assert found.tobytes() == be.PCA(2).fit(ROWS).components_.tobytes()
+
+
+def test_an_array_of_one_pass_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "create_rows", None)
+    X = da.from_array(ROWS, chunks=(70, 4)) * 2
+    found = be.PCA(2).fit(X)
+    assert np.array_equal(found.components_, be.PCA(2).fit(ROWS * 2).components_)
+    assert np.array_equal(np.asarray(found.embedding_), be.PCA(2).fit(ROWS * 2).embedding_)
+    assert be.build_neighbor_graph(X, 5).edges == be.build_neighbor_graph(ROWS * 2, 5).edges
+
+
+def test_an_array_of_many_passes_is_written_once_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, calls = da.from_array(np.abs(ROWS), chunks=(70, 4)) + 1, []
+    write = copying.write_rows
+    monkeypatch.setattr(copying, "write_rows", lambda *given: calls.append(given[1]) or write(*given))
+    found = be.NMF(2, random_state=0, max_iter=3, tol=0.9).fit(X)
+    assert calls == [0]
+    held = be.NMF(2, random_state=0, max_iter=3, tol=0.9).fit(np.abs(ROWS) + 1)
+    assert np.array_equal(found.components_, held.components_)
+    monkeypatch.setattr(copying, "free_bytes", lambda path: 100)
+    with pytest.raises(PlanError, match=r"takes 11,228 bytes in .*, where 100 are free. Give workdir"):
+        be.NMF(2, random_state=0, max_iter=3, tol=0.9).fit(X)
+
+
+def test_a_chunk_is_computed_once_by_a_task_of_a_pass() -> None:
+    n, seen = 200_003, []
+
+    def made(block: Any, block_info: Any = None) -> Any:
+        seen.append(block_info[None]["array-location"][0])
+        start, stop = seen[-1]
+        return np.arange(2.0 * start, 2.0 * stop).reshape(-1, 2) % 1013
+
+    X = da.zeros((n, 2), chunks=(99_000, 2)).map_blocks(made, dtype="f8", meta=np.zeros((0, 2)))
+    be.PCA(1).fit(X)
+    assert sorted(set(seen)) == [(0, 99_000), (99_000, 198_000), (198_000, n)]
+    assert len(seen) == 4  # two tasks take two canonical blocks each, and need the second chunk both
+
+
+@pytest.mark.parametrize("chunks", [None, (60, 7), (50, 3)])
+def test_datasets_of_open_files(chunks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        dataset = file.create_dataset("x", data=ROWS, chunks=chunks)
+        monkeypatch.setattr(h5py.Dataset, "__array__", None)  # (what reads all of it)
+        assert isinstance(row_source(dataset, tmp_path)[0], HDF5Rows)
+        assert np.array_equal(be.PCA(2).fit(dataset).components_, be.PCA(2).fit(ROWS).components_)
+        assert np.array_equal(be.open_array(dataset)[3:5].compute(), ROWS[3:5])
+
+
+@pytest.mark.skipif(xr is None, reason="xarray is not installed")
+def test_xarray_that_is_not_in_memory_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    xr.Dataset({"x": (("a", "b"), ROWS)}).to_netcdf(tmp_path / "rows.nc")
+    monkeypatch.setattr(xr.DataArray, "__array__", None)
+    wanted = be.PCA(2).fit(ROWS).components_
+    for X in (
+        xr.open_dataset(tmp_path / "rows.nc")["x"],
+        xr.DataArray(da.from_array(ROWS, chunks=(70, 4)), dims=("a", "b")),
+    ):
+        assert np.array_equal(be.PCA(2).fit(X).components_, wanted)
+        assert np.array_equal(be.open_array(X)[3:5].compute(), ROWS[3:5])
+
+
+def test_masked_entries_are_no_data() -> None:
+    values = np.where(np.arange(401)[:, None] % 50 == 49, np.float32(-1e34), ROWS)
+    masked = np.ma.masked_less(values, -1e30)
+    message = r"masked entries, which are no numbers: 56 in 8 rows; the first are rows \[49, 99, 149"
+    with pytest.raises(InputError, match=message):
+        be.PCA(2).fit(masked)
+    with pytest.raises(InputError, match=message):
+        be.build_neighbor_graph(masked)
+    with pytest.raises(InputError, match="masked entries"):
+        be.PCA(2).fit(ROWS).transform(masked)
+    for X in (da.from_array(masked, chunks=(60, 7)), be.open_array(masked)):
+        for method in (be.PCA(2), be.NMF(2)):
+            with pytest.raises(InputError, match="masked entries"):
+                method.fit(X)
+    with pytest.raises(InputError, match="weights hold masked entries"):
+        be.PCA(2).fit(ROWS, sample_weight=np.ma.masked_equal(np.ones(401), 1))
+    whole = np.ma.array(ROWS, mask=False)
+    assert np.array_equal(be.PCA(2).fit(whole).components_, be.PCA(2).fit(ROWS).components_)

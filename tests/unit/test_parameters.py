@@ -1,0 +1,118 @@
+"""Every parameter of every public estimator and function: a wrong type, a wrong value and a misspelled name."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import bigembed as be
+from bigembed.datasets import REGISTRY, parameters
+from bigembed.errors import BigembedError
+from bigembed.methods import REGISTRY as METHODS
+from bigembed.methods import method
+
+ROWS = np.abs(np.random.default_rng(0).normal(size=(40, 3))) + 0.5
+LABELS = np.arange(40) % 3
+FREE = {"workdir", "path", "source", "folder", "picture"}
+"""Any text is a path."""
+WRONG = (object(), "nonsense", -7.5)
+"""A wrong type, a wrong word, a wrong number."""
+ANY_NUMBER = {"alpha", "coef0"}
+"""Any finite number will do."""
+
+
+def wrong_values(name: str) -> list[Any]:
+    """What no parameter of this name can take."""
+    words = () if name in FREE else WRONG[1:]
+    return [WRONG[0], *(float("nan") if name in ANY_NUMBER and value == -7.5 else value for value in words)]
+
+
+def cases() -> Any:
+    for name in sorted(METHODS):
+        for parameter in inspect.signature(method(name)).parameters:
+            for value in wrong_values(parameter):
+                yield pytest.param(name, parameter, value, id=f"{name}-{parameter}-{type(value).__name__}")
+
+
+@pytest.mark.parametrize(("name", "parameter", "value"), list(cases()))
+def test_estimators(name: str, parameter: str, value: Any) -> None:
+    estimator = method(name)(**{parameter: value})
+    labels = {"labels": LABELS} if "labels" in estimator.needs else {}
+    with pytest.raises(BigembedError, match=parameter):
+        estimator.fit(ROWS, *labels.values())
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_misspelled_names_of_estimators(name: str) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        method(name)(n_component=2)
+    with pytest.raises(BigembedError, match="n_component"):
+        method(name)().set_params(n_component=2)
+
+
+FILES = {"folder", "picture"}
+"""Of data sets that are read from files, which the tests do not have."""
+
+
+def graph() -> be.NeighborGraph:
+    return be.build_neighbor_graph(ROWS, 3)
+
+
+FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "build_neighbor_graph": (be.build_neighbor_graph, {"X": ROWS, "n_neighbors": 3}),
+    "build_neighbor_graph from candidates": (
+        be.build_neighbor_graph,
+        {"X": ROWS, "n_neighbors": 3, "candidates": ROWS},
+    ),
+    "build_neighbor_graph of a radius": (be.build_neighbor_graph, {"X": ROWS, "radius": 0.5}),
+    "certify": (be.certify, {"X": ROWS, "Y": ROWS[:, :2], "n_neighbors": 3}),
+    "geodesic_distances": (be.geodesic_distances, {"graph": graph, "rows": [0]}),
+    "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
+    "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
+    "load": (be.load, {"path": "model.zarr"}),
+    "open_array": (be.open_array, {"source": ROWS}),
+    "open_growth": (be.open_growth, {"path": "growth"}),
+    "recall_in": (lambda **given: graph().recall_in(**given), {"X": ROWS, "n_neighbors": 2, "rows": 5, "seed": 0}),
+    **{f"datasets.{name}": (make, {}) for name, make in REGISTRY.items() if not FILES & set(parameters(name))},
+}
+"""Each with arguments that will do."""
+ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph"}
+
+
+def parameters_of(name: str) -> list[str]:
+    function, good = FUNCTIONS[name]
+    found = [one for one in inspect.signature(function).parameters if one != "given"]
+    return [*found, *(one for one in good if one not in found)]
+
+
+def function_cases() -> Any:
+    for name in FUNCTIONS:
+        for parameter in parameters_of(name):
+            for value in wrong_values(parameter):
+                yield pytest.param(name, parameter, value, id=f"{name}-{parameter}-{type(value).__name__}")
+
+
+@pytest.mark.parametrize(("name", "parameter", "value"), list(function_cases()))
+def test_functions(name: str, parameter: str, value: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array("rows.zarr", shape=ROWS.shape, chunks=(7, 3), dtype="f8")[...] = ROWS
+    function, good = FUNCTIONS[name]
+    given = {key: one() if one is graph else one for key, one in good.items()}
+    with pytest.raises(BigembedError, match=None if parameter in ROWS_OF_THEIR_OWN else parameter):
+        function(**given | {parameter: value})
+
+
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_misspelled_names_of_functions(name: str) -> None:
+    function, good = FUNCTIONS[name]
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        function(**good, n_neighbours=2)
+
+
+def test_all_public_names_are_walked() -> None:
+    walked = {function.__name__ for function, _ in FUNCTIONS.values()} | {method(name).__name__ for name in METHODS}
+    assert set(be.__all__) - {"MapQuality", "NeighborGraph", "__version__"} <= walked
