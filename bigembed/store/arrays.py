@@ -254,6 +254,7 @@ def open_array(source: Any) -> da.Array:
     ------
     MissingPathError : no such path.
     InputError : not an array, or a Zarr array with missing chunks (they would read as fill values).
+    StaleError : an array of a run that has begun anew with other parameters.
 
     Notes
     -----
@@ -270,7 +271,10 @@ def open_array(source: Any) -> da.Array:
     if isinstance(source, da.Array):
         return source
     if isinstance(source, (str, os.PathLike, ObjectPath)):
+        from bigembed.store.superseded import refuse_superseded
+
         place = at(source)
+        refuse_superseded(place.absolute())
         source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
         if isinstance(place, ObjectPath):
             source = RemoteRows(source.shape, source.dtype, str(place), getattr(source, "shards", None))
