@@ -15,22 +15,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.errors import DamagedError, StaleError
 from bigembed.reuse import key_of, supersede
 from bigembed.store import manifest as manifests
 from bigembed.store import superseded
-from bigembed.store.arrays import open_array
+from bigembed.store.arrays import open_array, read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest, digest_of
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 from bigembed.store.superseded import Mark
-
-if TYPE_CHECKING:
-    import dask.array as da
 
 
 @dataclass(frozen=True)
@@ -119,8 +116,10 @@ class Run:
         """Whether the stage is published here or in a parent."""
         return self._search(stage) is not None
 
-    def lazy(self, stage: str, array: str) -> da.Array:
-        """An array of a stage as a Dask array whose blocks are read only as long as it is what is published."""
+    def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
+        """An array of a stage: in memory, or a Dask array whose blocks are read only as long as it is published."""
+        if in_memory:
+            return read_array(self.path(stage, array))
         owner, lazy = self._owner(stage), open_array(self.path(stage, array))
         return lazy if owner.temporary else superseded.guarded(lazy, owner._found[stage][0])
 

@@ -362,8 +362,7 @@ class DiffusionMap(Estimator):
         self.epsilon_ = scale["epsilon"] if scale else None
         self.generator_eigenvalues_ = None if scale is None else self._generator(scale, run.results("kernel"))
         for name in ("embedding", "labels"):
-            lazy = run.lazy("coordinates", name)
-            setattr(self, f"{name}_", np.asarray(lazy) if self._in_memory else lazy)
+            setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
         if run.has("graph"):
             self.graph_ = NeighborGraph(run)
 

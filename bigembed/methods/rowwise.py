@@ -57,8 +57,7 @@ class RowwiseEstimator(Estimator):
         from bigembed.methods.extension import in_one_array
 
         if self._run.has("coordinates"):
-            lazy = self._run.lazy("coordinates", "embedding")
-            return np.asarray(lazy) if self._in_memory else lazy
+            return self._run.array("coordinates", "embedding", self._in_memory)
         if not hasattr(self, "_source"):
             raise errors.NotFittedError(
                 "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
