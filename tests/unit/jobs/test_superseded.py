@@ -242,3 +242,40 @@ def test_nothing_is_there_of_a_run_that_is_not(tmp_path):
     with pytest.raises(MissingPathError):
         export(tmp_path / "none", tmp_path / "out.csv")
     assert json.dumps(superseded(tmp_path)) == "{}"
+
+
+@pytest.mark.parametrize("step", [0, 1, 5, 8])
+@pytest.mark.parametrize("half", [False, True], ids=["before", "after"])
+def test_killed_while_it_is_superseded(job, tmp_path, monkeypatch, step, half):
+    """Before or after a mark is written, whose manifest is still there: the coordinates go first."""
+    from bigembed.store import superseded as module
+
+    run_job(job())
+    root, real, calls = tmp_path / "run.zarr", module.write_json, []
+
+    def write(path, value):
+        calls.append(path)
+        if len(calls) == step + 1 and not half:
+            raise InterruptedRun("killed")
+        real(path, value)
+        if len(calls) == step + 1:
+            raise InterruptedRun("killed")
+
+    monkeypatch.setattr(module, "write_json", write)
+    with pytest.raises(InterruptedRun):
+        run_job(job(k=12))
+    monkeypatch.setattr(module, "write_json", real)
+    if step:
+        assert [*superseded(root)] == sorted(REST[len(REST) - step :])
+        with pytest.raises(StaleError, match="n_neighbors=8, now 12"):
+            export(root, tmp_path / "out.npy")
+        assert not verify(root)["finished"]
+    else:
+        assert not superseded(root)
+        assert export(root, tmp_path / "out.npy")["n"] == 300
+    assert verify(root)["problems"] == []
+    again = run_job(job())  # the earlier parameters: all is there
+    assert again["unchanged"] or all(stage["reused"] for stage in again["stages"] if stage["name"] in STAGES)
+    assert not superseded(root)
+    run_job(job(k=12))
+    assert verify(root)["finished"]
