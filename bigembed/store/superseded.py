@@ -36,14 +36,14 @@ def superseded(root: AnyPath) -> dict[str, str]:
     """Names of the stages that were published for something else, each with how it was made."""
     folder = root / FOLDER
     names = sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
-    there = [name for name in names if not manifests.path_of(root, name).exists()]
+    there = [name for name in names if not manifests.path_of(root, name).is_file()]
     return {name: read_json(folder / f"{name}.json")["why"] for name in there}
 
 
 def find(root: AnyPath, stage: str) -> Manifest | None:
     """The manifest of a superseded stage, or None."""
     path = root / FOLDER / f"{stage}.json"
-    return manifests.parsed(read_json(path)["manifest"], path) if path.exists() else None
+    return manifests.parsed(read_json(path)["manifest"], path) if path.is_file() else None
 
 
 def restore(root: AnyPath, stage: str, key: str) -> None:
@@ -82,7 +82,7 @@ def refuse_superseded(path: AnyPath) -> None:
     """:class:`StaleError` for an array of a stage that is superseded."""
     run, stages, inside = str(path).rpartition("/stages/")
     name = inside.partition("/")[0]
-    if stages and (at(run) / FOLDER / f"{name}.json").exists() and (why := superseded(at(run)).get(name)) is not None:
+    if stages and (at(run) / FOLDER / f"{name}.json").is_file() and (why := superseded(at(run)).get(name)) is not None:
         raise StaleError(f"{path}: {told(name, why)}; run the job again to make it anew")
 
 
@@ -139,11 +139,11 @@ def checked_block(block: Array, mark: Mark) -> Array:
 
 def supersede_model(model: PathLike, why: str) -> None:
     """Tell those who load a saved model that the run which wrote it has begun anew; nothing where there is no model."""
-    if (at(model) / "model.json").exists():
+    if (at(model) / "model.json").is_file():
         write_json(at(model) / MODEL, {"why": why})
 
 
 def superseded_model(model: PathLike) -> str | None:
     """How a model was made whose run has begun anew; None for others."""
     path = at(model) / MODEL
-    return str(read_json(path)["why"]) if path.exists() else None
+    return str(read_json(path)["why"]) if path.is_file() else None
