@@ -67,7 +67,11 @@ class DamagedError(BigembedError, OSError):
 
 
 class ChangedInputError(InputError):
-    """Rows that were fitted or placed before have other bytes now, or are gone; or a fit's folder holds another."""
+    """Rows that were fitted or placed before have other bytes now, or are gone."""
+
+
+class StaleError(InputError):
+    """What was asked for belongs to parameters or inputs that its run no longer has (exit status 2)."""
 
 
 class DisconnectedGraphError(InputError):
@@ -116,6 +120,10 @@ class DegenerateWarning(BigembedWarning):
 
 class FeatureNamesWarning(BigembedWarning):
     """Of the rows that were fitted and the new ones only one have names of their columns: order is not checked."""
+
+
+class StaleWarning(BigembedWarning):
+    """The run that wrote a model has begun anew with other parameters or rows, and not ended yet."""
 
 
 class OpenClusterWarning(BigembedWarning):

@@ -18,12 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigembed.blocks.rows import one_blas_thread
-from bigembed.errors import DamagedError
+from bigembed.errors import DamagedError, StaleError
+from bigembed.reuse import key_of, supersede
 from bigembed.store import manifest as manifests
+from bigembed.store import superseded
+from bigembed.store.arrays import open_array, read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest, digest_of
 from bigembed.store.paths import AnyPath, PathLike, at, remove
+from bigembed.store.superseded import Mark
 
 
 @dataclass(frozen=True)
@@ -90,16 +94,15 @@ class Run:
         self.temporary = root is None
         self.root: AnyPath = at(tempfile.mkdtemp(prefix="bigembed-") if root is None else root).absolute()
         self.parents = tuple(parents)
-        self._found: dict[str, Manifest] = {}
+        self._found: dict[str, tuple[Mark, Manifest]] = {}
         self._home: Run | None = None  # a temporary run that must outlive this one
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
         manifests.prepare(self.root, kind)
 
     def manifest(self, stage: str) -> Manifest:
-        """The manifest of a stage of this run or of a parent."""
-        owner = self._owner(stage)
-        return owner._found[stage]
+        """The manifest of a stage of this run or of a parent; :class:`StaleError` where it was another one before."""
+        return self._owner(stage)._found[stage][1]
 
     def results(self, stage: str) -> dict[str, Any]:
         """The few numbers that a stage returned."""
@@ -111,34 +114,56 @@ class Run:
 
     def has(self, stage: str) -> bool:
         """Whether the stage is published here or in a parent."""
-        try:
-            self._owner(stage)
-        except DamagedError:
-            return False
-        return True
+        return self._search(stage) is not None
 
-    def overwritten(self) -> bool:
-        """Whether a stage that was read from here is not published any more as it was: another fit took the folder."""
-        now = {} if self.temporary else {stage: manifests.find(self.root, stage) for stage in self._found}
-        changed = any(found is None or found.key != self._found[stage].key for stage, found in now.items())
-        return changed or any(parent.overwritten() for parent in self.parents)
+    def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
+        """An array of a stage: in memory, or a Dask array whose blocks are read only as long as it is published."""
+        if in_memory:
+            return read_array(self.path(stage, array))
+        owner, lazy = self._owner(stage), open_array(self.path(stage, array))
+        return lazy if owner.temporary else superseded.guarded(lazy, owner._found[stage][0])
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Which stages were looked at, for somebody who reads them later."""
+        own = () if self.temporary else tuple(mark for mark, _ in self._found.values())
+        return sum((parent.marks() for parent in self.parents), own)
+
+    def check(self) -> None:
+        """:class:`StaleError` if a stage that was looked at is not published any more: another fit took the folder."""
+        for mark in self.marks():
+            mark.check()
 
     def published(self) -> list[str]:
         """Names of the stages published in this run."""
         folder = self.root / "manifest"
         return sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
 
+    def forget(self, stage: str) -> None:
+        """Whatever was known of a stage of this run is no longer so, and it is this run that changes it."""
+        self._found.pop(stage, None)
+
     def _owner(self, stage: str) -> Run:
-        if stage not in self._found:
-            found = manifests.find(self.root, stage)
-            if found is not None:
-                self._found[stage] = found
+        owner = self._search(stage)
+        if owner is None:
+            why = superseded.superseded(self.root).get(stage)
+            if why is not None:
+                raise StaleError(f"{self.root}: {superseded.told(stage, why)}; run the job again to make it anew")
+            raise DamagedError(f"{self.root}: stage {stage!r} is not published; run the job again to make it")
+        return owner
+
+    def _search(self, stage: str) -> Run | None:
+        """The run that has the stage, its manifest noted; what was noted before must still be what is published."""
         if stage in self._found:
+            if not self.temporary:
+                self._found[stage][0].check()
             return self
-        for parent in self.parents:
-            if parent.has(stage):
-                return parent._owner(stage)
-        raise DamagedError(f"{self.root}: stage {stage!r} is not published; run the job again to make it")
+        found = manifests.find(self.root, stage)
+        if found is not None:
+            for mark in self.marks():  # (it may be of a run that has begun anew)
+                mark.check()
+            self._found[stage] = Mark.of(self.root, found), found
+            return self
+        return next((owner for parent in self.parents if (owner := parent._search(stage)) is not None), None)
 
 
 def _inside(root: AnyPath, stage: str, array: str) -> str:
@@ -193,24 +218,34 @@ def observing(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
-def run_stages(stages: Sequence[Stage], run: Run) -> None:
-    """Compute and publish every stage that is not published already with the same key."""
+def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> None:
+    """Compute and publish every stage that is not published already with the same key.
+
+    What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
+    run, where ``stages`` are those to compute now; what is none of them is then superseded, too, deleted at the end.
+    """
     observer = _observer.get()
     with locked(run) as lock, one_blas_thread():
+        if not run.temporary:
+            supersede(of or stages, run, whole=bool(of))
         for stage in stages:
             _run_stage(stage, run, observer, lock)
+        if of and not run.temporary:
+            superseded.clear(run.root, keep=[stage.name for stage in of])
 
 
 def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) -> None:
     inputs = {name: run.manifest(name).digest for name in stage.inputs}
-    key = digest_of({"stage": stage.name, "parameters": stage.parameters, "inputs": inputs})
+    key = key_of(stage, inputs)
+    if not run.temporary:
+        superseded.restore(run.root, stage.name, key)
     found = manifests.find(run.root, stage.name)
     if found is not None and found.key == key and manifests.complete(run.root, found):
-        run._found[stage.name] = found
+        run._found[stage.name] = Mark.of(run.root, found), found
         observer(Event("reused", stage.name, results=found.results))
         return
     manifests.discard(run.root, stage.name)
-    run._found.pop(stage.name, None)
+    run.forget(stage.name)
     exchange = _exchange(run, stage, key)
     observer(Event("start", stage.name))
     began = time.perf_counter()
@@ -219,9 +254,10 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     seconds = time.perf_counter() - began
     if lock is not None:
         lock.check()
-    run._found[stage.name] = manifests.publish(
-        run.root, stage.name, key, stage.parameters, inputs, results, {"seconds": round(seconds, 3)}
-    )
+    measured = {"seconds": round(seconds, 3)}
+    made = manifests.publish(run.root, stage.name, key, stage.parameters, inputs, results, measured)
+    run._found[stage.name] = Mark.of(run.root, made), made
+    superseded.forget(run.root, stage.name)
     exchange.clear()
     observer(Event("done", stage.name, time.perf_counter() - began, results))
 

@@ -9,6 +9,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 
 LANES = 8
+_TILE = 16, 512
+"""Rows and columns of a tile of all pairs, whose lanes stay in a cache."""
 
 
 def paired_squared(a: Array, b: Array) -> Array:
@@ -26,6 +28,33 @@ def paired_squared(a: Array, b: Array) -> Array:
     half = lanes[:, :4] + lanes[:, 4:]
     quarter = half[:, :2] + half[:, 2:]
     return np.asarray(quarter[:, 0] + quarter[:, 1])
+
+
+def every_squared(a: Array, b: Array) -> Array:
+    """Squared distances ‖a_i − b_j‖² of all pairs of rows (m, d), (N, d): float64 (m, N).
+
+    The same bits as :func:`paired_squared`, many times faster: each feature in its lane, the lanes as the same tree.
+    """
+    left, right = a.astype(np.float64), np.ascontiguousarray(b.T, np.float64)
+    out = np.empty((len(a), len(b)))
+    height, width = _TILE
+    for top in range(0, len(a), height):
+        for start in range(0, len(b), width):
+            part = out[top : top + height, start : start + width]
+            part[:] = _tile(left[top : top + height], right[:, start : start + width])
+    return out
+
+
+def _tile(rows: Array, columns: Array) -> Array:
+    lanes = np.zeros((LANES, len(rows), columns.shape[1]))
+    difference = np.empty(lanes.shape[1:])
+    for feature, column in enumerate(columns):
+        np.subtract(rows[:, feature, None], column, out=difference)
+        difference *= difference
+        lanes[feature % LANES] += difference
+    half = lanes[:4] + lanes[4:]
+    quarter = half[:2] + half[2:]
+    return np.asarray(quarter[0] + quarter[1])
 
 
 def rounding(n_features: int, dtype: np.dtype[Any]) -> float:

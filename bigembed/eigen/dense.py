@@ -1,4 +1,4 @@
-"""All eigenpairs at once, for a matrix of at most a few thousand rows."""
+"""The largest eigenpairs from the matrix itself, where it has at most a few thousand rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def solve_dense_matrix(matrix: Array, n_components: int, *, deflate: Array | Non
     """The m largest eigenpairs of a dense symmetric matrix beside the deflated ones, and the vectors (n, m).
 
     ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T; they are moved below the
-    spectrum: A − T T ᵀ (1 + 2‖A‖). Memory 3 n² numbers.
+    spectrum: A − T T ᵀ (1 + 2‖A‖). Of the others only the next one is computed, for the gaps. Memory 3 n² numbers.
     """
     matrix = np.asarray(matrix, np.float64)
     n = len(matrix)
@@ -28,12 +28,14 @@ def solve_dense_matrix(matrix: Array, n_components: int, *, deflate: Array | Non
             f"{known.shape[1]} known ones; ask for 1 to {n - known.shape[1]}"
         )
     drop = 1 + 2 * float(np.abs(matrix).sum(axis=1).max())
-    values, vectors = linalg.eigh((matrix + matrix.T) / 2 - drop * (known @ known.T))
+    moved = (matrix + matrix.T) / 2 - drop * (known @ known.T)
+    last = max(known.shape[1], n - n_components - 1)
+    values, vectors = linalg.eigh(moved, subset_by_index=(last, n - 1), overwrite_a=True)
     values, vectors = values[::-1], vectors[:, ::-1]
     chosen = vectors[:, :n_components] * extremes(vectors[:, :n_components])[1]
     kept = values[:n_components].copy()
-    others = np.concatenate([values[n_components : n - known.shape[1]], np.einsum("ij,ij->j", known, matrix @ known)])
-    left = values[n_components : n - known.shape[1]]
+    left = values[n_components:]
+    others = np.concatenate([left, np.einsum("ij,ij->j", known, matrix @ known)])
     result = EigenResult(
         eigenvalues=kept,
         vectors="",

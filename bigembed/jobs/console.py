@@ -173,7 +173,7 @@ def plan_lines(plan: Any) -> list[str]:
         for row in table
     ]
     if plan.published:
-        lines.append("* published before; reused if nothing it depends on has changed")
+        lines.append("* there already, with these parameters and inputs: used again")
     place = plan.place
     where = {
         "process": "in this process",
@@ -253,6 +253,7 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
 def verify_lines(found: dict[str, Any]) -> list[str]:
     """The outcome of a verification for people."""
     from bigembed.jobs.plan import size
+    from bigembed.store.superseded import told
 
     files, count = (
         sum(stage["files"] for stage in found["stages"]),
@@ -261,6 +262,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
     state = "damaged" if found["problems"] else "as published" if found["finished"] else "as published, unfinished"
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
+        *(f"  {told(name, why)}" for name, why in found["superseded"].items()),
         *certificate_lines(found, whole=True),
     ]
 

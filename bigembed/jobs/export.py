@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import InputError, MissingPathError
+from bigembed.errors import InputError, MissingPathError, StaleError
 from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.run import read_record
 from bigembed.jobs.verify import kind_of
@@ -18,7 +18,8 @@ from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.copying import attributes_of
 from bigembed.store.paths import AnyPath, PathLike, at
-from bigembed.store.source import RowSource
+from bigembed.store.source import MarkedRows, RowSource
+from bigembed.store.superseded import superseded, told
 from bigembed.store.tables import ID, Table, write_table
 
 PLACE = "coordinates", "embedding"
@@ -70,14 +71,16 @@ def _of_run(root: AnyPath) -> Table:
     if kind_of(root) != "run":
         raise InputError(f"{root}: a model has no rows to export; give the run, or what bigembed extend wrote")
     run, record = Run(root), read_record(root)
+    if why := superseded(root).get(PLACE[0]):
+        raise StaleError(f"{root}: {told(PLACE[0], why)}; run the job again to its end")
     if not run.has(PLACE[0]):
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
-    coordinates = _source(run.path(*PLACE))
+    coordinates = _source(run, *PLACE)
     beside = {}
     if run.has(IDS):
-        beside[ID] = _source(run.path(IDS, IDS))
-    if at(labels := run.path(PLACE[0], "labels")).exists():
-        beside[COMPONENT] = _source(labels)
+        beside[ID] = _source(run, IDS, IDS)
+    if at(run.path(PLACE[0], "labels")).exists():
+        beside[COMPONENT] = _source(run, PLACE[0], "labels")
     asked = record.get("job", {}).get("method", {})
     for name, vector in beside.items():
         require_length(vector, coordinates.shape[0], name, f"{root}:")
@@ -102,6 +105,7 @@ def _eigenvalues(root: AnyPath) -> list[Any] | None:
     return next((np.asarray(values).tolist() for values in found if values is not None), None)
 
 
-def _source(path: str) -> RowSource:
-    array = open_zarr(path)
-    return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path)
+def _source(run: Run, stage: str, name: str) -> RowSource:
+    """An array of a run, which must be the one that is published as long as it is read."""
+    array = open_zarr(path := run.path(stage, name))
+    return MarkedRows(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path, marks=run.marks())

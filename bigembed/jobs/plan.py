@@ -21,14 +21,17 @@ from bigembed.jobs.cluster import (
     machine_memory,
     worker_count,
 )
-from bigembed.jobs.ids import ids_cost
+from bigembed.jobs.ids import STAGE as IDS
+from bigembed.jobs.ids import ids_cost, ids_stage
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import footprint, imported_here
 from bigembed.jobs.pace import TASK_HERE, Pace
 from bigembed.jobs.propose import proposals
 from bigembed.jobs.spec import ClusterTable, JobSpec
+from bigembed.reuse import outdated
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
+from bigembed.store.beside import vector_source
 from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, nearest_folder
 from bigembed.store.tables import check_table
 
@@ -76,7 +79,7 @@ class Plan:
     place: Where
     stages: tuple[tuple[str, Cost], ...]
     published: tuple[str, ...]
-    """Stages of this output that are there already; if their parameters are the same, they will be reused."""
+    """Stages that are there already with the parameters and inputs of this job, and will be used again."""
     free_disk: int
     """Where the output lies."""
     rates: Rates | None = None
@@ -271,7 +274,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
             str(rows.dtype),
             where,
             tuple(_costs(job, rows, some)),
-            tuple(run.published()),
+            _reused(rows, some, run),
             free_bytes(nearest_folder(job.output_path)),
             speed,
             scratch=job.output.scratch,
@@ -294,6 +297,14 @@ def _require_libraries(job: JobSpec) -> None:
         from bigembed.jobs.slurm import require_libraries
 
         require_libraries()
+
+
+def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[str, ...]:
+    """Stages that the job will not compute again. What follows one that it computes is none of them."""
+    if rows.ids is not None and rows.there(IDS):
+        stages = [ids_stage(vector_source(rows.ids)), *stages]
+    why = outdated(stages, run)
+    return tuple(stage.name for stage in stages if stage.name not in why)
 
 
 def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:

@@ -26,11 +26,13 @@ from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.jobs.status import read_status
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.reuse import supersede
 from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
 from bigembed.store.manifest import digest_of
 from bigembed.store.paths import AnyPath, at, move, published, remove
+from bigembed.store.superseded import FOLDER, supersede_model, superseded
 from bigembed.store.tables import check_table
 
 RECORD = "job.json"
@@ -82,7 +84,7 @@ def remove_stages(run: Run) -> None:
     with locked(run):
         for name in run.published():
             manifests.discard(run.root, name)
-        for folder in (*(run.root / name for name in ("stages", "exchange", "manifest")), exchange_home(run)):
+        for folder in (*(run.root / name for name in ("stages", "exchange", "manifest", FOLDER)), exchange_home(run)):
             remove(folder)
 
 
@@ -101,6 +103,10 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         if job.output.scratch is not None:
             at(job.output.scratch).mkdir(parents=True, exist_ok=True)
             place.prove_access(at(job.output.scratch), None)
+        model = job.output.model
+        gone = supersede(estimator(job).stages(rows.source(), Run(root)), Run(root), whole=True)
+        if gone and model is not None and model in read_record(root).get("claimed", []):
+            supersede_model(model, next(iter(gone.values())))
         record = {
             "plan": plan.as_dict(),
             "job": _asked(job, rows),
@@ -138,7 +144,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": plan.seconds,
         "stages": told.stages,
-        "method_stages": Run(root).published(),
+        "keys": {name: Run(root).manifest(name).key for name in Run(root).published()},
         "predicted": plan.as_dict()["memory"],
         "measured": peak.as_dict(),
         "certificate": getattr(fitted, "certificate_", {}),
@@ -232,15 +238,19 @@ def _finished(job: JobSpec, rows: Input, root: AnyPath) -> dict[str, Any] | None
     record = read_record(root)
     if not rows.written or not record.get("finished") or record.get("key") != _key(job, rows):
         return None
-    found = [manifests.find(root, name) for name in record["method_stages"]]
-    whole = all(manifest is not None and manifests.complete(root, manifest) for manifest in found)
+    found = [manifests.find(root, name) for name in record.get("keys", {})]
+    whole = bool(found) and all(manifest is not None and manifests.complete(root, manifest) for manifest in found)
     return record if whole and all(published(path) for path in record["outputs"]) else None
 
 
 def read_record(root: AnyPath) -> dict[str, Any]:
-    """``job.json`` of a run, or nothing."""
+    """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
     path = root / RECORD
-    return dict(manifests.read_json(path)) if path.exists() else {}
+    record = dict(manifests.read_json(path)) if path.exists() else {}
+    there = {name: manifests.find(root, name) for name in record.get("keys", {})}
+    if any(found is not None and found.key != record["keys"][name] for name, found in there.items()):
+        return {"claimed": record["claimed"], "finished": False}
+    return record | ({"finished": False} if record and superseded(root) else {})
 
 
 def _key(job: JobSpec, rows: Input) -> str:

@@ -9,13 +9,15 @@ from bigembed.jobs.run import read_record
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.paths import AnyPath, PathLike, at
+from bigembed.store.superseded import superseded, superseded_model
 
 
 def verify(given: PathLike) -> dict[str, Any]:
     """Read every stored byte of a run (or a saved model) and compare it with the manifests.
 
     Returns ``problems`` (damage: absent, changed or unlisted files, stages made from other stages than those
-    that are there), ``finished``, the stages with their bytes, and the certificate.
+    that are there), ``finished``, what is ``superseded`` (made with other parameters or of other rows, which is no
+    damage), the stages with their bytes, and the certificate.
     """
     path = at(given).absolute()
     if not path.exists():
@@ -34,15 +36,19 @@ def verify(given: PathLike) -> dict[str, Any]:
         ]
         stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
     record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
-    missing = [name for name in record.get("method_stages", []) if name not in names]
+    old = superseded(path)
+    missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
     problems += [f"{name}: published before, and gone now" for name in missing]
-    finished = bool(names) and (kind == "model" or bool(record.get("finished", "coordinates" in names)))
+    if kind == "model" and (why := superseded_model(path)) is not None:
+        old = {"model": why}
+    finished = bool(names) and not old and (kind == "model" or bool(record.get("finished", "coordinates" in names)))
     return {
         "path": str(path),
         "kind": kind,
         "stages": stages,
         "problems": problems,
         "finished": finished,
+        "superseded": old,
         "certificate": record.get("certificate", {}),
     }
 

@@ -18,7 +18,7 @@ import numpy as np
 from bigembed import errors
 from bigembed.blocks.declared import undeclared
 from bigembed.blocks.rows import Array
-from bigembed.errors import ChangedInputError, InputError, InputTypeError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.methods.frames import Framed
 from bigembed.methods.routing import Routed
 from bigembed.stages import Run, Stage
@@ -71,11 +71,7 @@ class Estimator(Framed, Routed, ABC):
     def _map(self) -> Extension:
         """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
         self._check_fitted()
-        if self._run.overwritten():
-            raise ChangedInputError(
-                f"{self._run.root}: this folder (workdir) holds another fit now, so the one of this "
-                f"{type(self).__name__} is gone. Fit again, each estimator in a folder of its own; or save models"
-            )
+        self._run.check()
         return self.as_fitted()._extension(self._run)
 
     def as_fitted(self) -> Self:

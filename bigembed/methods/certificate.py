@@ -214,8 +214,8 @@ def _separation(seen: dict[str, Any]) -> list[str]:
         kept = ", ".join(f"{shares[l]:.2f}" for l in unstable)
         out.append(
             f"{_coordinates([l + 1 for l in unstable])} {_is(unstable)} not found again with half of the neighbors "
-            f"(share of the variance in that map: {kept}): what is seen hangs on single neighbors, as in noise. Take more "
-            "neighbors, fewer coordinates, or reduce the dimension of the rows first (PCA)"
+            f"(share of the variance in that map: {kept}): what is seen hangs on single neighbors, as in noise. Take "
+            "more neighbors, fewer coordinates, or reduce the dimension of the rows first (PCA)"
         )
     return out
 

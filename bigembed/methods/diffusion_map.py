@@ -24,7 +24,7 @@ from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stage
 from bigembed.neighbors.survey import shape_of
 from bigembed.quality.stages import dimension_stage
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import open_array, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
@@ -362,8 +362,7 @@ class DiffusionMap(Estimator):
         self.epsilon_ = scale["epsilon"] if scale else None
         self.generator_eigenvalues_ = None if scale is None else self._generator(scale, run.results("kernel"))
         for name in ("embedding", "labels"):
-            lazy = open_array(run.path("coordinates", name))
-            setattr(self, f"{name}_", np.asarray(lazy) if self._in_memory else lazy)
+            setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
         if run.has("graph"):
             self.graph_ = NeighborGraph(run)
 

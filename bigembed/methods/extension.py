@@ -71,7 +71,8 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
     if in_memory and (extension.placed is None or source.shape[0] <= extension.placed.batch(source.shape[0])):
         return in_one_array(source, extension)
     if extension.cheap:
-        return MappedRows(source, extension, extension.width, extension.dtype, keep=estimator._run).lazy()
+        run: Run = estimator._run
+        return MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks()).lazy()
     shared = not in_memory or remote()
     scratch = Run(estimator._run.root / f"transform-{uuid.uuid4().hex[:8]}" if shared else None)
     kept = False

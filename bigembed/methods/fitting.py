@@ -93,8 +93,9 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
 
 def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) -> Any:
     """Run the stages that are not on demand, set the fitted attributes, give the warnings of the certificate."""
+    shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
-        run_stages(todo, run)
+        run_stages(todo, run, of=() if shared else stages)
     return adopt(estimator, stages, run, in_memory)
 
 

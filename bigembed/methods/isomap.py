@@ -32,7 +32,7 @@ from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import Shape, shape_of
 from bigembed.stages import Run, Stage
-from bigembed.store.arrays import open_array, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
 
 AUTO_ROWS = 4_096
@@ -224,7 +224,7 @@ class Isomap(Estimator):
             raise AttributeError("dist_matrix_: only solver='exact' keeps the distances between all rows")
         if self.certificate_["components"] > 1:
             raise AttributeError("dist_matrix_: the graph has several components; some distances do not exist")
-        return open_array(self._run.path("geodesics", "pairs/0"))
+        return self._run.array("geodesics", "pairs/0")
 
     def _paths_on(self) -> NeighborGraph:
         self._check_fitted()
@@ -276,8 +276,7 @@ class Isomap(Estimator):
         self.reconstruction_error_ = errors[0] if len(errors) == 1 else np.array(errors)
         self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
         for name in ("embedding", "labels"):
-            lazy = open_array(run.path("coordinates", name))
-            setattr(self, f"{name}_", np.asarray(lazy) if self._in_memory else lazy)
+            setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
         if run.has("graph"):
             self.graph_ = NeighborGraph(run, stage="bridge" if run.has("bridge") else "graph")
 

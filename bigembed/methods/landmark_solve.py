@@ -31,7 +31,6 @@ from bigembed.eigen.ritz import rayleigh_ritz
 from bigembed.errors import InputError
 from bigembed.landmarks.galerkin import NEIGHBORS, LandmarkFunctions, barycentric_rows
 from bigembed.landmarks.select import max_min, sample_size, uniform
-from bigembed.methods.geodesics import count_block, pick_block
 from bigembed.methods.landmark_rows import distinct
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.sparse import SparseOperator
@@ -166,6 +165,8 @@ def component_landmarks(
     component: Component, size: int, wanted: int, asked: Landmarks, seed: int, exchange: Exchange
 ) -> Array:
     """Different rows (L, d) of a component, far from each other or uniform."""
+    from bigembed.methods.geodesics import count_block, pick_block  # (only here: they bring a compiler)
+
     ordered, c = component.ordered, component.number
     blocks = [(b,) for b in range(len(ordered.blocks))]
     counts = np.array(map_blocks(count_block, blocks, labels=component.labels, components=[c]))[:, 0]

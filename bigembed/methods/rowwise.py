@@ -14,7 +14,6 @@ import numpy as np
 from bigembed import errors
 from bigembed.methods.base import Estimator
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import open_array
 from bigembed.store.lazy import MappedRows, refuse_changed
 from bigembed.store.source import RowSource
 
@@ -58,8 +57,7 @@ class RowwiseEstimator(Estimator):
         from bigembed.methods.extension import in_one_array
 
         if self._run.has("coordinates"):
-            lazy = open_array(self._run.path("coordinates", "embedding"))
-            return np.asarray(lazy) if self._in_memory else lazy
+            return self._run.array("coordinates", "embedding", self._in_memory)
         if not hasattr(self, "_source"):
             raise errors.NotFittedError(
                 "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
@@ -68,10 +66,8 @@ class RowwiseEstimator(Estimator):
         extension = self._map()
         if self._in_memory:
             return in_one_array(self._source, extension)
-        mapped = MappedRows(
-            self._source, extension, extension.width, extension.dtype, keep=self._run, stamp=self._stamp()
-        )
-        return mapped.lazy()
+        kept = self._run, self._stamp(), self._run.marks()
+        return MappedRows(self._source, extension, extension.width, extension.dtype, *kept).lazy()
 
     def _stamp(self) -> str:
         """The fingerprint of the rows as they were fitted; empty where their coordinates are stored."""

@@ -9,18 +9,20 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import warnings
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.distances import importable, reference
-from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError, StaleWarning
 from bigembed.methods import AROUND, method
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import Manifest, read_json, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
+from bigembed.store.superseded import superseded_model
 
 FORMAT = 2
 LARGEST_PICKLE = 1 << 30
@@ -122,7 +124,8 @@ def _named(name: str, value: Any) -> Any:
 def load(path: PathLike) -> Any:
     """The fitted estimator of a saved model; every kind of input extends as before.
 
-    Raises MissingPathError, InputError (not a model) or DamagedError (incomplete, or another format).
+    Raises MissingPathError, InputError (not a model) or DamagedError (incomplete, or another format). Gives a
+    StaleWarning where the run that wrote the model has begun anew with other parameters or rows.
     """
     description, run = _read(at(path).absolute())
     estimator = method(description["method"])(**description["parameters"])
@@ -142,6 +145,9 @@ def _read(root: AnyPath) -> tuple[dict[str, Any], Run]:
             f"{root}: model format {description.get('format')}, this version reads {FORMAT}. Fit again, or "
             "use the version that wrote it"
         )
+    if (why := superseded_model(root)) is not None:
+        message = f"{root}: the run that wrote this model has begun anew and not ended yet; it was {why}"
+        warnings.warn(message, StaleWarning, stacklevel=3)
     run = Run(root, kind="model")
     for stage in run.published():
         if not manifests.complete(root, run.manifest(stage)):

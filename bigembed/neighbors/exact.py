@@ -16,6 +16,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import paired_squared, rounding
+from bigembed.neighbors.complete import all_others
 
 _PAIR_BYTES = 8 << 20
 _TILE_ENTRIES = 1 << 20
@@ -33,10 +34,20 @@ def update_lists(ids: Array, squared: Array, queries: Array, query_ids: Array, r
     ``ids`` (m, k) int64 and ``squared`` (m, k) are ordered by (squared distance, id); a query is no
     neighbor of its own id (−1: of none), and an id that a list holds already is not taken twice.
     """
+    k = ids.shape[1]
+    if len(rows) <= k + 1 and _is_empty(ids, squared) and (np.diff(row_ids) > 0).all():
+        near, distances = all_others(queries, query_ids, rows, row_ids, k)
+        ids[:, : near.shape[1]], squared[:, : near.shape[1]] = near, distances
+        return
     width = max(1024, _TILE_ENTRIES // max(1, len(queries)))
-    for start, stop in _tiles(len(rows), width, 4 * ids.shape[1] + 64):
+    for start, stop in _tiles(len(rows), width, width if _is_empty(ids, squared) else 4 * k + 64):
         tile = slice(start, stop)
         _update_tile(ids, squared, queries, query_ids, rows[tile], row_ids[tile])
+
+
+def _is_empty(ids: Array, squared: Array) -> bool:
+    """Whether the lists hold nothing, and no bound on what they may hold."""
+    return bool((ids < 0).all() and np.isinf(squared).all())
 
 
 def _tiles(n_rows: int, width: int, first: int) -> Iterator[tuple[int, int]]:

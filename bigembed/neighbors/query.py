@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.squared import every_squared
 from bigembed.errors import InputTypeError
 from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.local import Cells, search_cells
@@ -124,6 +125,12 @@ def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
     """The same in parts with a bounded number of edges: numbers of some rows, and their edges."""
     fitted = _Fitted(index)
     block, cell = locate(rows, fitted.cells.ordered, index.centers)
+    if fitted.complete:
+        whole = fitted.cells.ordered.rows(0)
+        for start, stop in bounds(len(rows), max(1, MAX_PAIRS // len(whole))):
+            part = slice(start, stop)
+            yield np.arange(start, stop), _join_all(rows[part], whole, block[part], cell[part])
+        return
     waiting = [np.lexsort((cell, block))] if len(rows) else []
     while waiting:
         members = waiting.pop()
@@ -178,6 +185,11 @@ class _Fitted:
         twin[twin_squared != 0] = _NOBODY
         twin = np.minimum(twin[:, 0], np.where(squared[:, 0] == 0, ids[:, 0], _NOBODY))
         return _Found(ids, squared, reverse, twin)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the graph joins every fitted row to all others: then it joins new rows to all."""
+        return len(self.cells.block_starts) == 2 and self.index.n_neighbors == self.cells.starts[-1] - 1
 
     def _every_pair(self) -> bool:
         """Whether the training set was one small block, each row compared with all others."""
@@ -275,6 +287,17 @@ def _concatenated(
 ) -> tuple[Array, Array, Array, Array]:
     new, ids, squared = joined_pairs([part[:3] for part in found], dtype)
     return new, ids, squared, np.concatenate([np.zeros(0, np.int64), *(part[3] for part in found)])
+
+
+def _join_all(rows: Array, fitted: Array, block: Array, cell: Array) -> Joined:
+    """Every fitted row joined to each new row; ρ is the distance to the k-th that is not the row itself."""
+    n, k = len(fitted), len(fitted) - 1
+    with np.errstate(over="ignore"):
+        squared = every_squared(rows, fitted).astype(rows.dtype)
+    two = np.sort(np.partition(squared, k - 1, axis=1)[:, k - 1 :], axis=1)
+    rho = np.sqrt(np.where((squared == 0).any(axis=1), two[:, 1], two[:, 0]).astype(np.float64))
+    ids = np.tile(np.arange(n, dtype=np.int64), len(rows))
+    return Joined(n * np.arange(len(rows) + 1, dtype=np.int64), ids, squared.ravel(), rho, block, cell)
 
 
 def _join(found: _Found, k: int, block: Array, cell: Array) -> Joined:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.complete import joined_to_all
 from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -91,8 +92,11 @@ def join_block(
     edge = _edge(squared.dtype)
     parts = [_piece(exchange, "reversed", sender, b).view(edge) for sender in senders]
     received = np.concatenate([np.zeros(0, edge), *parts])
-    union = union_block if starts[-1] <= EXACT_ROWS else union_compiled
-    block = union(b, ids, squared, received, starts)
+    if starts[b + 1] - starts[b] == starts[-1] == ids.shape[1] + 1 and ids.min() >= 0:
+        block = joined_to_all(ids, squared)
+    else:
+        union = union_block if starts[-1] <= EXACT_ROWS else union_compiled
+        block = union(b, ids, squared, received, starts)
     write_structure(out, b, block)
     write_values(f"{out}squared", b, block.data)
     exchange.put("wanted", b, {str(source): part for source, part in block.segments()})

@@ -113,6 +113,8 @@ def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
     cell = np.searchsorted(offsets, chosen, side="right") - 1
     for c in np.unique(cell):
         mine, members = chosen[cell == c], np.arange(offsets[c], offsets[c + 1])
+        if len(members) <= k:
+            continue
         ids, squared = empty_lists(len(mine), k, rows.dtype)
         update_lists(ids, squared, rows[mine], mine, rows[members], members)
         reach[cell == c] = squared[:, -1]

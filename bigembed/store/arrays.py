@@ -259,6 +259,7 @@ def open_array(source: Any) -> da.Array:
     ------
     MissingPathError : no such path.
     InputError : not an array, or a Zarr array with missing chunks (they would read as fill values).
+    StaleError : an array of a run that has begun anew with other parameters.
 
     Notes
     -----
@@ -279,7 +280,10 @@ def open_array(source: Any) -> da.Array:
     if type(source).__module__.startswith("h5py.") and hasattr(source, "chunks"):
         return da.from_array(source, chunks=_block_of(source))  # type: ignore[no-any-return]
     if isinstance(source, (str, os.PathLike, ObjectPath)):
+        from bigembed.store.superseded import refuse_superseded
+
         place = at(source)
+        refuse_superseded(place.absolute())
         source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
         if isinstance(place, ObjectPath):
             source = RemoteRows(source.shape, source.dtype, str(place), getattr(source, "shards", None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from bigembed.blocks.rows import Array, bounds, one_blas_thread
 from bigembed.errors import ChangedInputError
 from bigembed.store.passes import RowBlock, row_block
 from bigembed.store.source import RowSource
+from bigembed.store.superseded import Mark
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -21,7 +22,8 @@ class MappedRows:
     """An array (n, width) that is ``function(block)`` of the rows of a source, block by block, on indexing.
 
     ``keep`` stays alive as long as this object does (a temporary directory that holds what is read). ``stamp``: the
-    fingerprint that the source must still have; empty if any rows will do.
+    fingerprint that the source must still have; empty if any rows will do. ``marks``: of the stages that the function
+    reads, which must still be what is published.
     """
 
     ndim = 2
@@ -34,8 +36,9 @@ class MappedRows:
         dtype: Any,
         keep: Any = None,
         stamp: str = "",
+        marks: Sequence[Mark] = (),
     ) -> None:
-        self.source, self.function, self._keep, self.stamp = source, function, keep, stamp
+        self.source, self.function, self._keep, self.stamp, self.marks = source, function, keep, stamp, marks
         self._look_at = 0.0
         self.shape = (source.shape[0], width)
         self.dtype = np.dtype(dtype)
@@ -52,6 +55,8 @@ class MappedRows:
                 self.function(row_block(self.source, first + start, first + stop))
                 for start, stop in bounds(last - first, self.source.block)
             ]
+        for mark in self.marks:
+            mark.check()
         return np.concatenate(parts).astype(self.dtype, copy=False)[chosen - first][..., columns]
 
     def _look(self) -> None:

@@ -50,11 +50,17 @@ def digest_of(value: Any) -> str:
 
 def write_json(path: PathLike, value: Any, indent: int | None = 1) -> None:
     """Write it in one step: a reader sees the old text or the new one. Without indent it is quicker."""
-    put(path, _text(value, indent))
+    put(path, text_of(value, indent))
 
 
-def _text(value: Any, indent: int | None) -> bytes:
+def text_of(value: Any, indent: int | None = 1) -> bytes:
+    """JSON with sorted keys; NumPy scalars and arrays as numbers."""
     return json.dumps(value, indent=indent, sort_keys=True, default=_plain).encode()
+
+
+def jsonable(value: Any) -> Any:
+    """The value as it is read again once it was written."""
+    return json.loads(text_of(value, None))
 
 
 def read_json(path: PathLike) -> Any:
@@ -83,10 +89,10 @@ def publish(
     """
     files = digests(root / "stages" / stage)
     manifest = Manifest(stage, key, dict(parameters), dict(inputs), files, dict(results), dict(measured))
-    path = root / "manifest" / f"{stage}.json"
+    path = path_of(root, stage)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        create(path, _text(asdict(manifest), 1))
+        create(path, text_of(asdict(manifest)))
     except FileExistsError as error:
         raise LockedError(f"{path}: another process published this stage meanwhile. Run again to go on") from error
     return manifest
@@ -94,10 +100,17 @@ def publish(
 
 def find(root: AnyPath, stage: str) -> Manifest | None:
     """The manifest of a published stage, or None."""
-    path = root / "manifest" / f"{stage}.json"
-    if not path.exists():
-        return None
-    value = read_json(path)
+    path = path_of(root, stage)
+    return parsed(read_json(path), path) if path.exists() else None
+
+
+def path_of(root: AnyPath, stage: str) -> AnyPath:
+    """Where the manifest of a published stage lies."""
+    return root / "manifest" / f"{stage}.json"
+
+
+def parsed(value: dict[str, Any], path: PathLike) -> Manifest:
+    """The manifest that was read from a path."""
     if value.get("format") != FORMAT:
         raise DamagedError(f"{path}: format {value.get('format')}, this version reads {FORMAT}; run with --fresh")
     value["files"] = {name: (int(size), digest) for name, (size, digest) in value["files"].items()}
@@ -127,7 +140,7 @@ def verify(root: AnyPath, manifest: Manifest) -> list[str]:
 
 def discard(root: AnyPath, stage: str) -> None:
     """Unpublish, then delete, a stage."""
-    (root / "manifest" / f"{stage}.json").unlink(missing_ok=True)
+    path_of(root, stage).unlink(missing_ok=True)
     remove(root / "stages" / stage)
 
 

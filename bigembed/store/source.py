@@ -13,6 +13,7 @@ from bigembed.errors import InputError
 from bigembed.store.arrays import cached, read_array, read_window
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import stored
+from bigembed.store.superseded import Mark
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,21 @@ class RowSource:
         for name, other in sorted(self.beside.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class MarkedRows(RowSource):
+    """Rows of a stage, read only as long as it is what is published."""
+
+    marks: tuple[Mark, ...] = ()
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop``; :class:`StaleError` if they may be of something else."""
+        try:
+            return super().read(start, stop)
+        finally:
+            for mark in self.marks:
+                mark.check()
 
 
 def work_dtype(dtype: Any) -> np.dtype[Any]:

@@ -60,7 +60,7 @@ def test_memory_of_every_method_is_planned(tmp_path: Path, name: str, large: boo
     job = write_job(tmp_path, name, sizes(name)[large])
     subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(job)], check=True, timeout=280)
     record = json.loads((tmp_path / "run.zarr" / "job.json").read_text())
-    assert {stage["name"] for stage in record["stages"]} >= set(record["method_stages"])
+    assert {stage["name"] for stage in record["stages"]} >= set(record["keys"])
     for process, planned in record["predicted"].items():
         assert record["measured"][process] <= planned, process
     for stage in record["stages"]:

@@ -19,6 +19,7 @@ from bigembed.errors import (
     InputError,
     LockedError,
     MissingPathError,
+    StaleError,
     StoreAccessError,
     UnreachableError,
 )
@@ -399,6 +400,19 @@ def test_the_same_bytes_as_on_a_disk(place, rows, tmp_path, estimator):
 
 
 # --------------------------------------------------------------------- access and absence
+
+
+def test_what_was_fitted_anew_is_superseded(place, rows):
+    rows_at = str(place / "rows.zarr")
+    ingest_rows(at(rows_at), rows)
+    opened = be.PCA(n_components=2, workdir=str(place / "work")).fit(rows_at)
+    before, lazy = np.asarray(opened.embedding_), opened.embedding_
+    be.PCA(n_components=2, whiten=True, workdir=str(place / "work")).fit(rows_at)
+    for reads in (lazy.compute, lambda: opened.transform(rows)):
+        with pytest.raises(StaleError, match="'solve' is superseded"):
+            reads()
+    again = be.PCA(n_components=2, workdir=str(place / "work")).fit(rows_at)
+    np.testing.assert_array_equal(np.asarray(again.embedding_), before)
 
 
 def test_wrong_credentials(place, monkeypatch):

@@ -78,6 +78,16 @@ def test_plotting_and_datasets_are_light_until_used() -> None:
     assert run(sys.executable, "-c", code % ["matplotlib", "PIL", "sklearn", "dask", "zarr"]).strip() == "[]"
 
 
+@pytest.mark.parametrize("method", ["DiffusionMap", "PCA", "KernelPCA", "ClassicalMDS"])
+def test_a_small_fit_in_memory_loads_no_lazy_arrays_and_no_compiler(method: str) -> None:
+    code = (
+        "import sys, numpy as np, bigembed as be\n"
+        f"be.{method}(n_components=2).fit(np.random.default_rng(0).normal(size=(90, 5))).embedding_\n"
+        "print([m for m in ('dask.array', 'distributed', 'numba', 'matplotlib') if m in sys.modules])"
+    )
+    assert run(sys.executable, "-c", code).strip() == "[]"
+
+
 @REPOSITORY
 def test_readme_has_the_two_commands_and_ci_finds_the_tests() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()

@@ -27,6 +27,7 @@ from bigembed.jobs.status import read_status
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import AnyPath, at
+from bigembed.store.superseded import superseded, told
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""
@@ -58,12 +59,14 @@ class Contents:
     run: Run
     record: dict[str, Any]
     status: dict[str, Any]
+    old: dict[str, str] = field(default_factory=dict)
+    """Stages that were made with other parameters or of other rows, each with how: nothing of them is shown."""
     extra: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, root: AnyPath) -> Contents:
         """From the files of a run."""
-        return cls(root, Run(root), read_record(root), read_status(root))
+        return cls(root, Run(root), read_record(root), read_status(root), superseded(root))
 
     # ------------------------------------------------------------------------- what was asked
 
@@ -158,7 +161,7 @@ class Contents:
     @property
     def finished(self) -> bool:
         """Whether the job ended; of a run without a job, whether it has coordinates."""
-        return bool(self.record.get("finished", not self.record and self.run.has("coordinates")))
+        return bool(self.record.get("finished", not self.record and not self.old and self.run.has("coordinates")))
 
     @property
     def certificate(self) -> dict[str, Any]:
@@ -264,7 +267,11 @@ class Contents:
                     f"{name} held {size(measured)}; {size(predicted)} were planned. Give the workers of the next run "
                     "more room, and tell us: the plan is meant to be an upper bound"
                 )
-        gone = [name for name in self.record.get("method_stages", []) if not self.run.has(name)]
+        if self.old:
+            out["superseded"] = [
+                "Not shown: " + "; ".join(told(name, why) for name, why in self.old.items()) + ". Run the job again"
+            ]
+        gone = [name for name in self.record.get("keys", {}) if not self.run.has(name)]
         if gone:
             out["damaged"] = [f"Published before, and gone now: {', '.join(gone)}. Run the job again to make them anew"]
         return out

@@ -25,7 +25,7 @@ from bigembed.store.arrays import open_zarr
 from bigembed.store.formats import open_reader
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import at
-from bigembed.store.source import RowSource
+from bigembed.store.source import MarkedRows, RowSource
 
 LARGE, SMALL = 840, 380
 """Pixels of a side: of the first pair, and of the others."""
@@ -118,7 +118,7 @@ def _coordinates(contents: Contents) -> RowSource:
     array = open_zarr(path)
     if not manifests.complete(contents.root, found):
         raise DamagedError("files are missing or have another size than was published")
-    return RowSource(tuple(array.shape), np.dtype(array.dtype), path=path)
+    return MarkedRows(tuple(array.shape), np.dtype(array.dtype), path=path, marks=contents.run.marks())
 
 
 def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, names: list[str]) -> Map:

@@ -11,7 +11,7 @@ from dask.base import tokenize
 from sklearn.base import clone
 
 import bigembed as be
-from bigembed.errors import ChangedInputError, InputError
+from bigembed.errors import ChangedInputError, InputError, StaleError
 
 ROWWISE = {
     "pca": lambda **more: be.PCA(n_components=2, whiten=True, **more),
@@ -120,7 +120,7 @@ def test_a_folder_that_another_fit_took_is_noticed(name, tmp_path):
     before = first.transform(rows(5))
     np.testing.assert_array_equal(first.transform(rows(5)), before)
     second = EVERY[name](workdir=tmp_path).fit(rows(50) * 2, labels(50))
-    with pytest.raises(ChangedInputError, match="holds another fit"):
+    with pytest.raises(StaleError, match=r"is superseded .* since it was opened"):
         first.transform(rows(5))
     second.transform(rows(5))
 

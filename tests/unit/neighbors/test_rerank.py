@@ -10,7 +10,7 @@ import pytest
 
 import bigembed as be
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError, RecallWarning
+from bigembed.errors import InputError, RecallWarning, StaleError
 from bigembed.neighbors import rerank
 from bigembed.neighbors.recall import exact_neighbors, recall_at
 from bigembed.neighbors.rerank import block_cells, compiled_pair_distances, pair_distances
@@ -137,11 +137,14 @@ def test_it_is_kept_and_resumed(tmp_path: Path) -> None:
     assert len(stamps) > 5
     again = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30, workdir=tmp_path / "graph")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest/*.json")} == stamps
-    np.testing.assert_array_equal(dense(again), dense(first))
+    before, recall = dense(first), first.recall
+    np.testing.assert_array_equal(dense(again), before)
     other = be.build_neighbor_graph(X, 6, candidates=2 * Z[:, ::-1], n_candidates=30, workdir=tmp_path / "graph")
-    np.testing.assert_allclose(dense(other), dense(first))
+    np.testing.assert_allclose(dense(other), before)
+    with pytest.raises(StaleError, match="since it was opened"):
+        first.to_scipy()
     wider = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=60, workdir=tmp_path / "graph")
-    assert wider.recall > first.recall
+    assert wider.recall > recall
 
 
 def test_what_cannot_be() -> None:

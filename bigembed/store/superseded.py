@@ -1,0 +1,149 @@
+"""What was published with other parameters or other inputs: its files stay, and no reader takes it for the present.
+
+A run that begins anew moves the manifests of what it will not use again from ``manifest/`` to ``superseded/`` before it
+computes anything, with the reason. Who asks for such a stage is told so by :class:`StaleError`. Its files are deleted
+when it is made anew; where the same key is asked for again before that, it is restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import DamagedError, StaleError
+from bigembed.store import manifest as manifests
+from bigembed.store.manifest import Manifest, read_json, write_json
+from bigembed.store.paths import AnyPath, PathLike, at, create, stamp
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+FOLDER = "superseded"
+MODEL = "superseded.json"
+"""In a saved model whose run has begun anew."""
+
+
+def supersede(root: AnyPath, found: Manifest, why: str) -> None:
+    """Unpublish a stage, its files untouched; or give the reason anew where that was done before."""
+    write_json(root / FOLDER / f"{found.stage}.json", {"why": why, "manifest": asdict(found)})
+    (root / "manifest" / f"{found.stage}.json").unlink(missing_ok=True)
+
+
+def superseded(root: AnyPath) -> dict[str, str]:
+    """Names of the stages that were published for something else, each with how it was made."""
+    folder = root / FOLDER
+    names = sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
+    there = [name for name in names if not manifests.path_of(root, name).is_file()]
+    return {name: read_json(folder / f"{name}.json")["why"] for name in there}
+
+
+def find(root: AnyPath, stage: str) -> Manifest | None:
+    """The manifest of a superseded stage, or None."""
+    path = root / FOLDER / f"{stage}.json"
+    return manifests.parsed(read_json(path)["manifest"], path) if path.is_file() else None
+
+
+def restore(root: AnyPath, stage: str, key: str) -> None:
+    """Publish a superseded stage again if it has this key and is whole."""
+    found = find(root, stage)
+    if found is None or found.key != key or not manifests.complete(root, found):
+        return
+    with suppress(FileExistsError):  # (where it was killed while it was superseded)
+        create(manifests.path_of(root, stage), manifests.text_of(asdict(found)))
+    forget(root, stage)
+
+
+def forget(root: AnyPath, stage: str) -> None:
+    """There is nothing of the stage but what is published."""
+    (root / FOLDER / f"{stage}.json").unlink(missing_ok=True)
+
+
+def clear(root: AnyPath, keep: Collection[str]) -> None:
+    """Delete the superseded stages that no run of these stages will make anew."""
+    for name in superseded(root):
+        if name not in keep:
+            manifests.discard(root, name)
+            forget(root, name)
+
+
+def told(stage: str, why: str) -> str:
+    """A superseded stage in words.
+
+    >>> told("coordinates", "made with t=1, now 2")
+    "'coordinates' is superseded (made with t=1, now 2)"
+    """
+    return f"{stage!r} is superseded ({why})"
+
+
+def refuse_superseded(path: AnyPath) -> None:
+    """:class:`StaleError` for an array of a stage that is superseded."""
+    run, stages, inside = str(path).rpartition("/stages/")
+    name = inside.partition("/")[0]
+    if stages and (at(run) / FOLDER / f"{name}.json").is_file() and (why := superseded(at(run)).get(name)) is not None:
+        raise StaleError(f"{path}: {told(name, why)}; run the job again to make it anew")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Which publication of a stage somebody reads."""
+
+    root: str
+    stage: str
+    key: str
+    written: str
+    """Stamp of its manifest."""
+
+    @classmethod
+    def of(cls, root: AnyPath, found: Manifest) -> Mark:
+        """Of a stage that is published."""
+        return cls(str(root), found.stage, found.key, _stamp(root, found.stage))
+
+    def check(self) -> None:
+        """:class:`StaleError` unless it is still the one that is published."""
+        root = at(self.root)
+        if _stamp(root, self.stage) == self.written:
+            return
+        now = manifests.find(root, self.stage)
+        if now is not None and now.key == self.key:
+            return
+        why = superseded(root).get(self.stage) if now is None else "another run has made it anew, of something else"
+        if why is None:
+            raise DamagedError(f"{root}: stage {self.stage!r} is gone; run the job again to make it")
+        raise StaleError(f"{root}: {told(self.stage, why)} since it was opened. Fit or load again")
+
+
+def _stamp(root: AnyPath, stage: str) -> str:
+    """Of the manifest; nothing where there is none."""
+    try:
+        return stamp(manifests.path_of(root, stage))
+    except FileNotFoundError:
+        return ""
+
+
+def guarded(lazy: da.Array, mark: Mark) -> da.Array:
+    """The same array; each block is checked after it was read to be still of what is published."""
+    import dask.array as da
+
+    checked: da.Array = da.map_blocks(checked_block, lazy, mark=mark, dtype=lazy.dtype, meta=lazy._meta)
+    return checked
+
+
+def checked_block(block: Array, mark: Mark) -> Array:
+    """The block, unless it may be of something else."""
+    mark.check()
+    return block
+
+
+def supersede_model(model: PathLike, why: str) -> None:
+    """Tell those who load a saved model that the run which wrote it has begun anew; nothing where there is no model."""
+    if (at(model) / "model.json").is_file():
+        write_json(at(model) / MODEL, {"why": why})
+
+
+def superseded_model(model: PathLike) -> str | None:
+    """How a model was made whose run has begun anew; None for others."""
+    path = at(model) / MODEL
+    return str(read_json(path)["why"]) if path.is_file() else None
