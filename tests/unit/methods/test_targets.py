@@ -90,7 +90,9 @@ def test_drift_against_a_fine_grid(target: str, bandwidth: str) -> None:
     turn = angles(np.random.default_rng(1).uniform(size=N), tilt)
     rows = np.column_stack([np.cos(turn), np.sin(turn)])
     if bandwidth == "adaptive":
-        fitted = be.DiffusionMap(4, target=target).fit(rows)
+        fitted = be.DiffusionMap(4, target=target, n_neighbors=120).fit(rows)
+        few = be.DiffusionMap(4, target=target).fit(rows).generator_eigenvalues_
+        np.testing.assert_allclose(few / few.mean(), truth / truth.mean(), rtol=0.05)  # scatter of q: one factor
     else:
         fitted = be.DiffusionMap(4, target=target, bandwidth="fixed", n_neighbors=300, epsilon=0.004).fit(rows)
     np.testing.assert_allclose(fitted.generator_eigenvalues_, truth, rtol=0.08)
@@ -110,7 +112,7 @@ def test_the_end_of_the_kernel_at_the_last_neighbor_is_corrected(bandwidth: str)
     """A regular circle: 4(1 − λ)/ε is half of the eigenvalue; with the moment of the kernel as it is cut, all of it."""
     turn = 2 * np.pi * np.arange(2_400) / 2_400
     rows = np.column_stack([np.cos(turn), np.sin(turn)])
-    fitted = be.DiffusionMap(2, bandwidth=bandwidth, n_neighbors=100).fit(rows)
+    fitted = be.DiffusionMap(2, bandwidth=bandwidth, n_neighbors=200).fit(rows)
     scale = 1.0 if bandwidth == "fixed" else fitted.certificate_["bandwidth"]["median_kth"]
     np.testing.assert_allclose(fitted.generator_eigenvalues_ / scale, 1.0, rtol=0.03)
     np.testing.assert_allclose(4 * (1 - fitted.eigenvalues_) / fitted.epsilon_ / scale, 0.51, rtol=0.05)
@@ -128,6 +130,7 @@ def test_no_edge_of_the_adaptive_kernel_is_weak() -> None:
 UNEVEN = np.random.default_rng(3).normal(size=(500, 3)) ** 3
 PARTS = np.vstack([UNEVEN[:300] / 50, UNEVEN[300:] / 50 + 40, [[500.0, 0, 0], [500.1, 0, 0]]])
 REPEATED = np.vstack([UNEVEN[:400], UNEVEN[:1].repeat(30, axis=0)])
+"""31 copies of one row, more than it has neighbors: which of the others they join to is decided by their numbers."""
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
@@ -135,8 +138,12 @@ REPEATED = np.vstack([UNEVEN[:400], UNEVEN[:1].repeat(30, axis=0)])
 @pytest.mark.parametrize("rows", [UNEVEN, PARTS, REPEATED], ids=["uneven", "parts and an island", "repeated"])
 def test_fitted_rows_come_back_and_new_ones_by_themselves(rows: np.ndarray, parameters: dict, tmp_path: Path) -> None:
     fitted = be.DiffusionMap(4, n_neighbors=10, **parameters).fit(rows)
-    tolerance = 1e-5 * np.abs(fitted.embedding_).max()
-    np.testing.assert_allclose(fitted.transform(rows), fitted.embedding_, atol=tolerance)
+    again, largest = fitted.transform(rows), np.abs(fitted.embedding_).max()
+    kept = slice(None) if rows is not REPEATED else slice(1, 400)
+    close = 1e-4 if "components" in parameters else 1e-5  # rows at the end of a bridge are placed without it
+    np.testing.assert_allclose(again[kept], fitted.embedding_[kept], atol=close * largest)
+    assert np.unique(again[400:430], axis=0).shape[0] == (1 if rows is REPEATED else 30)
+    np.testing.assert_allclose(again, fitted.embedding_, atol=0.05 * largest)
     new = np.vstack([rows[::25] + 0.01, [[1e4, 0, 0]]])
     together = fitted.transform(new)
     assert np.isfinite(together).all()
