@@ -107,7 +107,7 @@ class SeparationWarning(BigembedWarning):
 
 
 class HarmonicWarning(BigembedWarning):
-    """Coordinates are functions of earlier ones, and show nothing new."""
+    """Coordinates are functions of earlier ones, and show little that is new."""
 
 
 class MapWarning(BigembedWarning):

@@ -76,7 +76,7 @@ def bandwidth_stage(choice: Bandwidth) -> Stage:
             "dimension": curve.dimension,
             "median_kth": kth,
             "kernel": choice.rule,
-            "floor": FLOOR * _typical_scale(context, blocks, kth),
+            "floor": FLOOR * _typical_scale(context, blocks, kth, choice.local),
         }
 
     return Stage("bandwidth", ("order", "witness", "search", "dimension"), parameters, run, Cost(coordinator=16 * BINS))
@@ -122,12 +122,17 @@ def _median(context: Context, blocks: int) -> float:
     return exact_median(histogram, int(sizes.sum()))
 
 
-def _typical_scale(context: Context, blocks: int, median: float) -> float:
-    """The median distance to the k-th neighbor; where most rows repeat and it is 0, the mean of those that are not."""
+def _typical_scale(context: Context, blocks: int, median: float, needed: bool) -> float:
+    """The median distance to the k-th neighbor; where most rows repeat and it is 0, the mean of those that are not.
+
+    0 where all are 0, an error if it is ``needed``.
+    """
     if median > 0:
         return float(np.sqrt(median))
     parts = map_blocks(positive_block, [(b,) for b in range(blocks)], path=context.of("search"))
     count = sum(part[1] for part in parts)
+    if not count and not needed:
+        return 0.0
     if not count:
         raise InputError(
             "the rows are identical, or each repeats more than n_neighbors times: there is no distance to take a scale "

@@ -57,7 +57,7 @@ def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list
         "components": components_warnings(found, policy) + _islands(found, run) + _bridges(found),
         "degenerate": _degenerate(found, run),
         "localized": _localized(seen, found) if seen else [],
-        "separation": _separation(seen) if seen else [],
+        "separation": _separation(seen, found) if seen else [],
         "harmonic": _harmonic(seen) if seen else [],
         "map": _of_map(seen),
     }
@@ -103,9 +103,11 @@ def _degenerate(found: dict[str, Any], run: Run) -> list[str]:
             "n_neighbors=None"
         )
     if floored := kernel.get("floored", 0):
+        raised = "" if scale.get("kernel", "fixed") == "fixed" else " Their scale was raised to that."
         out.append(
-            f"{floored} rows have their k nearest neighbors within 1 % of the usual distance (rows that repeat, or "
-            "nearly): their scale was raised to that. Which of equal rows are neighbors is decided by their number. "
+            f"{_rows(floored)} {'has its' if floored == 1 else 'have their'} k nearest neighbors within 1 % of the "
+            f"usual distance (rows that repeat, or nearly).{raised} Which of equal rows are neighbors is decided by "
+            "their number. "
             "Drop repeated rows, or take more neighbors than the largest number of repetitions"
         )
     return out
@@ -155,12 +157,12 @@ def _bridges(found: dict[str, Any]) -> list[str]:
     bridges = found.get("bridges", {})
     if not bridges.get("bridges"):
         return []
-    longest = bridges["longest"]
+    count, longest = bridges["bridges"], bridges["longest"]
     usual = found.get("bandwidth", {}).get("median_kth", 0.0) ** 0.5
     times = f", {longest / usual:.3g} times the usual distance to the k-th neighbor" if usual > 0 else ""
     sizes = ", ".join(f"{size:,}" for size in bridges["sizes"][:10])
     return [
-        f"{bridges['bridges']} bridges join {bridges['components']} components of {sizes} rows; the longest is "
+        f"{count} {'bridge joins' if count == 1 else 'bridges join'} {bridges['components']} components of {sizes} rows; the longest is "
         f"{longest:.4g}{times}. The data have no neighbors there: how the parts lie to each other on the map is "
         "decided by single edges. Take more neighbors, or components='auto'"
     ]
@@ -196,18 +198,20 @@ def _localized(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
     return out
 
 
-def _separation(seen: dict[str, Any]) -> list[str]:
+def _separation(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
     out = []
+    by_landmarks = any("landmarks" in solved for solved in found["eigenpairs"].values())
+    finer = "solver='exact' (or more landmarks)" if by_landmarks else "a smaller tol"
     for first, last in seen["groups"]:
         out.append(
             f"coordinates {first + 1}–{last + 1} may be turned among themselves: their eigenvalues lie closer together "
-            "than they are resolved (sin θ may exceed .1). Read them together; distances over all of them are right. A "
-            "smaller tol separates them if they differ"
+            "than they are resolved (sin θ may exceed .1). Read them together; distances over all of them are right. "
+            f"Take {finer} to tell them apart, if they differ"
         )
     if seen["cut"]:
         out.append(
             "the eigenvalue of the last coordinate cannot be told from the first one left out: another basis would "
-            "show something else. Ask for one component more or fewer, or for a smaller tol"
+            f"show something else. Ask for one component more or fewer, or for {finer}"
         )
     shares = seen.get("kept_by_half", [])
     if unstable := [l for l, share in enumerate(shares) if share < UNSTABLE]:
@@ -229,7 +233,7 @@ def _harmonic(seen: dict[str, Any]) -> list[str]:
     return [
         f"{_coordinates(again)} {'is a function' if len(again) == 1 else 'are functions'} of earlier ones (harmonics; "
         f"local linear regression leaves {left} of "
-        f"them): they bend the map, and show nothing new. New are {', '.join(map(str, new))}: draw those; if too few "
+        f"them): they bend the map, and show little that is new. New are {', '.join(map(str, new))}: draw those; if too few "
         "are left, raise n_components"
     ]
 

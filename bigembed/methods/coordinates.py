@@ -14,7 +14,7 @@ from bigembed.methods.parts import ISLAND, ISLANDS, parts_from
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.participation import Participation, carried_by_few, participation
-from bigembed.quality.spectrum import chosen_by_spectrum
+from bigembed.quality.spectrum import ONE, chosen_by_spectrum
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
@@ -77,13 +77,19 @@ def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncati
 
 
 def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
-    """How many of the coordinates to keep by their eigenvalues, and why; those that ``few`` rows carry do not count."""
+    """How many of the coordinates to keep by their eigenvalues, and why; those that ``few`` rows carry do not count.
+
+    Coordinates that tell parts apart (λ = 1) are kept, and the others chosen by themselves: parts alone say no more
+    than the labels do.
+    """
     first = eigenvalues[0] if eigenvalues.ndim == 2 else eigenvalues
-    counted = np.flatnonzero(~few)
+    parts = int((1 - first <= ONE).sum())
+    counted = np.flatnonzero(~few & (np.arange(len(first)) >= parts))
     if len(counted) < 2:
         return len(first), "all: fewer than two coordinates are carried by more than a handful of rows"
     choice = chosen_by_spectrum(first[counted])
-    return int(counted[choice.n_components - 1]) + 1, choice.reason
+    told = f"{parts} that tell parts apart, and of the others, counted by themselves: " if parts else ""
+    return int(counted[choice.n_components - 1]) + 1, told + choice.reason
 
 
 def _carried(context: Context, blocks: int) -> Participation:

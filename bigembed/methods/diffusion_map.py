@@ -348,7 +348,7 @@ class DiffusionMap(Estimator):
         need(self.landmarks in SELECTIONS, "landmarks", " or ".join(map(repr, SELECTIONS)))
         need(self.extension in EXTENSIONS, "extension", " or ".join(map(repr, EXTENSIONS)))
         need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 1, "max_passes", "an integer ≥ 1")
+        need(is_integer(self.max_passes) and self.max_passes >= 4, "max_passes", "an integer ≥ 4")
         need.refuse()
 
     def _adopt(self, run: Run) -> None:

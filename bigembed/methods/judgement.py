@@ -33,7 +33,8 @@ NEIGHBORS = 15
 AGAIN = 0.2
 """A coordinate of which regression on earlier ones leaves less is called a harmonic: 96 % of its variance is there.
 
-Harmonics of manifolds leave .17 and less; coordinates 2 and 3 of handwritten digits .3, and they tell digits apart.
+Harmonics of manifolds leave .17 and less. Groups of rows are told from them by what is left among nearby rows
+(:func:`~bigembed.quality.harmonics.harmonics`).
 """
 
 
@@ -119,6 +120,7 @@ def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, *, rows: 
             "leading_share": carried.leading_share[:kept].tolist(),
             "carried_by_few": carried_by_few(carried, n)[:kept].tolist(),
             "harmonic_residual": harmonic.residual.tolist(),
+            "harmonic_local": harmonic.local.tolist(),
             "harmonic": harmonic.harmonic.tolist(),
             **_separated(solve, kept, tol, n),
         }
@@ -198,7 +200,8 @@ def _separated(solve: dict[str, Any], kept: int, tol: float, n: int) -> dict[str
         shown = {index: at for index, at in enumerate(place) if at < kept}
         for index, at in shown.items():
             sin[at], near[at] = max(sin[at], apart.sin[index]), near[at] or close[index]
-        groups += [[shown[first], shown[last]] for first, last in apart.groups if first in shown and last in shown]
+        named = [[shown[first], shown[last]] for first, last in apart.groups if first in shown and last in shown]
+        groups += [group for group in named if group not in groups]
         cut = cut or (apart.cut and len(values) - 1 in shown)
     return {"sin_theta": sin.tolist(), "near_one": near.tolist(), "groups": groups, "cut": cut}
 

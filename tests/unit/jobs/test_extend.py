@@ -18,7 +18,7 @@ from bigembed.jobs.telling import Wishes
 
 @pytest.fixture
 def model(tmp_path):
-    X = np.random.default_rng(0).normal(size=(400, 4))
+    X = np.random.default_rng(0).normal(size=(400, 4)) * [1.2, 1, 0.2, 0.2]  # two coordinates show them
     np.save(tmp_path / "new.npy", X[:150] + 0.01)
     be.DiffusionMap(n_components=2, n_neighbors=8).fit(X).save(tmp_path / "model.zarr")
     return tmp_path / "model.zarr"

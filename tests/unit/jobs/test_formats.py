@@ -254,6 +254,7 @@ def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".partial*"))
 
 
+@pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")  # coordinates of two parts lie over each other
 def test_components_stand_in_the_table(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(300, 3))
     rows[200:] += 1000

@@ -18,7 +18,7 @@ from bigembed.store.lock import hold
 
 @pytest.fixture
 def rows(tmp_path):
-    values = np.random.default_rng(0).normal(size=(300, 4))
+    values = np.random.default_rng(0).normal(size=(300, 4)) * [1.2, 1, 0.2, 0.2]  # two coordinates show them
     np.save(tmp_path / "x.npy", values)
     return values
 

@@ -53,8 +53,18 @@ def test_noise_is_no_harmonic_and_noise_on_a_harmonic_keeps_it_one() -> None:
     noise = rng.normal(size=(S, 2))
     assert new(np.column_stack([np.cos(x), noise[:, 0], np.cos(2 * x), noise[:, 1]])) == [0, 1, 3]
     assert harmonics(noise).residual[1] > 0.95
-    noisy = np.column_stack([np.cos(x), np.cos(2 * x) + 0.1 * noise[:, 0]])
+    noisy = np.column_stack([np.cos(x), np.cos(2 * x) + 0.03 * noise[:, 0]])
     assert new(noisy) == [0]
+
+
+def test_a_coordinate_that_tells_overlapping_groups_is_new() -> None:
+    """Its level in each group follows from the earlier ones; what it tells apart is what they do not."""
+    level, half = rng.integers(0, 8, S), rng.integers(0, 2, S)
+    first = level + 0.2 * rng.normal(size=S)
+    second = 1.5 * level + 0.9 * half + 0.3 * rng.normal(size=S)
+    found = harmonics(np.column_stack([first, second, np.cos(x), np.cos(2 * x)]))
+    assert found.residual[1] < 0.35 < found.local[1]
+    assert found.harmonic.tolist() == [False, False, False, True]
 
 
 def test_parts_and_single_rows_are_new_and_say_nothing_of_what_follows() -> None:

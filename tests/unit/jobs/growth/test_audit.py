@@ -82,7 +82,8 @@ def test_figures_are_those_of_direct_computation(job, tmp_path):
     assert found["distance"]["held"]["0.9"] == pytest.approx(np.quantile(among.min(axis=1), 0.9), rel=1e-3)
     model = be.load(next((tmp_path / "out.zarr" / "versions").iterdir()) / "model.zarr")
     joined = (apart <= np.sort(apart, axis=1)[:, 7:8]) | (apart <= np.sort(among, axis=1)[None, :, 7])
-    mass = np.where(joined, np.exp(-(apart**2) / model.epsilon_), 0).sum(axis=1)
+    scale = np.sort(among, axis=1)[None, :, 7] ** 2  # of the fitted row: that of a new one would grow as it goes
+    mass = np.where(joined, np.exp(-(apart**2) / scale / model.epsilon_), 0).sum(axis=1)
     assert found["misfit"]["new"]["0.5"] == pytest.approx(np.median(1 / (1 + mass)), rel=1e-4)
     assert found["recall"]["recall"] == 1.0
     index, misfit = search_index(model), misfit_of(model)
