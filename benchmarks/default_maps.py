@@ -149,12 +149,16 @@ def agreement(found: Any, classes: np.ndarray, count: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("BIGEMBED_DATA"))
+    parser.add_argument("--most", type=int, help="rows drawn at random from larger sets; all by default")
     parser.add_argument("--sets", nargs="+", choices=[*SMALL, *LARGE])
     given = parser.parse_args()
     data = Path(given.data) if given.data else None
     asked = given.sets or [*SMALL, *(LARGE if data else ())]
     rows: dict[str, dict[str, Any]] = {}
     for name, (values, classes) in sets(asked, data):
+        if given.most and len(values) > given.most:
+            drawn = np.sort(np.random.default_rng(0).choice(len(values), given.most, replace=False))
+            values, classes = values[drawn], None if classes is None else classes[drawn]
         began = time.perf_counter()
         graph = be.build_neighbor_graph(values)
         seconds = time.perf_counter() - began
@@ -167,7 +171,8 @@ def main() -> None:
             if name in AGREEMENT and classes is not None:
                 row[f"agree_{wanted}"] = agreement(found, classes, wanted)
             rows[f"{name}, {side}"] = {"n": graph.n, **row, "graph_seconds": seconds}
-    table("default_maps", {"sets": "-".join(asked)} if given.sets or not data else {}, rows)
+    parameters: dict[str, Any] = {"sets": "-".join(asked)} if given.sets or not data else {}
+    table("default_maps", parameters | ({"most": given.most} if given.most else {}), rows)
 
 
 if __name__ == "__main__":
