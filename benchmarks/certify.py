@@ -55,9 +55,7 @@ def errors(rows: str, coordinates: Path) -> dict[str, float]:
 
     sampled = be.certify(rows, coordinates).figures
     whole = be.certify(rows, coordinates, samples=sampled["n"]).figures
-    return {
-        name: (sampled[name]["value"] - whole[name]["value"]) / sampled[name]["standard_error"] for name in FIGURES
-    }
+    return {name: (sampled[name]["value"] - whole[name]["value"]) / sampled[name]["standard_error"] for name in FIGURES}
 
 
 def main() -> None:

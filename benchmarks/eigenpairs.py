@@ -2,7 +2,7 @@
 
     python benchmarks/eigenpairs.py --data swiss_roll --n 100000 --folder bench-data
 
-The kernel is that of a diffusion map (k = 15, α = 1, ε = median squared distance to the k-th neighbor;
+The kernel is that of a diffusion map by default (k = 15, α = 1, the scale that follows the density of the rows;
 of the mixture the largest component). bigembed solves it from the store with two workers of one
 thread; ARPACK (scipy.sparse.linalg.eigsh) has the same matrix in memory. Imports and compilation are
 left out on both sides (a small map is made first). Both residuals are explicit. ``--no-arpack`` leaves

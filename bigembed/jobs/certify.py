@@ -4,50 +4,23 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import MissingPathError
 from bigembed.jobs.export import table_of
+from bigembed.jobs.report.figures import MEANING, map_figures
 from bigembed.jobs.report.map import draw_coordinates
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.words import Entry
 from bigembed.quality.certify import MapQuality, certify
-from bigembed.quality.judgement import FAITHFUL, said
+from bigembed.quality.judgement import FAITHFUL
 from bigembed.store.copying import attributes_of
 from bigembed.store.input import row_source
 from bigembed.store.paths import AnyPath, PathLike, at, put
 from bigembed.store.source import RowSource
 
 TEMPLATE = "certify.html"
-MEANING = {
-    "preservation": ("Neighbors kept", "Share of the {k} nearest rows that are among the {k} nearest on the map."),
-    "trustworthiness": (
-        "Trustworthiness",
-        "Whether neighbors on the map are near in the data: 1 is perfect; intruders count by how far they are ranked.",
-    ),
-    "continuity": (
-        "Continuity",
-        "Whether neighbors in the data are near on the map: 1 is perfect; the lost ones count by how far they went.",
-    ),
-    "triplets": (
-        "Triplets in order",
-        "Of a row and two random others: whether the one that is nearer in the data is nearer on the map. The large "
-        "shape, not the neighborhoods.",
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Line:
-    """A figure in the table of the page."""
-
-    name: str
-    value: str
-    chance: str
-    above: str
-    meaning: str
 
 
 def certify_paths(
@@ -94,16 +67,7 @@ def certify_lines(quality: MapQuality, found: dict[str, Any]) -> list[str]:
 
 def _page(quality: MapQuality, found: dict[str, Any], source: RowSource, title: str | None) -> str:
     figures = quality.figures
-    lines = [
-        Line(
-            name,
-            said(figures[key]),
-            f"{figures[key]['chance']:.3g}",
-            f"{figures[key]['above_chance']:,.0f}",
-            text.format(k=figures["n_neighbors"]),
-        )
-        for key, (name, text) in MEANING.items()
-    ]
+    lines = map_figures(figures)
     paths = found["paths"]
     tiles = [("Rows", f"{figures['n']:,}", f"of {figures['d']:,} columns")]
     tiles += [("Coordinates", f"{figures['n_coordinates']:,}", at(paths["coordinates"]).name)]

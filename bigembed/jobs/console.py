@@ -268,10 +268,44 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
 
 
 def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
-    """The certificate: its single values, or all of it."""
-    entries = found.get("certificate", {}).items()
-    shown = [(key, value) for key, value in entries if whole or not isinstance(value, (dict, list))]
-    return [f"  {key}: {json.dumps(value, default=str)}" for key, value in shown]
+    """The certificate in words: how many kinds of warnings; ``whole``: each warning, every coordinate and figure."""
+    from bigembed.jobs.report.figures import coordinate_lines, map_figures, text_table
+    from bigembed.jobs.report.words import CATEGORIES, entries_of
+
+    certificate = found.get("certificate", {})
+    kinds = {kind: messages for kind, messages in certificate.get("warnings", {}).items() if messages}
+    titles = [CATEGORIES.get(kind, CATEGORIES["other"])[0] for kind in kinds]
+    if not whole:
+        single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
+        return [*(f"  {one.name}: {one.value}" for one in entries_of(single)), *(f"  amber: {one}" for one in titles)]
+    lines = []
+    for title, messages in zip(titles, kinds.values(), strict=True):
+        lines += [f"  amber: {title}", *(f"    {message}" for message in messages)]
+    lines += [f"  {one.name}: {one.value}{_amber(one.flagged)}" for one in entries_of(certificate)]
+    lines += [f"  {line}" for line in text_table(coordinate_lines(certificate, *_spectrum(found)))]
+    judged = map_figures(certificate.get("judgement", {}).get("map", {}))
+    lines += [f"  {one.name}: {one.value} (shuffled {one.chance}){_amber(one.flagged)}" for one in judged]
+    return lines
+
+
+def _spectrum(found: dict[str, Any]) -> tuple[Any, Any]:
+    """Eigenvalues and residuals of the coordinates of a run, as stored; None, None where they cannot be read."""
+    from bigembed.stages import Run
+    from bigembed.store.arrays import read_array
+    from bigembed.store.paths import at
+
+    if found.get("kind") != "run":
+        return None, None
+    try:
+        run = Run(at(found["path"]))
+        values, residuals = (read_array(run.path("solve", name)) for name in ("eigenvalues", "residuals"))
+    except (BigembedError, KeyError, OSError):  # (damage is said elsewhere)
+        return None, None
+    return values, residuals
+
+
+def _amber(flagged: bool) -> str:
+    return " (amber)" if flagged else ""
 
 
 def describe_methods() -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def chart(
         f'aria-labelledby="{escape(name)}-t {escape(name)}-d">',
         f'<title id="{escape(name)}-t">{escape(title)}</title><desc id="{escape(name)}-d">{escape(description)}</desc>',
         *_grid(across, up, whole),
-        *(_mark(mark, across) for mark in marks if _inside(mark.x, across)),
+        *(_mark(mark, across, order) for order, mark in enumerate(marks) if _inside(mark.x, across)),
         *(piece for number, one in enumerate(drawn) for piece in _series(one, number, across, up)),
         *_names(drawn, y_label),
         f'<text class="axis-name" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 5}">{escape(x_label)}</text>',
@@ -166,12 +166,12 @@ def _inside(value: float, scale: Scale) -> bool:
     return math.isfinite(value) and scale.low <= value <= scale.high
 
 
-def _mark(mark: Mark, across: Scale) -> str:
-    x = across(mark.x)
+def _mark(mark: Mark, across: Scale, order: int) -> str:
+    x, y = across(mark.x), TOP + 11 + 15 * order
     side = ("end", -6) if x > (LEFT + WIDTH) / 2 else ("start", 6)
     return (
         f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        f'<text class="mark-name {side[0]}" x="{x + side[1]:.1f}" y="{TOP + 11}">{escape(mark.text)}</text>'
+        f'<text class="mark-name {side[0]}" x="{x + side[1]:.1f}" y="{y}">{escape(mark.text)}</text>'
     )
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError
 from bigembed.jobs.console import documented
 from bigembed.jobs.plan import size
+from bigembed.jobs.report.figures import Figure, Line, coordinate_lines, map_figures
 from bigembed.jobs.report.job import job_file
 from bigembed.jobs.report.stages import StageLine, stage_lines
 from bigembed.jobs.report.words import CATEGORIES, Entry, entries_of, plain, shown
@@ -163,10 +165,52 @@ class Contents:
         """Whether the job ended; of a run without a job, whether it has coordinates."""
         return bool(self.record.get("finished", not self.record and not self.old and self.run.has("coordinates")))
 
-    @property
+    @cached_property
     def certificate(self) -> dict[str, Any]:
-        """As recorded; of a run that has all stages and no record, none."""
-        return dict(self.record.get("certificate", {}))
+        """As recorded; of a diffusion map that Python made, from its stages; else none."""
+        if self.record or not self.run.has("judgement"):
+            return dict(self.record.get("certificate", {}))
+        from bigembed.methods.certificate import certificate
+
+        asked = SimpleNamespace(
+            t_=self.run.results("coordinates")["t"], tol=self.run.manifest("solve").parameters.get("tol", 0.0)
+        )
+        return certificate(asked, self.run)
+
+    def verdict(self) -> str:
+        """What can be said of a run without a warning: what was looked at, and what was not."""
+        if not self.certificate:
+            return (
+                "No certificate was kept, so it is not known how far to trust the coordinates; bigembed certify "
+                "compares them with the rows"
+            )
+        if not self.coordinates:
+            return (
+                "The checks that this method makes were passed. What the coordinates show of the rows is not among "
+                "them: bigembed certify compares the two"
+            )
+        whole = {figure.name: figure.value for figure in self.figures}
+        beside = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
+        return (
+            "The solve met its tolerance. Each coordinate is carried by many rows, is told apart from the others, and "
+            f"is no function of earlier ones.{beside}"
+        )
+
+    @cached_property
+    def coordinates(self) -> list[Line]:
+        """What each coordinate shows; none for a method that does not judge them."""
+        return coordinate_lines(self.certificate, self.fitted("eigenvalues_"), self.fitted("residuals_"))
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """Of the map as a whole, where it was compared with the rows."""
+        return map_figures(self.certificate.get("judgement", {}).get("map", {}))
+
+    @property
+    def separate(self) -> bool:
+        """Whether components have coordinates of their own."""
+        values = self.fitted("eigenvalues_")
+        return values is not None and values.ndim == 2 and len(values) > 1
 
     def certificate_lines(self) -> list[Entry]:
         """The certificate in words."""
@@ -191,6 +235,8 @@ class Contents:
     def fitted(self, name: str) -> Array | None:
         """A fitted attribute as float64; None where there is none."""
         value = getattr(self.estimator, name, None)
+        if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.run.has("judgement"):
+            value = read_array(self.run.path("solve", name[:-1]))
         return None if value is None or not np.size(value) else np.asarray(value, np.float64)
 
     def bandwidth(self) -> dict[str, Any] | None:
@@ -271,6 +317,9 @@ class Contents:
             out["superseded"] = [
                 "Not shown: " + "; ".join(told(name, why) for name, why in self.old.items()) + ". Run the job again"
             ]
+        if any(line.flagged for line in self.coordinates) and not any(self.certificate.get("warnings", {}).values()):
+            marked = ", ".join(str(line.number) for line in self.coordinates if line.flagged)
+            out["other"] = [f"Coordinates {marked}: see the amber cells of their table"]
         gone = [name for name in self.record.get("keys", {}) if not self.run.has(name)]
         if gone:
             out["damaged"] = [f"Published before, and gone now: {', '.join(gone)}. Run the job again to make them anew"]

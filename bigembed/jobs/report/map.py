@@ -15,6 +15,7 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.jobs.report.contents import Contents
 from bigembed.jobs.spec import BESIDE
+from bigembed.methods.parts import ISLAND
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
 from bigembed.plotting.raster import Grid, View, count_points, png
@@ -33,6 +34,7 @@ DRAWN = 4
 """Coordinates whose pairs are drawn."""
 BINS = 120
 COLUMN = "column:"
+COMPONENT = "component of the graph"
 CLOSE = 1e-3
 """To 1: eigenvalues are told by the distance."""
 
@@ -188,7 +190,8 @@ def _legend(coloring: Coloring, paint: Paint) -> Legend | None:
         return Legend(coloring.name, (*reach, gradient(LIGHT), gradient(DARK)), missing=paint.missing)
     if paint.kind == "classes":
         repeated = len(paint.classes) if paint.repeats else 0
-        colors = [(lifted(c, LIGHT), lifted(c, DARK), name, rows) for c, name, rows in paint.legend()]
+        called = {str(ISLAND): "islands"} if coloring.name == COMPONENT else {}
+        colors = [(lifted(c, LIGHT), lifted(c, DARK), called.get(name, name), rows) for c, name, rows in paint.legend()]
         return Legend(coloring.name, classes=tuple(colors), repeated=repeated, missing=paint.missing)
     return None
 
@@ -307,4 +310,4 @@ def _components(contents: Contents, n: int) -> Coloring | None:
     path = contents.run.path("coordinates", "labels")
     if found.get("components", 1) < 2 or not at(path).exists():
         return None
-    return Coloring("component of the graph", blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")
+    return Coloring(COMPONENT, blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")

@@ -15,6 +15,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.plan import size
 from bigembed.jobs.report.contents import Contents
+from bigembed.jobs.report.figures import HEADINGS
 from bigembed.jobs.report.map import CLOSE, Map, draw_map
 from bigembed.jobs.report.words import seconds_of, shown
 from bigembed.jobs.verify import kind_of
@@ -26,6 +27,8 @@ SHOWN = 6
 """Components whose eigenvalues are drawn."""
 FLAT, BESIDE = 0.01, 6
 """The kernel sum is drawn where its slope is above this share of the largest, and so many scales beyond."""
+SAME = 1e-6
+"""Two scales that differ by less, relatively, are one."""
 
 
 def write_report(
@@ -86,7 +89,8 @@ def render(contents: Contents, drawn: Map | None, title: str | None) -> str:
     """The page as text. Everything that a run says is escaped by the template."""
     from markupsafe import Markup
 
-    charts = [Markup(one) for one in (*spectra(contents), *curves(contents)) if one]
+    drawings = [*((one, "") for one in spectra(contents)), *curves(contents)]
+    charts = [(Markup(one), caption) for one, caption in drawings if one]
     return filled(
         TEMPLATE,
         drawn,
@@ -95,6 +99,7 @@ def render(contents: Contents, drawn: Map | None, title: str | None) -> str:
         warnings=contents.warnings(),
         stages=contents.stages(),
         charts=charts,
+        headings=HEADINGS,
         tiles=tiles(contents),
     )
 
@@ -215,30 +220,57 @@ def _variance(share: Array) -> str:
     )  # fmt: skip
 
 
-def curves(contents: Contents) -> list[str]:
-    """The kernel sum over ε with the ε that was chosen, and its slope."""
+def curves(contents: Contents) -> list[tuple[str, str]]:
+    """The kernel sum over ε and its slope, each with a caption: the ε in units of this curve is marked, no other.
+
+    The curve is that of one scale for all pairs of rows. The ε of a local bandwidth is a pure number.
+    """
     found = contents.bandwidth()
     if found is None:
         return []
-    chosen = float(found["found"]["epsilon"])
+    marks, caption = _scales(found["found"])
     steep = np.flatnonzero(found["slope"] > FLAT * found["slope"].max())
     part = slice(max(0, steep[0] - BESIDE), steep[-1] + BESIDE) if len(steep) else slice(None)
+    part = _reaching(part, found["epsilon"], [mark.x for mark in marks])
     epsilon, log_sum, slope = (found[name][part] for name in ("epsilon", "log_sum", "slope"))
     dimension = found["found"].get("dimension")
-    marks = [Mark(chosen, f"ε = {number(chosen)}")]
-    ends = f"ε from {epsilon.min():.3g} to {epsilon.max():.3g}; chosen: {chosen:.4g}."
-    said = f" The steepest place implies dimension {dimension:.3g}." if dimension else ""
+    ends = f"ε from {epsilon.min():.3g} to {epsilon.max():.3g}. "
+    said = f"The steepest place implies dimension {dimension:.3g}." if dimension else ""
     return [
-        chart(
-            "ksum", "Kernel sum against ε", ends, [Series("log S(ε)", epsilon, log_sum)], marks=marks,
-            x_label="ε", y_label="log S(ε), mean of the kernel", log_x=True,
-        ),
-        chart(
+        (chart(
+            "ksum", "Kernel sum against ε", ends + caption, [Series("log S(ε)", epsilon, log_sum)], marks=marks,
+            x_label="ε, in squared units of the rows", y_label="log S(ε), mean of the kernel", log_x=True,
+        ), caption),
+        (chart(
             "slope", "Slope of the kernel sum", ends + said, [Series("d log S / d log ε", epsilon, slope)],
-            marks=marks, x_label="ε", y_label="d log S / d log ε; its peak is half the dimension", log_x=True,
-            zero=True,
-        ),
+            marks=marks, x_label="ε, in squared units of the rows",
+            y_label="d log S / d log ε; its peak is half the dimension", log_x=True, zero=True,
+        ), said),
     ]  # fmt: skip
+
+
+def _scales(found: dict[str, Any]) -> tuple[list[Mark], str]:
+    """What to mark on the curve of the kernel sum, and what to say of the ε that was used."""
+    chosen, kernel, advice = float(found["epsilon"]), found.get("kernel", "fixed"), found.get("ksum_epsilon")
+    marks = [Mark(chosen, f"used: ε = {number(chosen)}")] if kernel == "fixed" else []
+    used = f"ε = {number(chosen)} was used, one scale for all rows."
+    if kernel != "fixed":
+        used = (
+            f"The scale that was used ({kernel}, ε = {number(chosen)}) is not on this axis: its ε is a pure number, "
+            "which multiplies the scales of the rows."
+        )
+    if advice is None or (marks and abs(advice / chosen - 1) < SAME):
+        return marks, used
+    marks.append(Mark(float(advice), f"kernel sum: {number(float(advice))}"))
+    return marks, f"{used} {number(float(advice))} is the advice of the kernel sum, for the complete kernel alone."
+
+
+def _reaching(part: slice, epsilon: Array, marked: list[float]) -> slice:
+    """The part of the curve, made longer where a mark lies outside."""
+    inside = [at for at in marked if epsilon[0] <= at <= epsilon[-1]]
+    places = np.searchsorted(epsilon, inside).tolist()
+    start, stop, _ = part.indices(len(epsilon))
+    return slice(max(0, min([start, *(at - 1 for at in places)])), max([stop, *(at + 1 for at in places)]))
 
 
 def refuse_page(page: AnyPath) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bigembed.jobs.plan import size
 from bigembed.plotting.vector import number
 
-ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "eigenvalues", "residuals", "gaps")
+ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "eigenvalues", "residuals", "gaps", "judgement")
 """Entries of a certificate that the page shows in another place."""
+ONE = ("component_sizes", "filled_rows", "parts")
+"""Entries that say nothing where there is one component."""
 SHOWN = 6
 """Entries of a list that are written out."""
 
@@ -22,10 +25,14 @@ MEANING: Mapping[str, tuple[str, str]] = {
     "recall": ("Recall of the graph", "Share of true nearest neighbors found, measured against all rows on a sample."),
     "components": ("Components of the graph", "Connected parts. Coordinates of different parts are not comparable."),
     "component_sizes": ("Rows of each component", "Largest first."),
+    "parts": ("Components with coordinates of their own", "The rows of the others have those of their nearest row."),
     "filled_rows": (
-        "Rows placed by a neighbor",
-        "Rows outside the solved component; each took its nearest row's place.",
+        "Rows placed by their nearest row",
+        "Rows outside the components that were solved, islands among them: they have the coordinates of another row.",
     ),
+    "bridges": ("Bridges", "Edges that join components though no rows are neighbors there."),
+    "n_components": ("Number of coordinates", "Chosen by the eigenvalues."),
+    "dimension": ("Intrinsic dimension", "In how many directions the rows extend: two estimates, by their neighbors."),
     "t": ("Diffusion time t", "Coordinates are eigenvectors times λ to the power t."),
     "solver": ("Solver", "The algorithm that was taken for this shape."),
     "residual": (
@@ -84,6 +91,8 @@ class Entry:
     name: str
     value: str
     meaning: str = ""
+    flagged: bool = False
+    """Whether it speaks against the result."""
 
 
 def entries_of(found: Mapping[str, Any]) -> list[Entry]:
@@ -94,42 +103,115 @@ def entries_of(found: Mapping[str, Any]) -> list[Entry]:
     one_component = found.get("components") == 1
     for key in keys:
         value = found[key]
-        if key in ELSEWHERE or value == "" or (one_component and key in ("component_sizes", "filled_rows")):
+        if key in ELSEWHERE or value == "" or (one_component and key in ONE):
             continue
         name, meaning = MEANING.get(key, (plain(key), ""))
-        if key == "recall" and isinstance(value, Mapping):
-            entries += _recall(name, meaning, value)
-        elif key == "bandwidth" and isinstance(value, Mapping):
-            entries += _bandwidth(value)
+        if isinstance(value, Mapping) and key in IN_WORDS:
+            entries += IN_WORDS[key](name, meaning, value)
         elif isinstance(value, Mapping):
             entries += [Entry(f"{name}: {plain(inner)}", shown(one)) for inner, one in value.items() if one != ""]
         else:
-            entries.append(Entry(name, shown(value, "bytes" in key), meaning))
-    return entries
+            wrong = key == "converged" and value is False
+            entries.append(Entry(name, shown(value, "bytes" in key), meaning, wrong))
+    return entries + _degrees(found.get("judgement", {}))
 
 
 def _recall(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     if "recall" not in value:
         return []
-    error = value.get("standard_error")
-    text = f"{value['recall']:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+    text = _estimate(value["recall"], value.get("standard_error"))
     asked = [f"target {value['target']}"] if "target" in value else []
     asked += [f"{value['rows']:,} rows compared"] if "rows" in value else []
-    return [Entry(name, text + (f" ({', '.join(asked)})" if asked else ""), meaning)]
+    missed = "target" in value and value["recall"] < value["target"]
+    return [Entry(name, text + (f" ({', '.join(asked)})" if asked else ""), meaning, missed)]
 
 
-def _bandwidth(value: Mapping[str, Any]) -> list[Entry]:
+def _bandwidth(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     entries = []
+    kernel = value.get("kernel", "fixed")
+    if kernel in SCALES:
+        entries.append(Entry("Scale of the rows", kernel, SCALES[kernel]))
     if "epsilon" in value:
         rule = f" (rule: {value['rule']})" if "rule" in value else ""
-        entries.append(Entry("Scale ε", shown(value["epsilon"]) + rule, MEANING["epsilon"][1]))
+        units = "In squared units of the rows." if kernel == "fixed" else "A pure number: it multiplies these scales."
+        entries.append(Entry("Scale ε", shown(value["epsilon"]) + rule, units))
+    if "effective_epsilon" in value:
+        units = "What ε comes to, since the kernel ends at the k-th neighbor: in the eigenvalues of the operator."
+        entries.append(Entry("ε, corrected", shown(value["effective_epsilon"]), units))
+    if "median_kth" in value:
+        distance = "Median distance to the k-th neighbor, in units of the rows."
+        entries.append(Entry("Usual distance to a neighbor", shown(float(value["median_kth"]) ** 0.5), distance))
     if "ksum_epsilon" in value:
-        meaning = "Where the kernel sum is steepest; a graph of neighbors mostly needs a smaller one."
-        entries.append(Entry("ε by the kernel sum", shown(value["ksum_epsilon"]), meaning))
+        advice = "Where the kernel sum is steepest: for the complete kernel alone, in squared units of the rows."
+        entries.append(Entry("ε by the kernel sum", shown(value["ksum_epsilon"]), advice))
     if "dimension" in value:
-        meaning = "Twice the steepest slope of the kernel sum: in how many directions the data extend."
-        entries.append(Entry("Intrinsic dimension", shown(value["dimension"]), meaning))
+        slope = "Twice the steepest slope of the kernel sum; without a standard error."
+        entries.append(Entry("Intrinsic dimension by the kernel sum", shown(value["dimension"]), slope))
     return entries
+
+
+def _dimension(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    ways = {"likelihood": "by all neighbors", "two_nearest": "by the two nearest"}
+    told = {how: value[key] for key, how in ways.items() if isinstance(value.get(key), Mapping)}
+    if not told:
+        return [Entry(name, shown(value.get("value")), meaning)]
+    texts = [f"{_estimate(one['value'], one['standard_error'])} {how}" for how, one in told.items()]
+    left = value.get("duplicates", 0)
+    out = f" {left:,} rows that repeat were left out." if left else ""
+    return [Entry(name, "; ".join(texts), meaning + out)]
+
+
+def _bridges(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    count = value.get("bridges", 0)
+    if not count:
+        return [Entry(name, "none needed", meaning)]
+    text = f"{count:,} between {value['components']:,} components of {shown(value['sizes'])} rows"
+    return [Entry(name, f"{text}; the longest {shown(value['longest'])}", meaning, True)]
+
+
+def _chosen(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    return [Entry(name, f"{value['chosen']}: {value['reason']}", meaning)]
+
+
+def _degrees(seen: Mapping[str, Any]) -> list[Entry]:
+    found = seen.get("degrees")
+    if not found:
+        return []
+    text = f"{shown(found['smallest'])} (row {found['row']})"
+    text += (
+        f"; {found['below']:,} {'row' if found['below'] == 1 else 'rows'} below {found['limit']}"
+        if found["below"]
+        else ""
+    )
+    meaning = "Weights of a row to its neighbors, added up; near 0 it is cut off from the others."
+    return [Entry("Least effective degree", text, meaning, found["below"] > 0)]
+
+
+def _estimate(value: float | None, error: float | None) -> str:
+    """A value with the digits that its standard error allows.
+
+    >>> _estimate(7.2729, 0.0648), _estimate(1.0, 0.0), _estimate(None, None)
+    ('7.273 ± 0.065', '1.0000 ± 0.0000', 'not determined')
+    """
+    if value is None:
+        return "not determined"
+    digits = min(4, max(0, 1 - math.floor(math.log10(error)))) if error else 4
+    return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+
+
+SCALES: Mapping[str, str] = {
+    "adaptive": "K = exp(−r²/(ε s)), s = (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor: no row is cut off.",
+    "self-tuned": "K = exp(−r²/(ε s)), s = ρ_i ρ_j, ρ the distance to the k-th neighbor.",
+    "fixed": "K = exp(−r²/ε), one scale for all rows: those farther than ε from their neighbors are cut off.",
+}
+IN_WORDS: Mapping[str, Callable[[str, str, Mapping[str, Any]], list[Entry]]] = {
+    "recall": _recall,
+    "bandwidth": _bandwidth,
+    "dimension": _dimension,
+    "bridges": _bridges,
+    "n_components": _chosen,
+}
+"""Entries of a certificate that are tables themselves."""
 
 
 def shown(value: Any, nbytes: bool = False) -> str:
