@@ -162,7 +162,8 @@ def _bridges(found: dict[str, Any]) -> list[str]:
     times = f", {longest / usual:.3g} times the usual distance to the k-th neighbor" if usual > 0 else ""
     sizes = ", ".join(f"{size:,}" for size in bridges["sizes"][:10])
     return [
-        f"{count} {'bridge joins' if count == 1 else 'bridges join'} {bridges['components']} components of {sizes} rows; the longest is "
+        f"{count} {'bridge joins' if count == 1 else 'bridges join'} "
+        f"{bridges['components']} components of {sizes} rows; the longest is "
         f"{longest:.4g}{times}. The data have no neighbors there: how the parts lie to each other on the map is "
         "decided by single edges. Take more neighbors, or components='auto'"
     ]
@@ -232,9 +233,8 @@ def _harmonic(seen: dict[str, Any]) -> list[str]:
     left = ", ".join(f"{seen['harmonic_residual'][l - 1]:.2f}" for l in again[:5])
     return [
         f"{_coordinates(again)} {'is a function' if len(again) == 1 else 'are functions'} of earlier ones (harmonics; "
-        f"local linear regression leaves {left} of "
-        f"them): they bend the map, and show little that is new. New are {', '.join(map(str, new))}: draw those; if too few "
-        "are left, raise n_components"
+        f"local linear regression leaves {left} of them): they bend the map, and show little that is new. New are "
+        f"{', '.join(map(str, new))}: draw those; if too few are left, raise n_components"
     ]
 
 

@@ -261,7 +261,7 @@ class DiffusionMap(Estimator):
             components_stage(n, k, block),
             solve_stage(spectrum, n, k, block),
             coordinates_stage(policy, wanted, scaling, n, block, ordered=not weighted, auto=auto),
-            judgement_stage(n, width, wanted, self.tol, seed, rows=not weighted),
+            judgement_stage(n, width, wanted, self.tol, seed, block, rows=not weighted),
         ]
 
     def _rule(self, complete: bool) -> str:

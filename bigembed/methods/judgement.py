@@ -7,7 +7,7 @@ chosen by stand with the functions of :mod:`bigembed.quality`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
 from bigembed.methods.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.degrees import effective_degrees
-from bigembed.quality.harmonics import harmonics, sampled
-from bigembed.quality.neighborhoods import preserved
+from bigembed.quality.harmonics import ROWS, harmonics, sampled
+from bigembed.quality.neighborhoods import cost_of, preserved
 from bigembed.quality.participation import carried_by_few, participation
 from bigembed.quality.separation import near_one, separation
 from bigembed.stages import Context, Cost, Stage
@@ -99,11 +99,12 @@ def _spans(starts: tuple[int, ...], start: int, stop: int) -> list[tuple[int, in
     return spans
 
 
-def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, *, rows: bool) -> Stage:
+def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, block: int, *, rows: bool) -> Stage:
     """Figures of each coordinate and of the map; ``rows`` says whether there are rows (a user's graph has none).
 
     Cost: three passes over the eigenvectors; with rows, those of :func:`~bigembed.quality.neighborhoods.preserved` for
-    :data:`SAMPLES` rows.
+    :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process four
+    square matrices of the sampled rows of :func:`~bigembed.quality.harmonics.harmonics`.
     """
 
     def run(context: Context) -> dict[str, Any]:
@@ -136,14 +137,20 @@ def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, *, rows: 
         return out
 
     inputs = ("kernel", "components", "solve", "coordinates", *(("survey", "order", "search") if rows else ()))
-    samples = min(n, SAMPLES) if rows else 0
-    cost = Cost(
-        passes=3 if rows else 0,
-        read=24 * n * width + (12 * n * d if rows else 0),
-        flops=4.0 * samples * n * d,
-        looks=n * width,
-        memory=0,
-        sweeps=6,
+    samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
+    double = np.dtype(np.float64)
+    compared = (
+        cost_of(RowSource((n, d), double), RowSource((n, width), double), n_neighbors=NEIGHBORS, samples=SAMPLES)
+        if rows
+        else Cost()
+    )
+    cost = replace(
+        compared,
+        read=24 * n * width + compared.read,
+        looks=n * width + compared.looks,
+        memory=max(64 * min(block, n) * width, compared.memory),
+        coordinator=max(32 * few**2, compared.coordinator),
+        sweeps=3 + compared.sweeps,
     )
     return Stage("judgement", inputs, {"seed": seed, "samples": samples, "tol": tol}, run, cost)
 

@@ -245,7 +245,7 @@ def test_figures_of_the_map_are_those_of_certify() -> None:
 def test_rows_named_are_those_of_the_input() -> None:
     """One row in a corner of its own carries the first coordinate; wherever it stands it is named."""
     for at in (0, 300, 600):
-        fitted, said = told(np.insert(gaussian(600), at, [6.5, 0, 0], axis=0), {"bandwidth": "fixed"})
+        fitted, _ = told(np.insert(gaussian(600), at, [6.5, 0, 0], axis=0), {"bandwidth": "fixed"})
         seen = fitted.certificate_["judgement"]
         assert at in seen["degrees"]["first"]
         assert at in [rows[0] for rows in seen["leading_rows"]] or at in np.flatnonzero(fitted.labels_ < 0)
