@@ -66,7 +66,7 @@ def map_blocks(
     """Run ``function(*task, **fixed)`` for every task; results in the order of the tasks.
 
     The function must live in an importable module; its arguments and results must be small
-    (arrays travel through the store), and are :func:`settled`. One BLAS thread a task.
+    (arrays travel through the store), and are ``settled``. One BLAS thread a task.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
     with one_blas_thread():

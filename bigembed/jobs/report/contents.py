@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
@@ -172,10 +173,13 @@ class Contents:
             return dict(self.record.get("certificate", {}))
         from bigembed.methods.certificate import certificate
 
-        asked = SimpleNamespace(
-            t_=self.run.results("coordinates")["t"], tol=self.run.manifest("solve").parameters.get("tol", 0.0)
-        )
-        return certificate(asked, self.run)
+        try:
+            asked = self.run.manifest("solve").parameters
+            return certificate(
+                SimpleNamespace(t_=self.run.results("coordinates")["t"], tol=asked.get("tol", 0.0)), self.run
+            )
+        except (BigembedError, KeyError, OSError):  # (stages that are gone: said elsewhere)
+            return {}
 
     def verdict(self) -> str:
         """What can be said of a run without a warning: what was looked at, and what was not."""
@@ -236,7 +240,8 @@ class Contents:
         """A fitted attribute as float64; None where there is none."""
         value = getattr(self.estimator, name, None)
         if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.run.has("judgement"):
-            value = read_array(self.run.path("solve", name[:-1]))
+            with suppress(BigembedError, OSError):
+                value = read_array(self.run.path("solve", name[:-1]))
         return None if value is None or not np.size(value) else np.asarray(value, np.float64)
 
     def bandwidth(self) -> dict[str, Any] | None:

@@ -111,6 +111,10 @@ def test_a_map_that_python_made_is_judged_too(tmp_path):
     assert "without a warning" not in page.text
     assert "Single rows carry a coordinate" in page.text
     assert {"judgement", "eigenvalues"} <= page.ids()
+    (tmp_path / "run.zarr" / "manifest" / "solve.json").unlink()
+    page, _ = page_of(tmp_path / "run.zarr")
+    assert "No certificate was kept" in page.text
+    assert not [attrs for attrs in page.all("div") if attrs.get("class") == "note good"]
 
 
 def test_a_run_whose_coordinates_nobody_judged_does_not_say_that_they_are_good(good, tmp_path):
