@@ -103,7 +103,8 @@ class DiffusionMap(Estimator):
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array.
+    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. Rows that are equal
+        have the same coordinates: those of the first of them, whose neighbors ``transform`` finds again.
     eigenvalues_ : (m,) descending, trivial one left out; (c, m) for components="per-component"; all that were computed
         for n_components="auto".
     generator_eigenvalues_ : like ``eigenvalues_``, (4/ε′)(1 − λ): eigenvalues of minus the operator that the walk tends
@@ -416,7 +417,7 @@ class DiffusionMap(Estimator):
         return certificate(self, run)
 
     def _extension(self, run: Run) -> Extension:
-        """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back.
+        """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back, to ``tol``.
 
         ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), p(x, j) = k(x, x_j) q_j^{-α} / Σ_m k(x, x_m) q_m^{-α}, over the rows j
         that the symmetric graph would join to x.

@@ -162,7 +162,8 @@ def judgement_stage(
 def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, seed: int) -> dict[str, Any]:
     n = ordered.starts[-1]
     rows = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
-    placed = context.of("coordinates") if context.results("coordinates")["filled_rows"] else ""
+    found = context.results("coordinates")
+    placed = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
     coordinates = OrderedCoordinates(
         (n, scaling.kept),
         np.dtype(np.float64),
