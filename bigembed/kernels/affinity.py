@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
-from bigembed.kernels.bandwidth import BINS, exact_median, histogram_median, ksum, pattern_counts, total
-from bigembed.kernels.gaussian import LOCAL, gaussian_block, local_squared_block
+from bigembed.kernels.bandwidth import BINS, KsumCurve, exact_median, histogram_median, ksum, pattern_counts, total
+from bigembed.kernels.gaussian import LOCAL, TRUNCATED, gaussian_block, local_squared_block
 from bigembed.kernels.normalize import normalize_block, row_sums
 from bigembed.kernels.target import Target, Walk, cut_moment
 from bigembed.stages import Context, Cost, Stage
@@ -55,31 +56,56 @@ class Bandwidth:
 def bandwidth_stage(choice: Bandwidth) -> Stage:
     """ε, with the Ksum curve and the dimension it implies."""
     parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": choice.complete}
+    parameters |= {"truncated": True} if choice.truncated else {}
 
     def run(context: Context) -> dict[str, Any]:
         counts = read_array(context.of("witness", "histogram"))
-        curve = ksum(counts)
-        for name, values in (("epsilon", curve.epsilon), ("log_sum", curve.log_sum), ("slope", curve.slope)):
-            write_array(context.path(f"ksum_{name}"), values)
+        curve = _written(ksum(counts), context)
         blocks = len(read_array(context.of("order", "starts"))) - 1
         kth = _median(context, blocks)
         epsilon = _epsilon(choice, context, blocks, kth, curve.best, counts)
-        dimension = context.results("dimension")["value"]
         edge = 1.0 if choice.local else np.inf if choice.complete else kth
-        whole = cut_moment(dimension, edge / epsilon) if dimension > 0 and edge > 0 else 1.0
         return {
-            "epsilon": epsilon,
-            "intrinsic_dimension": dimension,
-            "effective_epsilon": epsilon * whole,
-            "rule": str(choice.epsilon),
-            "ksum_epsilon": curve.best,
-            "dimension": curve.dimension,
+            **_scale(choice, epsilon, context.results("dimension")["value"], edge, curve),
             "median_kth": kth,
-            "kernel": choice.rule,
             "floor": FLOOR * _typical_scale(context, blocks, kth, choice.local),
         }
 
     return Stage("bandwidth", ("order", "witness", "search", "dimension"), parameters, run, Cost(coordinator=16 * BINS))
+
+
+def bandwidth_within_stage(choice: Bandwidth, radius: float) -> Stage:
+    """The same for a graph of a radius and a given ε: the kernel ends at the radius."""
+    parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": False, "radius": radius}
+    parameters |= {"truncated": True} if choice.truncated else {}
+
+    def run(context: Context) -> dict[str, Any]:
+        curve = _written(ksum(read_array(context.of("density", "histogram"))), context)
+        dimension = context.results("dimension")["value"]
+        return _scale(choice, float(choice.epsilon), dimension, radius**2, curve) | {"radius": radius, "floor": 0.0}
+
+    return Stage("bandwidth", ("density", "dimension"), parameters, run, Cost(coordinator=16 * BINS))
+
+
+def _written(curve: KsumCurve, context: Context) -> KsumCurve:
+    for name, values in (("epsilon", curve.epsilon), ("log_sum", curve.log_sum), ("slope", curve.slope)):
+        write_array(context.path(f"ksum_{name}"), values)
+    return curve
+
+
+def _scale(choice: Bandwidth, epsilon: float, dimension: float, edge: float, curve: KsumCurve) -> dict[str, Any]:
+    """ε, what it implies for a kernel that ends at the squared distance ``edge``, and what the kernel sum says."""
+    edge = min(edge, TRUNCATED * epsilon) if choice.truncated else edge
+    whole = cut_moment(dimension, edge / epsilon) if dimension > 0 and edge > 0 else 1.0
+    return {
+        "epsilon": epsilon,
+        "intrinsic_dimension": dimension,
+        "effective_epsilon": epsilon * whole,
+        "rule": str(choice.epsilon),
+        "ksum_epsilon": curve.best,
+        "dimension": curve.dimension,
+        "kernel": choice.rule,
+    }
 
 
 def _epsilon(choice: Bandwidth, context: Context, blocks: int, kth: float, ksum_best: float, counts: Array) -> float:
@@ -172,8 +198,11 @@ def kernel_stage(
     block: int,
     graph: str = "graph",
     target: Target | None = None,
+    lists: bool = True,
 ) -> Stage:
     """Weights K/(q_i q_j)^α on the graph, q = K1, and the degrees d of the normalized kernel.
+
+    ``lists``: whether there are lists of k nearest neighbors, which the scales ρ of the rows come from.
 
     With ``target`` α follows from the operator that is wanted and the dimension, q is divided by ρ^d, and the walk is
     held back where it would move too fast: see :mod:`bigembed.kernels.target`.
@@ -189,8 +218,8 @@ def kernel_stage(
         )
         space = StoredSpace(distances, context.exchange)
         found = context.results("bandwidth")
-        epsilon, search, out = found["epsilon"], context.of("search"), context.path("")
-        scales = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(search, found["floor"]))
+        epsilon, search, out = found["epsilon"], context.of("search") if lists else "", context.path("")
+        scales = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(search, found["floor"], rows))
         smallest = min(part[0] for part in scales)
         walk = target.walk(choice.local, found["intrinsic_dimension"], smallest) if target else None
         power = alpha if walk is None else walk.alpha
@@ -217,12 +246,15 @@ def kernel_stage(
         scratch=48 * n,
         memory=(48 if target else 40) * 2 * block * n_neighbors,
     )
-    return Stage("kernel", (graph, "search", "bandwidth"), parameters, run, cost)
+    inputs = (graph, "search", "bandwidth") if lists else (graph, "bandwidth")
+    return Stage("kernel", inputs, parameters, run, cost)
 
 
-def rho_block(b: int, search: str, floor: float) -> tuple[tuple[Array], tuple[float, int]]:
+def rho_block(b: int, search: str, floor: float, rows: Sequence[int]) -> tuple[tuple[Array], tuple[float, int]]:
     """Scale ρ of each row, (rows, 1): the distance to its k-th neighbor, at least ``floor``; the smallest, and how
-    many are raised."""
+    many are raised. Without lists (``search`` is empty) rows have one scale, 1."""
+    if not search:
+        return (np.ones((rows[b], 1)),), (1.0, 0)
     rho = np.sqrt(read_array(f"{search}/squared/{b}")[:, -1:].astype(np.float64))
     raised = np.maximum(rho, floor)
     return (raised,), (float(raised.min()), int(np.count_nonzero(rho < floor)))

@@ -9,6 +9,8 @@ from bigembed.blocks.rows import Array
 
 LOCAL = ("adaptive", "self-tuned")
 """Kernels whose scale is that of the two rows, and not one number."""
+TRUNCATED = 4.5
+"""Squared distance over ε at which a truncated kernel ends: (3√(ε/2))² (seed 000 §9.6, step 1)."""
 
 
 def gaussian_block(squared: Array, epsilon: float, *, truncated: bool = False, least: float = 0.0) -> Array:
@@ -21,7 +23,7 @@ def gaussian_block(squared: Array, epsilon: float, *, truncated: bool = False, l
     """
     squared = squared.astype(np.float64)
     weights = np.maximum(np.exp(-squared / epsilon), least)
-    return np.where(squared < 4.5 * epsilon, weights, 0.0) if truncated else weights
+    return np.where(squared < TRUNCATED * epsilon, weights, 0.0) if truncated else weights
 
 
 def local_squared(squared: Array, rho: Array, other: Array, rule: str) -> Array:

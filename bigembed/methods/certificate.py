@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from math import exp, sqrt
 from typing import Any
 
 from bigembed.methods.parts import least_rows
@@ -15,6 +16,8 @@ from bigembed.stages import Run
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
 FLAT = 10.0
 """ε over the median squared distance to the k-th neighbor beyond which the graph cuts the kernel off."""
+WHOLE = 4.0
+"""Least squared radius over ε: the kernel then ends at .018 (seed 000 §9.6 ends it at 4.5, .011)."""
 
 
 def certificate(estimator: Any, run: Run) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def certificate(estimator: Any, run: Run) -> dict[str, Any]:
         "seed": run.manifest("solve").parameters["seed"],
         "versions": versions(),
     }
-    for stage in ("bandwidth", "dimension", "recall", "judgement"):
+    for stage in ("density", "bandwidth", "dimension", "recall", "judgement"):
         if run.has(stage):
             out[stage] = run.results(stage)
     if reason := coordinates.get("reason"):
@@ -95,7 +98,14 @@ def _degenerate(found: dict[str, Any], run: Run) -> list[str]:
         return out
     kernel, asked = run.results("kernel"), run.manifest("bandwidth").parameters
     fixed = scale.get("kernel", "fixed") == "fixed" and not asked["complete"]
-    if fixed and scale["epsilon"] > FLAT * scale["median_kth"] > 0:
+    if "radius" in scale:
+        reach = scale["radius"] ** 2 / scale["epsilon"]
+        if reach < WHOLE:
+            out.append(
+                f"radius={scale['radius']:.4g} ends the kernel where it is {exp(-reach):.2g}, not small: take a radius "
+                f"of at least {sqrt(WHOLE * scale['epsilon']):.4g}, or a smaller epsilon"
+            )
+    elif fixed and scale["epsilon"] > FLAT * scale["median_kth"] > 0:
         times = scale["epsilon"] / scale["median_kth"]
         out.append(
             f"epsilon={scale['epsilon']:.4g} is {times:.0f} times the median squared distance to the k-th neighbor: "

@@ -1,4 +1,4 @@
-"""From eigenvectors to coordinates in the order of the input: λ^t, truncation, rows outside the solved component."""
+"""From eigenvectors to coordinates in the order of the input: λ^t, truncation, rows that take those of another one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError
 from bigembed.methods.parts import ISLAND, ISLANDS, parts_from
-from bigembed.neighbors.kept import nearest_kept
+from bigembed.methods.placed import fill_block, first_placed, keep_block, repeated_matrix
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.participation import Participation, carried_by_few, participation
 from bigembed.quality.spectrum import ONE, chosen_by_spectrum
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.exchange import Exchange
-
-NAMED = 5
-"""Rows that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,10 @@ def coordinates_stage(
         parts = parts_from(policy, found)
         order = context.of("order") if ordered else None
         fill = parts.count < found["components"]
-        filled: list[int] = []
-        if fill:
+        given = repeated_matrix(context, tuple(rows)) if ordered else None
+        placed = fill or given is not None
+        filled: list[tuple[int, int]] = []
+        if placed:
             if order is None:
                 raise InputError(
                     "components='largest' needs rows to find the nearest row in the largest component; a "
@@ -134,8 +133,8 @@ def coordinates_stage(
                 labels=context.of("components", "labels"),
                 exchange=context.exchange,
                 parts=parts.count,
+                graph=given,
             )
-        if fill:
             map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
         map_blocks(
             coordinates_block,
@@ -148,7 +147,7 @@ def coordinates_stage(
             order=order,
             parts=parts.count,
             island=ISLAND if policy == ISLANDS else None,
-            fill=fill,
+            placed=placed,
             out_rows=out_rows,
             exchange=context.exchange,
         )
@@ -170,8 +169,9 @@ def coordinates_stage(
             "note": chosen.note,
             "reason": reason,
             "parts": parts.count,
-            "filled_rows": sum(filled),
-            "first_filled": _first(filled, Ordered.open(order), context.exchange) if fill and order else [],
+            "filled_rows": sum(outside for outside, _ in filled),
+            "repeated_rows": sum(repeated for _, repeated in filled),
+            "first_filled": first_placed(filled, Ordered.open(order), context.exchange) if fill and order else [],
         }
 
     vectors = 8 * n * width
@@ -182,34 +182,9 @@ def coordinates_stage(
         scratch=vectors + 12 * n,
         memory=6 * block * (8 * width + 16),
     )
-    inputs = ("kernel", "components", "solve", *(("order",) if ordered else ()))
+    inputs = ("kernel", "components", "solve", *(("order", "graph") if ordered else ()))
     parameters = {**scaling, "policy": policy} | ({"auto": True} if auto else {})
     return Stage("coordinates", inputs, parameters, run, cost)
-
-
-def _first(filled: list[int], ordered: Ordered, exchange: Exchange) -> list[int]:
-    """Numbers in the input of the first :data:`NAMED` rows that were placed by their nearest row."""
-    ids = [ordered.ids(b)[_piece(exchange, "nearest", b, "rows")] for b, count in enumerate(filled) if count]
-    return np.sort(np.concatenate(ids))[:NAMED].tolist()  # type: ignore[no-any-return]
-
-
-def fill_block(b: int, *, ordered: Ordered, labels: str, exchange: Exchange, parts: int = 1) -> int:
-    """For the rows of block b outside the first ``parts`` components: internal ids of their nearest rows in these."""
-    label = read_array(f"{labels}/{b}")
-    outside = np.flatnonzero(label >= parts)
-    nearest = np.zeros(0, np.int64)
-    if len(outside):
-        offsets, _ = ordered.cells(b)
-        cell = np.searchsorted(offsets, outside, side="right") - 1
-        nearest = nearest_kept(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell, parts)
-    exchange.put("nearest", b, {"rows": outside, "ids": nearest})
-    return len(outside)
-
-
-def keep_block(b: int, *, exchange: Exchange, out: str) -> None:
-    """Keep which rows of block b were placed (``outside``), and by which ones (``nearest``, internal ids)."""
-    for name, key in (("outside", "rows"), ("nearest", "ids")):
-        write_array(f"{out}{name}/{b}", _piece(exchange, "nearest", b, key))
 
 
 def coordinates_block(
@@ -223,17 +198,17 @@ def coordinates_block(
     order: str | None,
     parts: int,
     island: int | None,
-    fill: bool,
+    placed: bool,
     out_rows: int,
     exchange: Exchange,
 ) -> None:
-    """Scale the eigenvectors of block b, fill the rows outside, and leave each output block its rows.
+    """Scale the eigenvectors of block b, place the rows that take another's, and leave each output block its rows.
 
     ``island`` is the label that rows outside the first ``parts`` components get; None leaves their own.
     """
     label = read_array(f"{labels}/{b}")
     coordinates = scaled(read_array(f"{right}/{b}"), label, eigenvalues, scaling)
-    if fill:
+    if placed:
         outside, nearest = _piece(exchange, "nearest", b, "rows"), _piece(exchange, "nearest", b, "ids")
         coordinates[outside] = rows_by_id(right, labels, nearest, starts, eigenvalues, scaling)
     label = label if island is None else np.where(label < parts, label, np.int32(island))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputTypeError
-from bigembed.kernels.affinity import RULES, Bandwidth, bandwidth_stage, kernel_stage
+from bigembed.errors import InputError, InputTypeError
+from bigembed.kernels.affinity import RULES, Bandwidth, bandwidth_stage, bandwidth_within_stage, kernel_stage
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT, Target
 from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
@@ -21,8 +21,9 @@ from bigembed.methods.parts import ISLANDS, POLICIES
 from bigembed.methods.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
+from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.survey import shape_of
-from bigembed.quality.stages import dimension_stage
+from bigembed.quality.stages import dimension_stage, dimension_within_stage
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from bigembed.methods.extension import Extension
 
 
+ONE_SCALE = "for rules and local scales come from the distances to the k nearest neighbors, which it does not hold"
+"""Why a radius needs a number."""
 AUTO = 15
 """Eigenpairs that ``n_components="auto"`` computes, and chooses from."""
 
@@ -47,13 +50,18 @@ class DiffusionMap(Estimator):
     Parameters
     ----------
     n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
-    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096).
-    alpha : float, the power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None) the walk
-        tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1). With a local
-        bandwidth q is even already, and α evens out how many edges rows have: give ``target`` to choose the limit.
+    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096). Not used where a
+        radius is given.
+    radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data, with one scale,
+        and ``epsilon`` or ``sigma`` as a number. With radius² ≥ 4 ε the kernel is all but whole, and the limits under
+        ``alpha`` hold for uneven rows too; edges grow in number with the density.
+    alpha : float, the power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None, or a
+        radius) the walk tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1).
+        With a local bandwidth q is even already, and α evens out how many edges rows have: give ``target`` to choose
+        the limit.
     epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median squared distance to
         the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
-        "ksum" and "median". With a local bandwidth a pure number; "auto" is 1.
+        "ksum" and "median"; a number with a radius. With a local bandwidth a pure number; "auto" is 1.
     sigma : number > 0 or None. Instead of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
     t : float ≥ 0 or "auto". Diffusion time; 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the
         smallest with (|λ_m|/|λ_1|)^t ≤ δ (eq. 29).
@@ -63,7 +71,7 @@ class DiffusionMap(Estimator):
     bandwidth : s_ij. "adaptive": (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor, at least 1 % of its median; no
         row is cut off, however far it lies. "self-tuned": ρ_i ρ_j. "fixed": 1; rows farther from their neighbors than ε
         are cut off, and the certificate says so. "auto" is "fixed" where ``epsilon``, ``sigma`` or ``truncated`` is
-        given or n_neighbors is None, else "adaptive".
+        given, n_neighbors is None or there is a radius, else "adaptive".
     target : None, "laplace-beltrami", "fokker-planck" or "random-walk": the operator Δ + c ∇log p · ∇, c = 0, 1, 2,
         that the walk tends to whatever the density p of the rows; α, scales and lengths of steps follow from it
         (:mod:`bigembed.kernels.target`). None: with a local bandwidth, Laplace–Beltrami of the metric in which the
@@ -95,12 +103,13 @@ class DiffusionMap(Estimator):
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array.
+    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. Rows that are equal
+        have the same coordinates: those of the first of them, whose neighbors ``transform`` finds again.
     eigenvalues_ : (m,) descending, trivial one left out; (c, m) for components="per-component"; all that were computed
         for n_components="auto".
     generator_eigenvalues_ : like ``eigenvalues_``, (4/ε′)(1 − λ): eigenvalues of minus the operator that the walk tends
         to, in inverse squared units of the rows with ``target`` or one scale, in units of the scales without. ε′ is ε
-        corrected for the end of the kernel at the k-th neighbor. None for a user's graph.
+        corrected for the end of the kernel at the k-th neighbor or the radius. None for a user's graph.
     residuals_ : ‖Sv − λv‖ of each, shaped like ``eigenvalues_``.
     certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, dimension; under "judgement" what each
         coordinate shows (participation, rows that carry it, whether it is a function of earlier ones, sin θ), and the
@@ -114,6 +123,7 @@ class DiffusionMap(Estimator):
     ------
     InputError : NaN or infinity (rows named), parameters out of range, a graph that is not symmetric.
     DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : a radius that joins too many rows; one that joins fewer is proposed.
     Warnings, also in the certificate: a solve that stops early (ConvergenceWarning), parts and islands
     (ComponentsWarning), coordinates carried by few rows and rows cut off (LocalizedWarning), harmonics
     (HarmonicWarning), eigenvalues too close together (SeparationWarning), a map that does not keep neighborhoods
@@ -158,6 +168,7 @@ class DiffusionMap(Estimator):
         n_components: int | str = 2,
         *,
         n_neighbors: int | None = 15,
+        radius: float | None = None,
         alpha: float = 1.0,
         epsilon: str | float = "auto",
         sigma: float | None = None,
@@ -184,6 +195,7 @@ class DiffusionMap(Estimator):
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
+        self.radius = radius
         self.alpha = alpha
         self.epsilon = epsilon
         self.sigma = sigma
@@ -219,20 +231,31 @@ class DiffusionMap(Estimator):
         """All stages from rows to coordinates."""
         self._check()
         shape, seed = shape_of(source, self.metric), self._seed()
-        stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed)
-        return [*stages, *self._after_graph(shape.n, shape.block, seed, ISLANDS, width=shape.d)]
+        stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
+        return [*stages, *self._after_graph(shape.n, shape.block, seed, ISLANDS, radius=self.radius, width=shape.d)]
 
     def _after_graph(
-        self, n: int, block: int, seed: int, default: str, weighted: bool = False, k: int | None = None, width: int = 1
+        self,
+        n: int,
+        block: int,
+        seed: int,
+        default: str,
+        weighted: bool = False,
+        k: int | None = None,
+        radius: float | None = None,
+        width: int = 1,
     ) -> list[Stage]:
         """The stages that follow a neighbor graph (or, ``weighted``, a user's weights) in blocks of ``block`` rows.
 
-        ``width``: columns of the rows.
+        The graph is of ``k`` neighbors or of a ``radius``; ``width``: columns of the rows.
         """
-        k = k or self.n_neighbors or n - 1
+        lists = radius is None
+        k = k or self.n_neighbors or n - 1 if lists else -(-min(n, EDGES_PLANNED) // 2)
         policy = default if self.components == "auto" else self.components
-        bridged, complete = policy == "bridge" and not weighted, k == n - 1
+        bridged, complete = policy == "bridge" and not weighted, lists and k == n - 1
         choice = Bandwidth(self._epsilon(), self._rule(complete), self.truncated, complete, bridged)
+        if not lists and (choice.local or isinstance(choice.epsilon, str)):
+            raise InputError(f"a graph of a radius has one scale, {ONE_SCALE}: give epsilon (or sigma) as a number")
         target = Target(self.target, self.dimension) if self.target else None
         landmarks = None
         if self.solver == "landmarks":
@@ -247,9 +270,9 @@ class DiffusionMap(Estimator):
         spectrum = Spectrum(wanted, policy, self.tol, self.max_passes, seed, landmarks)
         kernel = [
             *([bridge_stage(n, k)] if bridged else []),
-            dimension_stage(n, k),
-            bandwidth_stage(choice),
-            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph", target),
+            dimension_stage(n, k) if radius is None else dimension_within_stage(float(radius), 2 * n * k),
+            bandwidth_stage(choice) if radius is None else bandwidth_within_stage(choice, float(radius)),
+            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph", target, lists),
         ]
         if weighted:
             from bigembed.methods.weights import weighted_kernel_stage
@@ -261,7 +284,7 @@ class DiffusionMap(Estimator):
             components_stage(n, k, block),
             solve_stage(spectrum, n, k, block),
             coordinates_stage(policy, wanted, scaling, n, block, ordered=not weighted, auto=auto),
-            judgement_stage(n, width, wanted, self.tol, seed, block, rows=not weighted),
+            judgement_stage(n, width, wanted, self.tol, seed, block, rows=not weighted, lists=lists),
         ]
 
     def _rule(self, complete: bool) -> str:
@@ -290,6 +313,21 @@ class DiffusionMap(Estimator):
             self.n_neighbors is None or (is_integer(self.n_neighbors) and self.n_neighbors >= 1),
             "n_neighbors",
             "an integer ≥ 1, or None for every pair",
+        )
+        need(
+            self.radius is None or (is_number(self.radius) and self.radius > 0),
+            "radius",
+            "None or a number > 0",
+        )
+        need(
+            self.radius is None or self.sigma is not None or not isinstance(self.epsilon, str),
+            "epsilon",
+            f"a number (or sigma) with a radius: there is one scale, {ONE_SCALE}",
+        )
+        need(
+            self.radius is None or self.bandwidth not in LOCAL,
+            "bandwidth",
+            f"'auto' or 'fixed' with a radius: there is one scale, {ONE_SCALE}",
         )
         need(is_number(self.alpha), "alpha", "a finite number")
         need(
@@ -379,7 +417,7 @@ class DiffusionMap(Estimator):
         return certificate(self, run)
 
     def _extension(self, run: Run) -> Extension:
-        """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back.
+        """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back, to ``tol``.
 
         ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), p(x, j) = k(x, x_j) q_j^{-α} / Σ_m k(x, x_m) q_m^{-α}, over the rows j
         that the symmetric graph would join to x.

@@ -74,13 +74,9 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     estimator._check()
     _need(estimator, X)
     if isinstance(X, NeighborGraph):
-        if X.radius is not None:
-            raise InputTypeError(
-                f"{type(estimator).__name__} takes its scale from the distances to the k nearest neighbors, which a "
-                "graph of a radius does not hold; build the graph with n_neighbors"
-            )
         run = Run(estimator.workdir, parents=[X.run])
-        stages = estimator._after_graph(X.n, X.block, estimator._seed(), ISLANDS, k=X.n_neighbors, width=X.n_features)
+        near = {"k": X.n_neighbors, "radius": X.radius}
+        stages = estimator._after_graph(X.n, X.block, estimator._seed(), ISLANDS, **near, width=X.n_features)
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
     if is_weights(X):

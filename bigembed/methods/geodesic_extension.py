@@ -14,9 +14,9 @@ from bigembed.methods.nystrom import place_rows, ready_rows
 from bigembed.methods.placing import read_triangulation
 from bigembed.methods.streaming import Placed
 from bigembed.neighbors.kept import nearest_kept
-from bigembed.neighbors.order import KEPT_BYTES, Ordered
-from bigembed.neighbors.query import Index, Joined, index_of, join_batches, join_memory
-from bigembed.neighbors.radius import EDGES_PLANNED, RadiusIndex, join_within, radius_index_of
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import Index, Joined
+from bigembed.neighbors.radius_query import RadiusIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array, read_rows
@@ -59,7 +59,7 @@ def model_of(run: Run) -> Model:
     """The extension model of a fitted run."""
     survey, exact = run.results("survey"), run.results("solve")["solver"] == "exact"
     return Model(
-        radius_index_of(run) if run.has("density") else index_of(run),
+        any_index_of(run),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         run.path("components", "labels"),
         run.path("geodesics").rstrip("/"),
@@ -80,28 +80,16 @@ def placed(model: Model) -> Placed:
 
 def extension_memory(model: Model, rows: int) -> int:
     """Bytes that :func:`extend_rows` holds at the most for so many rows, beside the rows."""
-    index, shape = model.index, model.shape
-    if isinstance(index, RadiusIndex):
-        joining = KEPT_BYTES + shape.block * shape.row_bytes + 64 * min(shape.n, EDGES_PLANNED) * rows
-    else:
-        joining = join_memory(index, shape, rows)
-    return joining + 3 * HELD_BYTES + 16 * rows * model.width
+    return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
 
 
 def extend_rows(rows: Array, model: Model) -> Array:
     """Coordinates of finite new rows (n, m), each the same whatever the others."""
     rows = ready_rows(rows, model)
     coordinates = np.zeros((len(rows), model.width))
-    for members, joined in _joined_parts(rows, model.index):
+    for members, joined in join_parts(rows, model.index):
         coordinates[members] = _place_joined(rows[members], joined, model)
     return coordinates
-
-
-def _joined_parts(rows: Array, index: Index | RadiusIndex) -> Iterator[tuple[Array, Joined]]:
-    if isinstance(index, RadiusIndex):
-        yield np.arange(len(rows)), join_within(rows, index)
-    else:
-        yield from join_batches(rows, index)
 
 
 def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:

@@ -99,8 +99,11 @@ def _spans(starts: tuple[int, ...], start: int, stop: int) -> list[tuple[int, in
     return spans
 
 
-def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, block: int, *, rows: bool) -> Stage:
-    """Figures of each coordinate and of the map; ``rows`` says whether there are rows (a user's graph has none).
+def judgement_stage(
+    n: int, d: int, width: int, tol: float, seed: int, block: int, *, rows: bool, lists: bool = True
+) -> Stage:
+    """Figures of each coordinate and of the map; ``rows`` says whether there are rows (a user's graph has none),
+    ``lists`` whether there are lists of their nearest neighbors (a graph of a radius has none).
 
     Cost: three passes over the eigenvectors; with rows, those of :func:`~bigembed.quality.neighborhoods.preserved` for
     :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process four
@@ -131,12 +134,13 @@ def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, block: in
             first = _numbers(np.array(degrees.first, np.int64), ordered)
             out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
             out |= {"column": _column(read_array(context.of("survey", "sample")))}
-            out |= _stability(context, blocks, kept)
+            out |= _stability(context, blocks, kept) if lists else {}
             if n > 2 * NEIGHBORS:
                 out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed)
         return out
 
-    inputs = ("kernel", "components", "solve", "coordinates", *(("survey", "order", "search") if rows else ()))
+    of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ()
+    inputs = ("kernel", "components", "solve", "coordinates", *of_rows)
     samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
     double = np.dtype(np.float64)
     compared = (
@@ -158,7 +162,8 @@ def judgement_stage(n: int, d: int, width: int, tol: float, seed: int, block: in
 def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, seed: int) -> dict[str, Any]:
     n = ordered.starts[-1]
     rows = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
-    placed = context.of("coordinates") if context.results("coordinates")["filled_rows"] else ""
+    found = context.results("coordinates")
+    placed = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
     coordinates = OrderedCoordinates(
         (n, scaling.kept),
         np.dtype(np.float64),

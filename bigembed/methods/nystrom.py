@@ -18,8 +18,9 @@ from bigembed.methods.coordinates import Scaling, rows_by_id, scaled
 from bigembed.methods.streaming import Placed
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory, locate_blocks
-from bigembed.neighbors.radius import RadiusIndex
+from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, locate_blocks
+from bigembed.neighbors.radius import EDGES_PLANNED
+from bigembed.neighbors.radius_query import RadiusIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
@@ -30,7 +31,7 @@ from bigembed.store.passes import RowBlock, refuse_block
 class Model:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
-    index: Index
+    index: Index | RadiusIndex
     shape: Shape
     right: str
     averaged: str
@@ -38,6 +39,7 @@ class Model:
     labels: str
     density: str
     search: str
+    """Where the scales of the rows are; empty for a graph of a radius, which has one scale."""
     epsilon: float
     alpha: float
     bandwidth: Bandwidth
@@ -62,13 +64,13 @@ def model_of(run: Run) -> Model:
     asked, kernel, scale = run.manifest("kernel").parameters, run.results("kernel"), run.results("bandwidth")
     rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
     return Model(
-        index_of(run),
+        any_index_of(run),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         run.path("solve", "right"),
         run.path("solve", "averaged") if run.results("solve").get("averaged") else "",
         run.path("components", "labels"),
         run.path("kernel", "q"),
-        run.path("search"),
+        run.path("search") if run.has("search") else "",
         scale["epsilon"],
         kernel.get("alpha", asked["alpha"]),
         Bandwidth(scale["epsilon"], rule, asked["truncated"], bridged=asked.get("bridged", False)),
@@ -94,7 +96,8 @@ def extend_rows(rows: Array, model: Model) -> Array:
 def placed(model: Model) -> Placed:
     """How new rows are brought to the blocks of fitted rows that they belong to."""
     blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
-    most = MAX_PAIRS // (2 * model.index.n_neighbors)  # so that batches need not be divided, mostly
+    edges = EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
+    most = MAX_PAIRS // edges  # so that batches need not be divided, mostly
     return Placed(place_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
 
 
@@ -130,13 +133,13 @@ def ready_rows(rows: Array, model: Located) -> Array:
 
 def extension_memory(model: Model, rows: int) -> int:
     """Bytes that :func:`nystrom_rows` holds at the most for so many rows, beside the rows."""
-    return join_memory(model.index, model.shape, rows) + rows * 24 * int(model.eigenvalues.shape[-1])
+    return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.eigenvalues.shape[-1])
 
 
 def nystrom_rows(rows: Array, model: Model) -> Array:
     """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
     coordinates = np.empty((len(rows), model.scaling.kept))
-    for members, joined in join_batches(rows, model.index):
+    for members, joined in join_parts(rows, model.index):
         coordinates[members] = _extend_joined(rows, members, joined, model)
     return coordinates
 
@@ -178,7 +181,7 @@ def self_weight(rows: Array, model: Model) -> Array:
     """
     mass = np.zeros(len(rows))
     starts = np.array(list(Ordered.open(model.index.order).starts))
-    for members, joined in join_batches(rows, model.index):
+    for members, joined in join_parts(rows, model.index):
         kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model, theirs=True)
         of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
         mass[members] = np.bincount(of_edge, np.where(joined.squared > 0, kernel, 0.0), minlength=len(members))

@@ -13,8 +13,9 @@ from bigembed.eigen.base import extremes, signs_of
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.landmarks.geodesic import KeptDistances
 from bigembed.landmarks.triangulate import FLOOR, Triangulation, classical, principal_axes, scaled
-from bigembed.methods.coordinates import fill_block, leave_coordinates, restore_block
+from bigembed.methods.coordinates import leave_coordinates, restore_block
 from bigembed.methods.geodesics import targets
+from bigembed.methods.placed import fill_block
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.centered import CenteredOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
@@ -193,7 +194,8 @@ def landmark_coordinates_stage(policy: str, m: int, n: int, n_landmarks: int, bl
 def fill_rows(context: Context, blocks: list[tuple[int]], ordered: Ordered) -> int:
     """Find the nearest row of the largest component for each row outside it; how many there are."""
     labels = context.of("components", "labels")
-    return int(sum(map_blocks(fill_block, blocks, ordered=ordered, labels=labels, exchange=context.exchange)))
+    filled = map_blocks(fill_block, blocks, ordered=ordered, labels=labels, exchange=context.exchange)
+    return sum(outside for outside, _ in filled)
 
 
 def placed_block(

@@ -8,23 +8,21 @@ of an edge find it by themselves. How many edges there will be is estimated firs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, map_blocks
+from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.blocks.squared import paired_squared
 from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.local import Cells
-from bigembed.neighbors.order import CellReader, Ordered
-from bigembed.neighbors.query import Joined, locate
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search import foreign_pieces, spread_block
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
-from bigembed.neighbors.witness import choose_block, witnesses
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.neighbors.witness import BINS, choose_block, witnesses
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import write_structure, write_values
@@ -47,7 +45,10 @@ _LOOSE = 1 + 1e-6
 
 
 def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
-    """Radii of the cells; the mean number of rows within ε, from sampled rows against all; the refusal of too many."""
+    """Radii of the cells; the mean number of rows within ε, from sampled rows against all; the refusal of too many.
+
+    ``histogram``: squared distances of the sampled rows to all, counted, then e of the unit 2ᵉ.
+    """
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
@@ -55,12 +56,14 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
         map_blocks(choose_block, blocks, ordered=ordered, k=1, seed=seed, exchange=context.exchange)
         chosen = [context.exchange.get_many("chosen", b, ["rows", "ids"]) for (b,) in blocks]
         write_array(context.path("rows"), np.concatenate([rows for rows, _ in chosen]))
+        write_array(context.path("ids"), np.concatenate([ids for _, ids in chosen]))
         unit = int(np.frexp(radius)[1])
-        fixed: dict[str, Any] = {"radius": radius, "sample": context.path("rows"), "unit": unit}
+        fixed: dict[str, Any] = {"radius": radius, "sample": context.path(""), "unit": unit}
         found = map_blocks(density_block, blocks, ordered=ordered, **fixed)
         write_array(context.path("cell_radii"), np.concatenate([part[0] for part in found]))
         degree = np.sum([part[1] for part in found], axis=0) - 1
         histogram = np.sum([part[2] for part in found], axis=0)
+        write_array(context.path("histogram"), np.append(histogram, unit))
         out = {
             "radius": radius,
             "sampled": len(degree),
@@ -76,27 +79,30 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
     cost = Cost(
         passes=1,
         read=shape.n * shape.row_bytes,
-        disk=size * shape.row_bytes + 8 * shape.n // 100,
+        disk=size * (shape.row_bytes + 8) + 8 * BINS + 8 * shape.n // 100,
         memory=2 * shape.block * shape.row_bytes + 24 * size * _TILE_ROWS,
         coordinator=4 * size * shape.row_bytes,
     )
-    return Stage("density", ("order",), {"radius": radius, "seed": seed}, run, cost)
+    return Stage("density", ("order",), {"radius": radius, "seed": seed, "histogram": True}, run, cost)
 
 
 def density_block(b: int, *, ordered: Ordered, radius: float, sample: str, unit: int) -> tuple[Array, Array, Array]:
     """Radii of the cells of one block; how many of its rows lie within ε of each sampled row; their squared distances,
     in units of 2ᵉ (e = ``unit``), counted by the upper half of their float32 bit pattern."""
-    rows, (offsets, centers), queries = ordered.rows(b), ordered.cells(b), read_array(sample)
+    rows, (offsets, centers), queries = ordered.rows(b), ordered.cells(b), read_array(f"{sample}rows")
+    places = read_array(f"{sample}ids") - ordered.starts[b]
     radii = np.zeros(len(centers))
     for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         part = rows[start:stop]
         radii[c] = np.sqrt(paired_squared(part, np.broadcast_to(centers[c], part.shape)).max(initial=0.0))
-    within, counts = np.zeros(len(queries), np.int64), np.zeros(1 << 16, np.int64)
-    for start in range(0, len(rows), _TILE_ROWS):
-        squared = np.maximum(approximate_squared(queries, rows[start : start + _TILE_ROWS])[0], 0)
+    within, counts = np.zeros(len(queries), np.int64), np.zeros(BINS, np.int64)
+    for start, stop in bounds(len(rows), _TILE_ROWS):
+        squared = np.maximum(approximate_squared(queries, rows[start:stop])[0], 0)
+        here = np.flatnonzero((places >= start) & (places < stop))
+        squared[here, places[here] - start] = 0.0  # of itself, without rounding
         within += np.count_nonzero(squared <= radius**2, axis=1)
         scaled = np.ldexp(squared, -2 * unit).astype(np.float32)
-        counts += np.bincount(scaled.ravel().view(np.uint32) >> 16, minlength=1 << 16)
+        counts += np.bincount(scaled.ravel().view(np.uint32) >> 16, minlength=BINS)
     return radii, within, counts
 
 
@@ -180,7 +186,7 @@ def radius_block(
     rows, (offsets, centers) = ordered.rows(b), ordered.cells(b)
     cell_radii, every = read_array(radii), read_array(f"{ordered.path}/cell_centers")
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
-    near = [_near_cells(center, cell_radii[first + c], every, cell_radii, radius) for c, center in enumerate(centers)]
+    near = [near_cells(center, cell_radii[first + c], every, cell_radii, radius) for c, center in enumerate(centers)]
     wanted = np.unique(np.concatenate(near))
     ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
     own = Cells(np.arange(first, first + len(centers)), offsets, rows, ids, centers)
@@ -190,7 +196,7 @@ def radius_block(
     total = 0
     for piece in _with_own(own, foreign_pieces(b, wanted, ordered, every, exchange)):
         for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
-            for row, column, squared in _within(
+            for row, column, squared in pairs_within(
                 rows[start:stop], centers[c], cell_radii[first + c], piece, near[c], radius
             ):
                 other = piece.ids[column]
@@ -221,13 +227,13 @@ def _with_own(own: Cells, others: Iterator[Cells]) -> Iterator[Cells]:
     yield from others
 
 
-def _near_cells(center: Array, reach: float, centers: Array, radii: Array, radius: float) -> Array:
+def near_cells(center: Array, reach: float, centers: Array, radii: Array, radius: float) -> Array:
     """Cells that may hold a row within ε of a row within ``reach`` of ``center``."""
     squared = paired_squared(centers, np.broadcast_to(center, centers.shape))
     return np.flatnonzero(np.sqrt(squared) <= (reach + radii + radius) * _LOOSE)
 
 
-def _within(
+def pairs_within(
     rows: Array, center: Array, reach: float, piece: Cells, near: Array, radius: float
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Pairs (row, row of the piece, squared distance ≤ ε²) of the rows of one cell, in bounded parts."""
@@ -247,52 +253,3 @@ def _within(
             squared = paired_squared(rows[row[part]], piece.rows[tile[place[part]]])
             good = squared <= radius**2
             yield row[part][good], tile[place[part]][good], squared[good]
-
-
-# --- new rows ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RadiusIndex:
-    """Where a query finds what it needs of a radius graph: paths and a number, read in the task."""
-
-    order: str
-    centers: str
-    radii: str
-    radius: float
-
-
-def radius_index_of(run: Run) -> RadiusIndex:
-    """The index of a radius graph, from its run or a saved model."""
-    return RadiusIndex(
-        run.path("order"),
-        run.path("partition", "centers"),
-        run.path("density", "cell_radii"),
-        run.results("density")["radius"],
-    )
-
-
-def join_within(rows: Array, index: RadiusIndex) -> Joined:
-    """Edges of prepared new rows (n, d): all fitted rows within ε of each, by id."""
-    ordered = Ordered.open(index.order)
-    cells, radii = CellReader(ordered), read_array(index.radii)
-    block, cell = locate(rows, ordered, index.centers)
-    number = cells.block_starts[block] + cell
-    order = np.argsort(number, kind="stable")
-    found: list[tuple[Array, Array, Array]] = []
-    for group in np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []:
-        home = int(number[group[0]])
-        center = cells.centers[home]
-        mine = rows[group]
-        reach = float(np.sqrt(paired_squared(mine, np.broadcast_to(center, mine.shape)).max()))
-        near = _near_cells(center, reach, cells.centers, radii, index.radius)
-        for number_near in near.tolist():
-            there = cells.rows(number_near)
-            piece = Cells(np.array([number_near]), np.array([0, len(there)]), there, cells.ids(number_near), center)
-            for row, column, squared in _within(mine, center, reach, piece, near, index.radius):
-                found.append((group[row], piece.ids[column], squared.astype(rows.dtype)))
-    empty = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, rows.dtype))
-    row, ids, squared = (np.concatenate(part) for part in zip(empty, *found, strict=True))
-    by_row = np.lexsort((ids, row))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))]).astype(np.int64)
-    return Joined(indptr, ids[by_row], squared[by_row], np.zeros(len(rows)), block, cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from bigembed.quality.dimension import intrinsic_dimension
+from bigembed.quality.dimension import dimension_within, intrinsic_dimension
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 
@@ -20,3 +20,14 @@ def dimension_stage(n: int, n_neighbors: int) -> Stage:
         return {"value": chosen.value or 0.0, **asdict(found)}
 
     return Stage("dimension", ("order", "search"), {}, run, Cost(read=4 * n * n_neighbors, looks=n * n_neighbors))
+
+
+def dimension_within_stage(radius: float, edges: int) -> Stage:
+    """The same from the edges of a graph of a radius: one pass over them."""
+
+    def run(context: Context) -> dict[str, Any]:
+        blocks = len(read_array(context.of("graph", "starts"))) - 1
+        found = dimension_within(context.of("graph"), blocks, radius)
+        return {"value": found.likelihood.value or 0.0, **asdict(found)}
+
+    return Stage("dimension", ("graph",), {"radius": radius}, run, Cost(read=4 * edges, looks=edges))

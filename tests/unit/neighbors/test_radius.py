@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections import namedtuple
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.errors import InputError, InputTypeError, PlanError
-from bigembed.neighbors import radius
-from bigembed.neighbors.radius import join_within, radius_index_of
+from bigembed.errors import InputError, PlanError
+from bigembed.neighbors import radius, radius_query
+from bigembed.neighbors.radius_query import join_within, radius_index_of
 
 
 def wanted(X: np.ndarray, within: float) -> np.ndarray:
@@ -62,21 +61,28 @@ def test_identical_rows_are_joined_at_length_zero(small_blocks: None) -> None:
     assert graph.run.results("graph")["zero_edges"] == 1800
 
 
-def test_a_new_row_is_joined_to_all_within_the_radius_in_any_batch(small_blocks: None) -> None:
+def test_a_new_row_is_joined_to_all_within_the_radius_in_any_batch(
+    small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(1)
     X, new = generator.normal(size=(1200, 3)), generator.normal(size=(60, 3)) * 1.5
     graph = be.build_neighbor_graph(X, radius=0.4)
     ids, index = graph.original_ids(), radius_index_of(graph.run)
-    together = join_within(new, index)
+    [(order, together)] = join_within(new, index)
     lengths = cdist(new, X[ids])
-    for i in range(60):
-        mine = slice(together.indptr[i], together.indptr[i + 1])
+    assert sorted(order) == list(range(60))
+    for at, i in enumerate(order):
+        mine = slice(together.indptr[at], together.indptr[at + 1])
         np.testing.assert_array_equal(together.ids[mine], np.flatnonzero(lengths[i] <= 0.4))
-        alone = join_within(new[i : i + 1], index)
+        [(_, alone)] = join_within(new[i : i + 1], index)
         np.testing.assert_array_equal(alone.squared, together.squared[mine])
     assert (np.diff(together.indptr) == 0).any()  # far rows are joined to none
-    own = join_within(X[ids[:50]], index)
-    assert (own.squared[own.ids == np.repeat(np.arange(50), np.diff(own.indptr))] == 0).all()
+    [(order, own)] = join_within(X[ids[:50]], index)
+    assert (own.squared[own.ids == np.repeat(order, np.diff(own.indptr))] == 0).all()
+    monkeypatch.setattr(radius_query, "MAX_PAIRS", 100)
+    parts = list(join_within(new, index))
+    assert len(parts) > 1
+    np.testing.assert_array_equal(np.concatenate([part.ids for _, part in parts]), together.ids)
 
 
 def test_too_many_edges_are_refused_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +112,3 @@ def test_a_dense_spot_that_the_sample_does_not_see_stops_the_block(monkeypatch: 
 def test_a_radius_is_a_number_above_zero(bad: float) -> None:
     with pytest.raises(InputError, match="radius"):
         be.build_neighbor_graph(np.zeros((5, 2)), radius=bad)
-
-
-def test_methods_that_need_nearest_neighbors_say_so() -> None:
-    graph: Any = be.build_neighbor_graph(np.random.default_rng(0).normal(size=(100, 2)), radius=1.0)
-    with pytest.raises(InputTypeError, match="build the graph with n_neighbors"):
-        be.DiffusionMap(2).fit(graph)

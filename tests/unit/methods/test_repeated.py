@@ -1,0 +1,80 @@
+"""Rows that repeat: equal rows are one point, and come back when they are transformed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import bigembed as be
+from bigembed.blocks import rows as canonical
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
+K = 6
+
+
+@pytest.fixture(autouse=True)
+def small_blocks() -> Iterator[None]:
+    """Blocks of at most 300 rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canonical, "MAX_BLOCK_ROWS", 300)
+        patch.setattr(canonical, "MIN_BLOCK_ROWS", 100)
+        yield
+
+
+def repeated(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows on a circle with noise, some twice, some three times, two of them more than k times; and which is which."""
+    generator = np.random.default_rng(0)
+    angle = generator.uniform(0, 2 * np.pi, 400)
+    points = np.column_stack([np.cos(angle), np.sin(angle), 0.05 * generator.normal(size=400)])
+    which = np.concatenate([np.arange(400), np.arange(60), np.arange(30), np.full(2 * K, 70), np.full(K + 1, 71)])
+    which = generator.permutation(which)
+    return points[which] * scale, which
+
+
+def fitted(X: Any, **asked: Any) -> be.DiffusionMap:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return be.DiffusionMap(4, tol=1e-9, **{"n_neighbors": K} | asked).fit(X)
+
+
+ASKED = [
+    {},
+    {"bandwidth": "fixed"},
+    {"target": "laplace-beltrami"},
+    {"metric": "cosine"},
+    {"components": "largest"},
+    {"n_neighbors": None},
+    {"radius": 0.3, "epsilon": 0.02},
+    {"solver": "landmarks", "n_landmarks": 100},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_equal_rows_have_equal_coordinates_and_get_them_back(asked: dict[str, Any]) -> None:
+    X, which = repeated()
+    dm = fitted(X, **asked)
+    _, first = np.unique(which, return_index=True)
+    np.testing.assert_array_equal(dm.embedding_, dm.embedding_[first][which])
+    scale = np.abs(dm.embedding_).max(axis=0)
+    np.testing.assert_allclose(dm.transform(X) / scale, dm.embedding_ / scale, atol=1e-5)
+    assert len(np.unique(dm.embedding_[first], axis=0)) > 380  # a control: rows that differ are told apart
+
+
+def test_the_same_bytes_for_any_chunks() -> None:
+    X, _ = repeated()
+    whole = fitted(X).embedding_
+    for chunks in (37, 250):
+        model = fitted(da.from_array(X, chunks=(chunks, 3)))  # while it is there, its lazy coordinates are
+        np.testing.assert_array_equal(np.asarray(model.embedding_), whole)
+
+
+def test_rows_without_a_repetition_keep_what_the_solve_gave() -> None:
+    X, which = repeated()
+    alone = fitted(X[np.unique(which, return_index=True)[1]])
+    assert alone._run.results("coordinates")["repeated_rows"] == 0
+    assert fitted(X)._run.results("coordinates")["repeated_rows"] == len(X) - 400
