@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from bigembed.blocks.rows import Array
@@ -29,7 +30,8 @@ have .93 and more; those of noise in 40 and 50 dimensions .27 to .66.
 
 
 def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floor: float, alpha: float, m: int) -> Any:
-    """m right eigenvectors (n, m) on the graph of half of the neighbors, the trivial one first; None without success.
+    """m right eigenvectors (n, m) on the graph of half of the neighbors, the trivial one first; None without success,
+    and where the graph of half of the neighbors falls apart: its first vectors are those of the parts.
 
     ``ids`` and ``squared`` (n, k) are the lists of neighbors; kernel and α as of the map itself.
     """
@@ -41,6 +43,8 @@ def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floo
     scaled = local_squared(r2, rho[row], rho[column], choice.rule) if choice.local else r2
     one_way = sparse.csr_array((choice.weights(scaled, epsilon), (row, column)), shape=(n, n))
     kernel = one_way.maximum(one_way.T) + sparse.eye_array(n)
+    if connected_components(kernel, directed=False, return_labels=False) > 1:
+        return None
     weights = _normalized(kernel, np.asarray(kernel.sum(axis=1)) ** -alpha)
     root = 1 / np.sqrt(np.asarray(weights.sum(axis=1)))
     try:

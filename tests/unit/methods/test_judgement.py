@@ -13,7 +13,8 @@ from scipy.sparse import block_diag, csr_array, diags_array
 from sklearn import datasets
 
 import bigembed as be
-from bigembed.errors import InputError
+from bigembed import errors
+from bigembed.errors import InputError, RecallWarning
 from bigembed.methods.fitting import CATEGORIES
 
 Case = tuple[Any, dict[str, Any]]
@@ -80,7 +81,9 @@ def told(X: Any, parameters: dict[str, Any]) -> tuple[be.DiffusionMap, dict[str,
         warnings.simplefilter("always")
         fitted = be.DiffusionMap(**{"n_components": 2, **parameters}).fit(X)
     said = fitted.certificate_["warnings"]
-    expected = [(CATEGORIES[category], message) for category, messages in said.items() for message in messages]
+    expected = [
+        (getattr(errors, CATEGORIES[category]), message) for category, messages in said.items() for message in messages
+    ]
     assert [(one.category, str(one.message)) for one in given] == expected
     return fitted, {category: " | ".join(messages) for category, messages in said.items() if messages}
 
@@ -171,7 +174,9 @@ def test_what_is_wrong_is_marked_with_the_reason(name: str) -> None:
 def test_low_recall_is_marked() -> None:
     """Neighbors looked for among those in another space."""
     X = gaussian(500, 4)
-    _, said = told(be.build_neighbor_graph(X, 10, candidates=X[:, :2] + 0.5 * gaussian(500, 2, 1), n_candidates=20), {})
+    with pytest.warns(RecallWarning):
+        graph = be.build_neighbor_graph(X, 10, candidates=X[:, :2] + 0.5 * gaussian(500, 2, 1), n_candidates=20)
+    _, said = told(graph, {})
     assert "below the target" in said["recall"]
 
 

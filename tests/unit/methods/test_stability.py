@@ -37,3 +37,11 @@ def test_coordinates_of_noise_hang_on_single_neighbors() -> None:
     good = be.DiffusionMap(3).fit(surface).certificate_
     assert min(good["judgement"]["kept_by_half"]) > 0.9
     assert not [text for text in good["warnings"]["separation"] if "half" in text]
+
+
+def test_a_graph_that_half_of_the_neighbors_do_not_join_shows_nothing() -> None:
+    """Seven of fifteen neighbors leave random rows on a circle in three arcs."""
+    angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 600)
+    rows = np.column_stack([np.cos(angle), np.sin(angle)])
+    assert half_map(*lists(rows, 15), Bandwidth(1.0, "adaptive"), 1.0, 0.0, 1.0, 5) is None
+    assert "kept_by_half" not in be.DiffusionMap(2).fit(rows).certificate_["judgement"]
