@@ -14,8 +14,9 @@ large. W′ = W − D + M is symmetric and nonnegative with row sums M, so all t
 
 are eigenvalues of −(Δ + c ∇log p · ∇) in inverse squared units of the rows. ε′ is ε times :func:`cut_moment`: on a
 graph of neighbors the kernel ends at the k-th of them. What few neighbors leave is a common factor: with k = 15 and
-random rows 2–9 % for Laplace–Beltrami, and the more the larger |α| is, since q scatters (on a curve, c = 1 and 2: 10
-and 35 %; 5 % at k = 120); on regular rows some 20 %, 2 % at k = 200. Ratios of eigenvalues are right to 5 % at k = 15.
+random rows 1–10 % for Laplace–Beltrami, and the more the larger |α| is, since q scatters (on a curve, c = 1 and 2: 10
+to 40 %; 8 % at k = 120); on regular rows some 20 %, 3 % at k = 200. Ratios of eigenvalues are right to 2 % for
+Laplace–Beltrami at k = 15, with drift on a curve to 8 and 11 %, elsewhere to 6 %.
 
 Without a target the walk of a local kernel is not held back. Its limit, ρ²(Δ + (1 − 2/d) ∇log p · ∇), is the
 Laplace–Beltrami operator of the metric p^{2/d} g, in which the rows have the same density everywhere (Berry & Sauer

@@ -62,7 +62,7 @@ def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list
         "localized": _localized(seen, found) if seen else [],
         "separation": _separation(seen, found) if seen else [],
         "harmonic": _harmonic(seen) if seen else [],
-        "map": _of_map(seen),
+        "map": _of_map(seen, apart=policy == "per-component" and found["components"] > 1),
     }
 
 
@@ -183,7 +183,8 @@ def _localized(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
     out = []
     fixed = found.get("bandwidth", {}).get("kernel") == "fixed"
     if few := _set(seen["carried_by_few"]):
-        leading = dict.fromkeys(row for l in few for row in seen["leading_rows"][l][:2] if row >= 0)
+        named = (seen["leading_rows"][l][: min(2, seen["rows_above_a_tenth"][l])] for l in few)
+        leading = dict.fromkeys(row for rows in named for row in rows if row >= 0)
         rows = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
         shares = ", ".join(f"{seen['participation'][l]:.2g}" for l in few)
         out.append(
@@ -195,7 +196,9 @@ def _localized(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
     if near := _set(seen["near_one"]):
         out.append(
             f"{_coordinates([l + 1 for l in near])} {_is(near)} of parts that are all but cut off: 1 − λ is below what "
-            "the solve resolves, and values inside a part mean nothing. Take more neighbors, or leave these rows out"
+            "the solve resolves, and values inside a part mean nothing. "
+            + ("Bridges alone join them: take" if found.get("bridges", {}).get("bridges") else "Take")
+            + " more neighbors, or leave these rows out"
         )
     degrees = seen.get("degrees")
     if degrees and degrees["below"]:
@@ -243,14 +246,16 @@ def _harmonic(seen: dict[str, Any]) -> list[str]:
     left = ", ".join(f"{seen['harmonic_residual'][l - 1]:.2f}" for l in again[:5])
     return [
         f"{_coordinates(again)} {'is a function' if len(again) == 1 else 'are functions'} of earlier ones (harmonics; "
-        f"local linear regression leaves {left} of them): they bend the map, and show little that is new. New are "
-        f"{', '.join(map(str, new))}: draw those; if too few are left, raise n_components"
+        f"local linear regression leaves {left} of them): they bend the map, and show little that is new. New "
+        f"{_is(new)} {', '.join(map(str, new))}: draw {'that' if len(new) == 1 else 'those'}; if too few are left, "
+        "raise n_components"
     ]
 
 
-def _of_map(seen: dict[str, Any]) -> list[str]:
+def _of_map(seen: dict[str, Any], apart: bool) -> list[str]:
+    """``apart``: each component has coordinates of its own, so that the map of all lays them over each other."""
     out = []
-    if "map" in seen and "unmeasured" not in seen["map"]:
+    if "map" in seen and "unmeasured" not in seen["map"] and not apart:
         warnings, _ = judged(seen["map"], same_rows=True)
         out += warnings
     column = seen.get("column")

@@ -74,7 +74,7 @@ class DiffusionMap(Estimator):
         given, n_neighbors is None or there is a radius, else "adaptive".
     target : None, "laplace-beltrami", "fokker-planck" or "random-walk": the operator Δ + c ∇log p · ∇, c = 0, 1, 2,
         that the walk tends to whatever the density p of the rows; α, scales and lengths of steps follow from it
-        (:mod:`bigembed.kernels.target`). None: with a local bandwidth, Laplace–Beltrami of the metric in which the
+        (``bigembed.kernels.target``). None: with a local bandwidth, Laplace–Beltrami of the metric in which the
         rows are even.
     dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
     truncated : bool. Drop weights where r ≥ 3√(ε/2) (seed 000 §9.6).
