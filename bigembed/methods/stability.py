@@ -43,7 +43,7 @@ def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floo
     scaled = local_squared(r2, rho[row], rho[column], choice.rule) if choice.local else r2
     one_way = sparse.csr_array((choice.weights(scaled, epsilon), (row, column)), shape=(n, n))
     kernel = one_way.maximum(one_way.T) + sparse.eye_array(n)
-    if connected_components(kernel, directed=False, return_labels=False) > 1:
+    if connected_components(kernel, directed=False)[0] > 1:
         return None
     weights = _normalized(kernel, np.asarray(kernel.sum(axis=1)) ** -alpha)
     root = 1 / np.sqrt(np.asarray(weights.sum(axis=1)))
