@@ -16,6 +16,9 @@ from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.telling import Wishes
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")  # four even dimensions
+
+
 @pytest.fixture
 def model(tmp_path):
     X = np.random.default_rng(0).normal(size=(400, 4)) * [1.2, 1, 0.2, 0.2]  # two coordinates show them
