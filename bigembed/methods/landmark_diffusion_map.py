@@ -50,10 +50,12 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     ----------
     embedding_ : (n, m).
     eigenvalues_ : (m,) λ = σ², descending, in [0, 1].
-    residuals_ : (m,) ‖G v − λ v‖.
+    residuals_ : (m,) ‖G v − λ v‖ of the landmarks' own problem.
     epsilon_ : float, None for a function.
     n_components_, n_features_in_ : int.
-    certificate_ : dict.
+    certificate_ : dict; ``converged`` where half of the landmarks give nearly the same walk: ``half_moved``, the
+        largest change of an eigenvalue as a share of min(λ, 1 − λ), and ``half_turned``, the sine of the angle between the
+        coordinates of both, are at most .5 (else a ConvergenceWarning).
 
     Raises
     ------
@@ -133,7 +135,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             landmark_rows_stage(source, wanted, self.landmarks, m + 1, self._seed()),
             sums_stage(source, function, epsilon, wanted),
             gram_stage(source, function, wanted),
-            solve_stage(m, float(self.t), wanted),
+            solve_stage(m, float(self.t), wanted, function),
             self._output_stage(source, "solve", m, against=wanted),
         ]
 
@@ -191,7 +193,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             "seed": run.manifest("landmarks").parameters["seed"],
             "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
             "versions": versions(),
-            "warnings": {"degenerate": degenerate},
+            "warnings": {"convergence": [solve["advice"]] if solve["advice"] else [], "degenerate": degenerate},
         }
 
     def _extension(self, run: Run) -> Extension:
