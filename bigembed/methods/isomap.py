@@ -366,7 +366,7 @@ class Isomap(Estimator):
 
 def _unconverged(solved: dict[str, Any]) -> list[str]:
     return [
-        f"component {c}: the eigensolver stopped ({part['reason']}) with residuals up to "
+        f"component {c} of the graph: the eigensolver stopped ({part['reason']}) with residuals up to "
         f"{max(part['residuals']):.2g} after {part['passes']} passes. {part['advice']}"
         for c, part in solved.items()
         if not part.get("converged", True)
@@ -380,8 +380,9 @@ def _degenerate(out: dict[str, Any], m: int) -> list[str]:
     if short:
         first = ", ".join(f"{c}: {count}" for c, count in list(short.items())[:5])
         messages.append(
-            f"fewer than {m} eigenvalues are positive (component: how many: {first}); the other coordinates are 0. The "
-            "rows, or the landmarks, span fewer dimensions: ask for fewer components, or more landmarks"
+            f"fewer than {m} eigenvalues are positive (component of the graph: how many: {first}); the other "
+            "coordinates are 0. The rows, or the landmarks, span fewer dimensions: ask for fewer coordinates, or more "
+            "landmarks"
         )
     far = [c for c, part in out["eigenpairs"].items() if -part["lowest"] > max(part["eigenvalues"][m - 1], 0.0)]
     if far and not short:

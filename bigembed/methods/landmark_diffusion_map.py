@@ -54,8 +54,8 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     epsilon_ : float, None for a function.
     n_components_, n_features_in_ : int.
     certificate_ : dict; ``converged`` where half of the landmarks give nearly the same walk: ``half_moved``, the
-        largest change of an eigenvalue as a share of min(λ, 1 − λ), and ``half_turned``, the sine of the angle between the
-        coordinates of both, are at most .5 (else a ConvergenceWarning).
+        largest change of an eigenvalue as a share of min(λ, 1 − λ), and ``half_turned``, the sine of the angle between
+        the coordinates of both, are at most .5 (else a ConvergenceWarning).
 
     Raises
     ------
