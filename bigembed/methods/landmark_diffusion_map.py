@@ -83,6 +83,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     """
 
     registered = "landmark_diffusion_map"
+    follows_dtype = True
     kept: ClassVar = {
         "landmarks": ("rows",),
         "sums": ("sums",),
@@ -136,7 +137,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             sums_stage(source, function, epsilon, wanted),
             gram_stage(source, function, wanted),
             solve_stage(m, float(self.t), wanted, function),
-            self._output_stage(source, "solve", m, against=wanted),
+            self._output_stage(source, "solve", m, source.work, against=wanted),
         ]
 
     def _function(self) -> Kernel | None:
@@ -207,4 +208,4 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             walk_of(self._function(), run.results("sums")["epsilon"]),
             run.manifest("solve").parameters["t"],
         )
-        return Extension(extend, model, solve["n_components"], landmarks["d"], cheap=False)
+        return Extension(extend, model, solve["n_components"], landmarks["d"], dtype=landmarks["dtype"], cheap=False)
