@@ -53,8 +53,9 @@ class ClassicalMDS(RowwiseEstimator):
 
     Attributes
     ----------
-    embedding_ : (n, d₊) NumPy for NumPy input, else a lazy Dask array; float32 for float32 rows. Columns by descending eigenvalue; the largest
-        |entry| of each (of rows and Euclidean distances: of each direction in the space of the rows) is positive.
+    embedding_ : (n, d₊) NumPy for NumPy input, else a lazy Dask array; float32 for float32 rows.
+        Columns by descending eigenvalue; the largest |entry| of each (of rows and Euclidean distances: of each
+        direction in the space of the rows) is positive.
     eigenvalues_ : (d₊,) of B, descending: the sums of squares of the coordinates.
     negative_eigenvalues_ : the negative eigenvalues of B beyond rounding, ascending: all of them for up to 1024 rows
         and for Euclidean distances; else the most negative one seen (an upper bound of the smallest), or none.

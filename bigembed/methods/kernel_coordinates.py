@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_rows

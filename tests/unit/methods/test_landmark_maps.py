@@ -61,7 +61,7 @@ def test_a_circle_of_landmarks_has_the_spectrum_of_its_fourier_series() -> None:
 
 @pytest.mark.filterwarnings("ignore:Half of the landmarks")
 def test_time_scales_and_new_rows_are_placed_as_fitted_ones(tmp_path: Path) -> None:
-    rows = roll(2_000)
+    rows = roll(2_000).astype(np.float64)
     plain, scaled = (be.LandmarkDiffusionMap(3, n_landmarks=200, t=t).fit(rows) for t in (0, 2))
     np.testing.assert_allclose(scaled.embedding_, plain.embedding_ * plain.eigenvalues_**2, rtol=1e-9, atol=1e-12)
     assert np.array_equal(plain.transform(rows[5:300]), plain.embedding_[5:300])
