@@ -33,7 +33,9 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     """Write the coordinates at ``source`` (a run, or an array such as ``bigembed extend`` writes) to ``out``.
 
     ``.parquet`` and ``.csv`` hold a column ``id`` where the rows have ids, the coordinates under their names, and
-    ``component`` where the method tells it; ``.npy`` the coordinates alone. An ``.h5ad``, or the ``.zarr`` of an
+    ``component``, the number of the connected component of the graph that the row lies in, where the method tells it
+    (0 the largest, −1 for islands). Names count from 0, as scikit-learn's do: ``isomap0`` is what reports, pictures and
+    warnings call coordinate 1. ``.npy`` has the coordinates alone. An ``.h5ad``, or the ``.zarr`` of an
     AnnData, that is there gets them as ``obsm["X_METHOD"]``, in the order of its ``obs_names``, and what made them as
     ``uns["METHOD"]``; nothing else in it is touched. Raises :class:`ExistingOutputError` unless ``overwrite``,
     :class:`InputError`, :class:`MissingPathError`, :class:`MissingExtraError`.

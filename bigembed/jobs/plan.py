@@ -27,12 +27,13 @@ from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.measure import footprint, imported_here
 from bigembed.jobs.pace import TASK_HERE, Pace
 from bigembed.jobs.propose import proposals
-from bigembed.jobs.spec import ClusterTable, JobSpec
+from bigembed.jobs.spec import BESIDE, ClusterTable, JobSpec
 from bigembed.reuse import outdated
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
-from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, nearest_folder
+from bigembed.store.objects import library
+from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
 from bigembed.store.tables import check_table
 
 UNCOMPILED_ROWS = 4096
@@ -293,6 +294,9 @@ def _require_libraries(job: JobSpec) -> None:
     """MissingExtraError if the job needs a library that is not installed."""
     if job.output.table is not None:
         check_table(job.output.table)
+    paths = [job.input.path, *(getattr(job.input, name) for name in BESIDE), *vars(job.output).values()]
+    if any(path is not None and is_url(path) for path in paths):
+        library()
     if job.cluster.manager == "slurm":
         from bigembed.jobs.slurm import require_libraries
 

@@ -88,3 +88,20 @@ def coordinates_block(weights: Array, sums: Array, matrix: Array) -> Array:
     """ψ(x) (n, m); 0 for a row that reaches no landmark."""
     reached = weights @ sums
     return np.asarray((weights @ matrix) / np.where(reached > 0, reached, 1.0)[:, None])
+
+
+def change_of_half(weights: Array, gram: Array, sums: Array, values: Array, matrix: Array) -> tuple[float, float]:
+    """What every second landmark makes of the same rows: the largest change of λ, as a share of min(λ, 1 − λ), and the
+    sine of the largest angle between the spans of ψ_1, …, ψ_m on the landmarks (by the mass that reaches these).
+
+    ``weights`` (L, L) of the landmarks with each other, G of half of them, s, and what :func:`spectrum` found.
+    """
+    m = len(values)
+    if len(gram) <= m or pieces(gram) > 1:
+        return 1.0, 1.0
+    fewer, halved = spectrum(gram, sums[::2], m)
+    moved = np.abs(fewer.eigenvalues - values) / np.maximum(np.minimum(values, 1 - values), RANK)
+    mass = np.sqrt(sums)[:, None]
+    spans = (coordinates_block(weights, sums, matrix), coordinates_block(weights[:, ::2], sums[::2], halved))
+    first, second = (np.linalg.qr(mass * span)[0] for span in spans)
+    return float(moved.max()), float(np.linalg.norm(first - second @ (second.T @ first), 2))

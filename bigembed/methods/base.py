@@ -174,7 +174,10 @@ class Estimator(Framed, Routed, ABC):
         from_state(self, state)
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
-        """Names of the coordinates: the class name in lower case and a number."""
+        """Names of the coordinates: the class name in lower case and a number from 0 on, as scikit-learn counts.
+
+        Reports, pictures and warnings count coordinates from 1.
+        """
         self._check_fitted()
         return np.array(coordinate_names(type(self), self.n_components_), dtype=object)  # type: ignore[attr-defined]
 

@@ -53,8 +53,9 @@ class ClassicalMDS(RowwiseEstimator):
 
     Attributes
     ----------
-    embedding_ : (n, d₊) NumPy for NumPy input, else a lazy Dask array. Columns by descending eigenvalue; the largest
-        |entry| of each (of rows and Euclidean distances: of each direction in the space of the rows) is positive.
+    embedding_ : (n, d₊) NumPy for NumPy input, else a lazy Dask array; float32 for float32 rows.
+        Columns by descending eigenvalue; the largest |entry| of each (of rows and Euclidean distances: of each
+        direction in the space of the rows) is positive.
     eigenvalues_ : (d₊,) of B, descending: the sums of squares of the coordinates.
     negative_eigenvalues_ : the negative eigenvalues of B beyond rounding, ascending: all of them for up to 1024 rows
         and for Euclidean distances; else the most negative one seen (an upper bound of the smallest), or none.
@@ -92,6 +93,7 @@ class ClassicalMDS(RowwiseEstimator):
     """
 
     registered = "classical_mds"
+    follows_dtype = True
     kept: ClassVar = {
         "moments": ("mean",),
         "distances": ("rows",),
@@ -145,14 +147,18 @@ class ClassicalMDS(RowwiseEstimator):
         m, metric = int(self.n_components), self._metric()
         if metric is not None and metric.euclidean and d <= GRAM_COLUMNS:
             width = min(m, d, n - 1)
-            return [moments_stage(source), scatter_solve_stage(m, n, d), self._output_stage(source, "solve", width)]
+            return [
+                moments_stage(source),
+                scatter_solve_stage(m, n, d),
+                self._output_stage(source, "solve", width, source.work),
+            ]
         if metric is None and n != d:
             raise InputError(f"metric='precomputed': distances form a square array (n, n); got shape {source.shape}")
         m = min(m, n - 1)
         first = [] if metric is None else [distances_stage(source, metric)]
         asked: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes, "seed": self._seed()}
         solve = distance_solve_stage(source, m, made=bool(first), squared=bool(self.squared), **asked)
-        return [*first, solve, coordinates_stage(n, m)]
+        return [*first, solve, coordinates_stage(n, m, "float64" if metric is None else str(source.work))]
 
     def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
         """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, d₊) at ``out``."""
@@ -164,8 +170,8 @@ class ClassicalMDS(RowwiseEstimator):
             write_coordinates(self._source, self._map(), out, self._run)
             return
         path, m = self._run.path("coordinates", "embedding"), self.n_components_
-        known = RowSource((self._source.shape[0], m), np.dtype(np.float64), path=path)
-        write_coordinates(known, Extension(as_they_are, None, m, m), out, self._run)
+        known = RowSource((self._source.shape[0], m), np.dtype(self._map().dtype), path=path)
+        write_coordinates(known, Extension(as_they_are, None, m, m, dtype=str(known.dtype)), out, self._run)
 
     def _metric(self) -> Metric | None:
         """None: X holds the distances."""
@@ -217,7 +223,8 @@ class ClassicalMDS(RowwiseEstimator):
         known = run.path("distances", "rows") if metric is not None else ""
         d = solve["n"] if metric is None else run.results("distances")["d"]
         by_distance = ByDistance(metric, known, run.path("solve"), bool(self.squared))
-        return Extension(place, by_distance, m, d, cheap=False)
+        dtype = run.manifest("coordinates").parameters.get("dtype", "float64")
+        return Extension(place, by_distance, m, d, dtype=dtype, cheap=False)
 
 
 def as_they_are(rows: Array, model: None) -> Array:

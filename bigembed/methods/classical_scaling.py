@@ -161,13 +161,15 @@ def _lanczos(
     return result.eigenvalues * operator.trace, vectors, np.array([lowest] if lowest < 0 else []), found
 
 
-def coordinates_stage(n: int, m: int) -> Stage:
+def coordinates_stage(n: int, m: int, dtype: str) -> Stage:
     """``embedding`` (n, d₊) = V Λ^{1/2}, which is −2 times Gower's matrix times Λ."""
 
     def run(context: Context) -> dict[str, Any]:
         found = read_map(context.of("solve").rstrip("/"))
         embedding = -2 * found.matrix * read_array(context.of("solve", "eigenvalues"))
-        write_array(context.path("embedding"), embedding)
+        write_array(context.path("embedding"), embedding.astype(dtype))
         return {"n_components": embedding.shape[1]}
 
-    return Stage("coordinates", ("solve",), {}, run, Cost(write=8 * n * m, disk=8 * n * m, coordinator=24 * n * m))
+    return Stage(
+        "coordinates", ("solve",), {"dtype": dtype}, run, Cost(write=8 * n * m, disk=8 * n * m, coordinator=24 * n * m)
+    )

@@ -18,6 +18,7 @@ from bigembed.methods.parts import ISLANDS
 from bigembed.methods.progress import telling
 from bigembed.methods.weights import is_weights, weights_stage
 from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.survey import METRICS
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.input import column_source, row_source
 from bigembed.store.streamed import StreamedRows
@@ -74,6 +75,11 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     estimator._check()
     _need(estimator, X)
     if isinstance(X, NeighborGraph):
+        if X.metric not in METRICS:
+            raise InputTypeError(
+                f"{type(estimator).__name__} reads the rows beside the graph, which a graph of given distances does "
+                "not hold; build the graph from rows"
+            )
         run = Run(estimator.workdir, parents=[X.run])
         near = {"k": X.n_neighbors, "radius": X.radius}
         stages = estimator._after_graph(X.n, X.block, estimator._seed(), ISLANDS, **near, width=X.n_features)

@@ -29,6 +29,8 @@ class Framed:
     def set_output(self, *, transform: str | None = None) -> Self:
         """What ``transform`` and ``fit_transform`` return for arrays in memory; lazy Dask arrays stay what they are.
 
+        A data frame would load all of their coordinates: make it of what ``compute`` returns.
+
         Parameters
         ----------
         transform : "pandas", "polars", or "default" for NumPy; None leaves it as it is. scikit-learn's

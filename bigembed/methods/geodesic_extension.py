@@ -10,6 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
 from bigembed.landmarks.geodesic import KeptDistances
+from bigembed.methods.distance_graph import GIVEN, GivenIndex, Rule, join_given
 from bigembed.methods.nystrom import place_rows, ready_rows
 from bigembed.methods.placing import read_triangulation
 from bigembed.methods.streaming import Placed
@@ -30,7 +31,7 @@ HELD_BYTES = 64 << 20
 class Model:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
-    index: Index | RadiusIndex
+    index: Index | RadiusIndex | GivenIndex
     shape: Shape
     labels: str
     geodesics: str
@@ -59,7 +60,7 @@ def model_of(run: Run) -> Model:
     """The extension model of a fitted run."""
     survey, exact = run.results("survey"), run.results("solve")["solver"] == "exact"
     return Model(
-        any_index_of(run),
+        _index(run, survey["metric"]),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         run.path("components", "labels"),
         run.path("geodesics").rstrip("/"),
@@ -72,24 +73,42 @@ def model_of(run: Run) -> Model:
     )
 
 
-def placed(model: Model) -> Placed:
-    """How new rows are brought to the blocks of fitted rows that they belong to."""
+def _index(run: Run, metric: str) -> Index | RadiusIndex | GivenIndex:
+    if metric == GIVEN:
+        order = run.results("order")
+        return GivenIndex(run.path("order"), Rule(order["n_neighbors"], order["radius"]))
+    return any_index_of(run)
+
+
+def placed(model: Model) -> Placed | None:
+    """How new rows are brought to the blocks of fitted rows that they belong to; rows of distances need not be."""
+    if isinstance(model.index, GivenIndex):
+        return None
     blocks = len(Ordered.open(model.index.order).blocks)
     return Placed(place_rows, blocks, model.shape.row_bytes, BATCH_ROWS, partial(extension_memory, model))
 
 
 def extension_memory(model: Model, rows: int) -> int:
     """Bytes that :func:`extend_rows` holds at the most for so many rows, beside the rows."""
+    assert not isinstance(model.index, GivenIndex)
     return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
 
 
 def extend_rows(rows: Array, model: Model) -> Array:
     """Coordinates of finite new rows (n, m), each the same whatever the others."""
-    rows = ready_rows(rows, model)
+    rows = rows if isinstance(model.index, GivenIndex) else ready_rows(rows, model.shape)
     coordinates = np.zeros((len(rows), model.width))
-    for members, joined in join_parts(rows, model.index):
+    for members, joined in _joined_parts(rows, model.index):
         coordinates[members] = _place_joined(rows[members], joined, model)
     return coordinates
+
+
+def _joined_parts(rows: Array, index: Index | RadiusIndex | GivenIndex) -> Iterator[tuple[Array, Joined]]:
+    if not isinstance(index, GivenIndex):
+        yield from join_parts(rows, index)
+        return
+    for start, stop in bounds(len(rows), max(1, HELD_BYTES // (40 * rows.shape[1]))):
+        yield np.arange(start, stop), join_given(rows[start:stop], index, start)
 
 
 def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:

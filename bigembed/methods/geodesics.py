@@ -74,8 +74,8 @@ def targets(found: dict[str, Any], policy: str, n_components: int, n_landmarks: 
     chosen = sizes[:1] if count == 1 or policy == "largest" else sizes
     if len(chosen) == 1 and sizes[0] <= n_components:
         raise InputError(
-            f"n_components={n_components} needs a component of at least {n_components + 1} rows; the largest has "
-            f"{sizes[0]}. Ask for fewer components"
+            f"n_components={n_components} needs a connected component of at least {n_components + 1} rows; the largest "
+            f"has {sizes[0]}. Ask for fewer coordinates"
         )
     if len(chosen) > 1 and count > MAX_EMBEDDED:
         raise DisconnectedGraphError(

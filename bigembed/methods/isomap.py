@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputTypeError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.landmarks import routes
 from bigembed.methods.base import Estimator, Requirements, is_integer, is_number, seed_of
 from bigembed.methods.certificate import components_warnings, recall_warnings, versions
+from bigembed.methods.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
 from bigembed.methods.extension import Extension
 from bigembed.methods.geodesics import (
     POLICIES,
@@ -30,13 +31,16 @@ from bigembed.methods.placing import (
 from bigembed.methods.weights import is_weights
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
-from bigembed.neighbors.survey import Shape, shape_of
+from bigembed.neighbors.survey import METRICS, Shape, shape_of
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
 AUTO_ROWS = 4_096
 """Up to here solver="auto" is exact."""
+INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
+"""What the certificate says of the rows; of given distances less is known."""
 
 
 class Isomap(Estimator):
@@ -56,11 +60,14 @@ class Isomap(Estimator):
     solver : "exact" (all pairs, n ≤ 100 000, 4·n² bytes of disk), "landmarks" (4·n·L bytes), or "auto" (exact for
         n ≤ 4096).
     n_landmarks : int > n_components, L. 100 to 300 are usual.
-    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform", as always with given distances.
+    metric : "euclidean"; "cosine" (distances between rows scaled to length one); or "precomputed": X holds distances
+        (n, n), all of them, or as a SciPy sparse matrix the lengths of the edges there are. The edges are the k
+        smallest of each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones
+        (k, n), dense.
     components : what to do with a disconnected graph: "error"; "largest" (other rows take the coordinates of their
         nearest row in it); "per-component" (each embedded by itself, about its own mean); "bridge" (joined by the
-        shortest edges found between components, at their true length).
+        shortest edges found between components, at their true length). The first or third for given distances.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     tol : float. Largest residual of the exact solver, relative to tr B.
     max_passes : int. Passes over all pairs before it gives up (with a warning).
@@ -162,14 +169,11 @@ class Isomap(Estimator):
         self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes) or a NeighborGraph."""
+        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths."""
         from bigembed.methods.fitting import finish, fit_rows
 
         if is_weights(X):
-            raise InputTypeError(
-                "Isomap reads rows or a NeighborGraph; a sparse matrix is read as weights elsewhere, and weights are "
-                "no lengths (sparse data was passed)"
-            )
+            return self._fit_lengths(X)
         if not isinstance(X, NeighborGraph):
             fit_rows(self, X)
             return self
@@ -179,9 +183,45 @@ class Isomap(Estimator):
         finish(self, self._after_graph(X.shape, X.edges, self._seed()), run, X.in_memory)
         return self
 
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
-        """All stages from rows to coordinates."""
+    def _fit_lengths(self, X: Any) -> Self:
+        """Fit a sparse matrix of lengths."""
+        from bigembed.methods.fitting import finish
+
         self._check()
+        if not self._given():
+            raise InputTypeError(
+                "Isomap reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with metric='precomputed' "
+                "only, and weights are no lengths (sparse data was passed)"
+            )
+        shape = given_shape(X.shape, np.float64)
+        self.n_features_in_ = shape.n
+        stages = [*sparse_stages(X, self._joins()), *self._after_graph(shape, 2 * X.nnz, self._seed())]
+        finish(self, stages, Run(self.workdir), True)
+        return self
+
+    def _given(self) -> bool:
+        """Whether X holds distances."""
+        return isinstance(self.metric, str) and self.metric == GIVEN
+
+    def _joins(self) -> Rule:
+        """Which of the given distances are edges."""
+        return Rule(
+            None if self.n_neighbors is None else int(self.n_neighbors),
+            None if self.radius is None else float(self.radius),
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._given()
+        return tags
+
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """All stages from rows, or an array of distances, to coordinates."""
+        self._check()
+        if self._given():
+            shape = given_shape(checked_shape(source), source.work)
+            edges = edge_bound(shape, self.n_neighbors, self.radius)
+            return [*given_stages(source, self._joins()), *self._after_graph(shape, edges, self._seed())]
         shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
         return [*stages, *self._after_graph(shape, edge_bound(shape, self.n_neighbors, self.radius), seed)]
@@ -189,6 +229,12 @@ class Isomap(Estimator):
     def _after_graph(self, shape: Shape, edges: int, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph of about ``edges`` entries."""
         n, m, policy, block = shape.n, int(self.n_components), self.components, min(shape.block, shape.n)
+        given = shape.metric == GIVEN
+        if given and policy in ("bridge", "largest"):
+            raise InputError(
+                f"components={policy!r} looks for near rows in other components, and distances that are given have no "
+                "rows; allowed: 'error' or 'per-component'. Raise n_neighbors or radius, or add edges to the graph"
+            )
         bridged = [bridge_stage(n, -(-edges // (2 * n)))] if policy == "bridge" else []
         first = [*bridged, graph_components_stage("bridge" if bridged else "graph", edges, n, block)]
         if self.solver == "exact" or (self.solver == "auto" and n <= AUTO_ROWS):
@@ -201,7 +247,7 @@ class Isomap(Estimator):
         count = min(n, int(self.n_landmarks))
         return [
             *first,
-            landmarks_stage(policy, m, count, self.landmarks, shape.row_bytes, n, seed),
+            landmarks_stage(policy, m, count, "uniform" if given else self.landmarks, shape.row_bytes, n, seed),
             landmark_distances_stage(n, edges, count, block),
             landmark_solve_stage(policy, m, n, count, block),
             landmark_coordinates_stage(policy, m, n, count, block),
@@ -259,7 +305,7 @@ class Isomap(Estimator):
             "an integer > n_components (fewer landmarks do not span the coordinates)",
         )
         need(self.landmarks in SELECTIONS, "landmarks", f"one of {', '.join(SELECTIONS)}")
-        need(self.metric in ("euclidean", "cosine"), "metric", "'euclidean' or 'cosine'")
+        need(self.metric in (*METRICS, GIVEN), "metric", "'euclidean', 'cosine' or 'precomputed'")
         need(self.components in POLICIES, "components", f"one of {', '.join(POLICIES)}")
         need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
         need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
@@ -292,7 +338,7 @@ class Isomap(Estimator):
             "components": components["components"],
             "component_sizes": components["sizes"][:20],
             "filled_rows": coordinates.results["filled_rows"],
-            "input": {name: survey[name] for name in ("n", "d", "dtype", "metric", "content", "constant_columns")},
+            "input": {name: survey[name] for name in INPUT if name in survey},
             "seed": seed_of(self, run, "solve", "landmarks"),
             "versions": versions(),
         }
@@ -320,7 +366,7 @@ class Isomap(Estimator):
 
 def _unconverged(solved: dict[str, Any]) -> list[str]:
     return [
-        f"component {c}: the eigensolver stopped ({part['reason']}) with residuals up to "
+        f"component {c} of the graph: the eigensolver stopped ({part['reason']}) with residuals up to "
         f"{max(part['residuals']):.2g} after {part['passes']} passes. {part['advice']}"
         for c, part in solved.items()
         if not part.get("converged", True)
@@ -334,8 +380,9 @@ def _degenerate(out: dict[str, Any], m: int) -> list[str]:
     if short:
         first = ", ".join(f"{c}: {count}" for c, count in list(short.items())[:5])
         messages.append(
-            f"fewer than {m} eigenvalues are positive (component: how many: {first}); the other coordinates are 0. The "
-            "rows, or the landmarks, span fewer dimensions: ask for fewer components, or more landmarks"
+            f"fewer than {m} eigenvalues are positive (component of the graph: how many: {first}); the other "
+            "coordinates are 0. The rows, or the landmarks, span fewer dimensions: ask for fewer coordinates, or more "
+            "landmarks"
         )
     far = [c for c, part in out["eigenpairs"].items() if -part["lowest"] > max(part["eigenvalues"][m - 1], 0.0)]
     if far and not short:

@@ -112,6 +112,7 @@ class KernelPCA(RowwiseEstimator):
     """
 
     registered = "kernel_pca"
+    follows_dtype = True
     kept: ClassVar = {
         "landmarks": ("rows",),
         "moments": ("mean",),
@@ -177,7 +178,7 @@ class KernelPCA(RowwiseEstimator):
         if self._given():
             first, pairs, shape = numbers_stage(source), GivenKernel(source), numbers_of(source)
             solve = exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
-            return [first, solve, fitted_stage(n, m)]
+            return [first, solve, fitted_stage(n, m, source.work)]
         kernel = self._kernel(d)
         if self.solver == "nystrom":
             wanted = min(int(self.n_landmarks), n)
@@ -185,7 +186,7 @@ class KernelPCA(RowwiseEstimator):
                 landmark_rows_stage(source, wanted, self.landmarks, m + 1, seed),
                 *nystrom_stages(source, kernel, wanted, m),
                 *self._back(kernel, wanted, d),
-                self._output_stage(source, "solve", m, against=wanted),
+                self._output_stage(source, "solve", m, source.work, against=wanted),
             ]
         if n > EXACT_ROWS:
             raise PlanError(
@@ -195,7 +196,7 @@ class KernelPCA(RowwiseEstimator):
         return [
             all_rows_stage(source),
             exact_solve_stage(source, kernel, m, float(self.tol), int(self.max_passes), seed),
-            fitted_stage(n, m),
+            fitted_stage(n, m, source.work),
             *self._back(kernel, n, d),
         ]
 
@@ -296,10 +297,10 @@ class KernelPCA(RowwiseEstimator):
         landmarks = run.results("landmarks")
         if self._given():
             width = run.results("solve")["n_components"]
-            return Extension(project_values, run.path("solve"), width, landmarks["d"])
+            return Extension(project_values, run.path("solve"), width, landmarks["d"], dtype=landmarks["dtype"])
         model = Projection(run.path("landmarks", "rows"), run.path("solve"), self._kernel(landmarks["d"]))
         width = run.results("solve")["n_components"]
-        return Extension(project, model, width, landmarks["d"], cheap=False)
+        return Extension(project, model, width, landmarks["d"], dtype=landmarks["dtype"], cheap=False)
 
 
 # --- one block -----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel, refuse_values, wrong_values
 from bigembed.landmarks.nystrom import FLOOR, centered_map
 from bigembed.methods.kernel_given import GivenKernel
+from bigembed.methods.landmark_rows import every_row
 from bigembed.methods.rowwise import pass_memory
 from bigembed.operators.kernel import TILE_ROWS, KernelOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
@@ -189,8 +190,7 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
         half = slice(None, None, 2)
         fewer = centered_map(between[half, half], mean[half], scatter[half, half], len(found.values)).values
         change = np.abs(found.values - np.pad(fewer, (0, len(found.values) - len(fewer))))
-        chosen, asked = context.results("landmarks"), context.home.manifest("landmarks").parameters
-        every = len(rows) == n or (len(rows) < chosen["wanted"] and asked["selection"] == "max-min")
+        every = every_row(context)
         moved = 0.0 if every else float((change / found.values).max())
         write_array(context.path("residuals"), np.zeros_like(change) if every else change)
         return {

@@ -50,10 +50,12 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     ----------
     embedding_ : (n, m).
     eigenvalues_ : (m,) λ = σ², descending, in [0, 1].
-    residuals_ : (m,) ‖G v − λ v‖.
+    residuals_ : (m,) ‖G v − λ v‖ of the landmarks' own problem.
     epsilon_ : float, None for a function.
     n_components_, n_features_in_ : int.
-    certificate_ : dict.
+    certificate_ : dict; ``converged`` where half of the landmarks give nearly the same walk: ``half_moved``, the
+        largest change of an eigenvalue as a share of min(λ, 1 − λ), and ``half_turned``, the sine of the angle between
+        the coordinates of both, are at most .5 (else a ConvergenceWarning).
 
     Raises
     ------
@@ -81,6 +83,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     """
 
     registered = "landmark_diffusion_map"
+    follows_dtype = True
     kept: ClassVar = {
         "landmarks": ("rows",),
         "sums": ("sums",),
@@ -133,8 +136,8 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             landmark_rows_stage(source, wanted, self.landmarks, m + 1, self._seed()),
             sums_stage(source, function, epsilon, wanted),
             gram_stage(source, function, wanted),
-            solve_stage(m, float(self.t), wanted),
-            self._output_stage(source, "solve", m, against=wanted),
+            solve_stage(m, float(self.t), wanted, function),
+            self._output_stage(source, "solve", m, source.work, against=wanted),
         ]
 
     def _function(self) -> Kernel | None:
@@ -191,7 +194,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             "seed": run.manifest("landmarks").parameters["seed"],
             "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
             "versions": versions(),
-            "warnings": {"degenerate": degenerate},
+            "warnings": {"convergence": [solve["advice"]] if solve["advice"] else [], "degenerate": degenerate},
         }
 
     def _extension(self, run: Run) -> Extension:
@@ -205,4 +208,4 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             walk_of(self._function(), run.results("sums")["epsilon"]),
             run.manifest("solve").parameters["t"],
         )
-        return Extension(extend, model, solve["n_components"], landmarks["d"], cheap=False)
+        return Extension(extend, model, solve["n_components"], landmarks["d"], dtype=landmarks["dtype"], cheap=False)

@@ -91,6 +91,13 @@ def distinct(rows: Array) -> Array:
     return np.asarray(rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])])
 
 
+def every_row(context: Context) -> bool:
+    """Whether the landmarks are all different rows there are, so that half of them say nothing of more."""
+    chosen, asked = context.results("landmarks"), context.home.manifest("landmarks").parameters
+    few = chosen["landmarks"] < chosen["wanted"] and asked["selection"] == "max-min"
+    return bool(few or chosen["landmarks"] == chosen["n"])
+
+
 def duplicates_note(found: dict[str, Any]) -> list[str]:
     """The warning that fewer landmarks were found than asked for, from the results of the stage."""
     if found["landmarks"] >= found["wanted"]:

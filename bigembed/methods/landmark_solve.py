@@ -117,7 +117,7 @@ def landmark_component(
         weights, ordered, context.of("components", "labels"), context.of("kernel", "degree"), c, exchange
     )
     points = component_landmarks(component, size, wanted, asked, seed, exchange)
-    context.note(f"component {c}: {len(points)} landmarks")
+    context.note(f"component {c} of the graph: {len(points)} landmarks")
     blocks = [(b,) for b in range(len(weights.rows))]
     functions: Callable[[Array], Any] = Interpolation(points)
     if asked.extension == "nystrom":
@@ -188,8 +188,9 @@ def component_landmarks(
     points = rows[np.sort(max_min(rows, asked.count))] if asked.selection == "max-min" else distinct(rows)
     if len(points) <= wanted:
         raise InputError(
-            f"n_landmarks={asked.count}: component {c} has only {len(points)} different rows among {sampled} "
-            f"looked at, and {wanted + 1} are needed for {wanted} components. Ask for fewer, or drop duplicated rows"
+            f"n_landmarks={asked.count}: component {c} of the graph has only {len(points)} different rows among "
+            f"{sampled} looked at, and {wanted + 1} are needed for {wanted} coordinates. Ask for fewer, or drop "
+            "duplicated rows"
         )
     return np.asarray(points)
 

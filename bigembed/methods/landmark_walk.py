@@ -14,12 +14,14 @@ from bigembed.landmarks.roseland import (
     RANK,
     Walk,
     auto_epsilon,
+    change_of_half,
     coordinates_block,
     gram_block,
     pieces,
     spectrum,
     sums_block,
 )
+from bigembed.methods.landmark_rows import every_row
 from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -29,6 +31,18 @@ from bigembed.store.source import RowSource
 TILE_ROWS = 2_048
 FAR = 1e-300
 """Kernel of a row with its nearest landmark below which the row takes no part in the walk."""
+CHANGES = 0.5
+"""Share by which an eigenvalue of half of the landmarks may differ, and the sine by which their span may be turned."""
+
+
+def told(landmarks: int, moved: float, turned: float) -> str:
+    """What to do where half of the landmarks give another walk."""
+    return (
+        f"Half of the landmarks give eigenvalues that differ by {100 * moved:.0f} % of λ or 1 − λ, and coordinates "
+        f"whose span is turned by {np.degrees(np.arcsin(min(1.0, turned))):.0f}° (at most {100 * CHANGES:.0f} % and "
+        f"{np.degrees(np.arcsin(CHANGES)):.0f}° are expected): {landmarks} landmarks do not show this walk. Raise "
+        "n_landmarks or epsilon, or ask for a number of coordinates that ends at a gap of the spectrum"
+    )
 
 
 # --- one block -----------------------------------------------------------------------------------
@@ -97,15 +111,17 @@ def sums_of_block(block: RowBlock, *, landmarks: str, walk: Walk) -> Parts:
 
 
 def gram_of_block(block: RowBlock, *, landmarks: str, walk: Walk, sums: str) -> Parts:
-    """G = Σ w w ᵀ/d (L, L), and the rows that take no part."""
+    """G = Σ w w ᵀ/d (L, L), the same of half of the landmarks, and the rows that take no part."""
     points, s = read_array(landmarks), read_array(sums)
-    total, far = np.zeros((len(points), len(points))), 0
+    half = s[::2]
+    total, fewer, far = np.zeros((len(s), len(s))), np.zeros((len(half), len(half))), 0
     for first, weights, scale in tiles(block, points, walk):
         part, reached = gram_block(weights, scale, s)
         refuse_unreached(reached, first)
         total += part
+        fewer += gram_block(weights[:, ::2], scale, half)[0]
         far += int(np.count_nonzero(scale < FAR))
-    return {"gram": total, "far": np.array(far)}
+    return {"gram": total, "half": fewer, "far": np.array(far)}
 
 
 def refuse_unreached(reached: Array, first: int) -> None:
@@ -160,10 +176,11 @@ def gram_stage(source: RowSource, function: Kernel | None, n_landmarks: int) -> 
             sums=context.of("sums", "sums"),
         )
         write_array(context.path("gram"), found["gram"])
+        write_array(context.path("half"), found["half"])
         return {"far": int(found["far"])}
 
-    cost = _pass_cost(source, n_landmarks, 8 * n_landmarks**2)
-    return Stage("gram", ("landmarks", "sums"), {}, run, cost, resumes=True)
+    cost = _pass_cost(source, n_landmarks, 10 * n_landmarks**2)
+    return Stage("gram", ("landmarks", "sums"), {"half": True}, run, cost, resumes=True)
 
 
 def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
@@ -180,8 +197,8 @@ def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
     )
 
 
-def solve_stage(m: int, t: float, n_landmarks: int) -> Stage:
-    """σ² and the matrix of ψ, from G."""
+def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> Stage:
+    """σ² and the matrix of ψ, from G; and how far they are from those of half of the landmarks."""
 
     def run(context: Context) -> dict[str, Any]:
         gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
@@ -200,7 +217,20 @@ def solve_stage(m: int, t: float, n_landmarks: int) -> Stage:
         write_array(context.path("matrix"), matrix[:, :kept])
         write_array(context.path("eigenvalues"), result.eigenvalues[:kept])
         write_array(context.path("residuals"), result.residuals[:kept])
+        rows = read_array(context.of("landmarks", "rows"))
+        weights, _ = walk_of(function, context.results("sums")["epsilon"])(rows, rows)
+        values = result.eigenvalues[:kept]
+        moved, turned = 0.0, 0.0
+        if not every_row(context):
+            half = read_array(context.of("gram", "half"))
+            moved, turned = change_of_half(weights, half, sums, values, matrix[:, :kept])
+        advice = "" if max(moved, turned) <= CHANGES else told(len(rows), moved, turned)
         return {
+            "half_moved": moved,
+            "half_turned": turned,
+            "converged": not advice,
+            "reason": "landmarks",
+            "advice": advice,
             "n_components": kept,
             "gap": float(result.gap) if np.isfinite(result.gap) else float(result.eigenvalues[kept - 1]),
             "orthogonality": float(result.orthogonality),
@@ -209,7 +239,7 @@ def solve_stage(m: int, t: float, n_landmarks: int) -> Stage:
     size = 8 * n_landmarks**2
     return Stage(
         "solve",
-        ("sums", "gram"),
+        ("landmarks", "sums", "gram"),
         {"n_components": m, "t": t},
         run,
         Cost(disk=size, coordinator=8 * size, alone=10 * n_landmarks**3),

@@ -15,6 +15,7 @@ from scipy import linalg
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
+from bigembed.store.masked import unmasked
 from bigembed.store.passes import Parts, RowBlock
 
 RULES = ("nndsvd", "nndsvda", "nndsvdar", "random")
@@ -96,6 +97,7 @@ def random_start(m: int, d: int, mean: float, seed: int) -> Array:
 
 def given_start(start: Any, m: int, d: int) -> Array:
     """The user's H, checked."""
+    start = unmasked(start, what="init: starting components")
     try:
         given = np.asarray(start, np.float64)
     except (TypeError, ValueError) as error:

@@ -90,7 +90,7 @@ def parts_before(run: Run) -> int:
 
 def extend_rows(rows: Array, model: Model) -> Array:
     """Coordinates of finite new rows, made ready for the search first."""
-    return nystrom_rows(ready_rows(rows, model), model)
+    return nystrom_rows(ready_rows(rows, model.shape), model)
 
 
 def placed(model: Model) -> Placed:
@@ -120,13 +120,13 @@ class Located(Protocol):
 def place_rows(rows: Array, model: Located, start: int) -> Array:
     """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
     refuse_block(RowBlock(0, start, rows))
-    return locate_blocks(ready_rows(rows, model), Ordered.open(model.index.order), model.index.centers)
+    return locate_blocks(ready_rows(rows, model.shape), Ordered.open(model.index.order), model.index.centers)
 
 
-def ready_rows(rows: Array, model: Located) -> Array:
+def ready_rows(rows: Array, shape: Shape) -> Array:
     """New rows as the fitted ones were made ready for the search."""
-    rows = prepare(rows, model.shape)
-    if model.shape.metric == "cosine" and (~rows.any(axis=1)).any():
+    rows = prepare(rows, shape)
+    if shape.metric == "cosine" and (~rows.any(axis=1)).any():
         raise InputError("metric='cosine' is not defined for rows of zeros")
     return rows
 

@@ -216,7 +216,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     operator = SparseOperator(weights, space, "scale")
     if state_file.exists():
         state = lobpcg.State.from_json(read_json(state_file))
-        context.note(f"component {c}: going on from step {state.iteration}")
+        context.note(f"component {c} of the graph: going on from step {state.iteration}")
     else:
         exchange.clear()
         labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
@@ -233,7 +233,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
 
     def publish(state: lobpcg.State) -> None:
         write_json(state_file, state.to_json(), indent=None)
-        context.note(f"component {c}: {state.describe()}")
+        context.note(f"component {c} of the graph: {state.describe()}")
 
     result = lobpcg.solve(operator, state, on_step=publish)
     summary = _summary(result) | {"vectors": result.vectors}

@@ -150,7 +150,7 @@ class NeighborGraph:
     ----------
     n, n_features, metric : of the rows.
     n_neighbors, radius : k, or the radius; the other one is None.
-    recall : float, the share of true neighbors found, measured; 1 for a radius.
+    recall : float, the share of true neighbors found, measured; 1 for a radius, and for given distances.
     edges : int, each counted from both of its rows.
     matrix : squared distances by row blocks, in the order of the graph. ``original_ids()`` are the rows of the input.
     shape, block : of the rows, and how many a canonical block holds.
@@ -178,8 +178,9 @@ class NeighborGraph:
         self.metric: str = survey["metric"]
         self.shape = Shape(self.n, self.n_features, survey["dtype"], self.metric)
         self.block: int = self.shape.block
-        self.n_neighbors: int | None = run.results("search")["n_neighbors"] if run.has("search") else None
-        self.radius: float | None = None if run.has("search") else run.results("graph")["radius"]
+        rule = run.results("search" if run.has("search") else "graph")
+        self.n_neighbors: int | None = rule.get("n_neighbors")
+        self.radius: float | None = rule.get("radius")
 
     def __repr__(self) -> str:
         rule = f"radius={self.radius!r}" if self.n_neighbors is None else f"n_neighbors={self.n_neighbors}"
@@ -190,8 +191,8 @@ class NeighborGraph:
 
     @property
     def recall(self) -> float:
-        """Share of true neighbors found, measured on sampled rows against all rows; 1 for a radius (exact)."""
-        return float(self.run.results("recall")["recall"]) if self.n_neighbors is not None else 1.0
+        """Share of true neighbors found, measured on sampled rows against all rows; 1 where all pairs were compared."""
+        return float(self.run.results("recall")["recall"]) if self.run.has("recall") else 1.0
 
     @property
     def edges(self) -> int:
@@ -216,8 +217,9 @@ class NeighborGraph:
         ``X`` (n, any) in the order of the input; k by default that of the graph. Measured on ``rows`` sampled rows
         against all of ``X``, in one pass: ``recall``, ``standard_error``, ``rows``, ``n_neighbors``.
         """
-        if self.n_neighbors is None:
-            raise InputError("recall_in needs lists of k nearest neighbors; this graph joins all rows within a radius")
+        if self.n_neighbors is None or not self.run.has("search"):
+            rule = "joins all rows within a radius" if self.n_neighbors is None else "is one of given distances"
+            raise InputError(f"recall_in needs lists of k nearest neighbors that were searched; this graph {rule}")
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         if rows < 1 or seed < 0:
             raise InputError(f"rows={rows}, seed={seed}; rows ≥ 1 and seed ≥ 0 are allowed")

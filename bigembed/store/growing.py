@@ -19,6 +19,7 @@ from bigembed.store.arrays import open_zarr, read_array, write_rows
 from bigembed.store.beside import beside_of
 from bigembed.store.lock import hold
 from bigembed.store.manifest import read_json, write_json
+from bigembed.store.masked import unmasked
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
 from bigembed.store.source import RowSource
@@ -116,7 +117,7 @@ def append_rows(path: PathLike, rows: Any) -> int:
     >>> be.open_array(path)[:, 0].compute().tolist()
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
-    values = np.asarray(rows)
+    values = np.asarray(unmasked(rows))
     if beside := beside_of(at(path)):
         raise InputError(
             f"{path}: {', '.join(beside)} lie beside its rows and would be too few; a store that grows has rows alone. "

@@ -55,8 +55,8 @@ def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = Fal
 
 
 def in_memory(X: Any) -> bool:
-    """Whether rows lie in this process: neither a path nor a zarr or Dask array."""
-    return not (isinstance(X, (str, os.PathLike, ObjectPath)) or is_zarr(X) or hasattr(X, "dask"))
+    """Whether rows lie in this process: neither a path nor a source, nor a zarr or Dask array."""
+    return not (isinstance(X, (str, os.PathLike, ObjectPath, RowSource)) or is_zarr(X) or hasattr(X, "dask"))
 
 
 def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource:

@@ -14,6 +14,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.store.arrays import is_zarr, open_zarr
 from bigembed.store.idx import is_idx, read_idx
+from bigembed.store.masked import unmasked
 from bigembed.store.npy import RemoteNpy, npy_rows
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at
@@ -117,7 +118,7 @@ def _pieces(y: Any) -> Iterator[Array]:
         for start in range(0, y.shape[0], PIECE_ROWS):
             yield np.asarray(y[start : start + PIECE_ROWS]).reshape(-1)
     else:
-        array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+        array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(unmasked(y, what="labels"))
         _one_dimension(array.shape)
         yield array.reshape(-1)
 
@@ -135,8 +136,11 @@ def _dask_pieces(y: Any) -> Iterator[Array]:
     _one_dimension(lazy.shape)
     chunks = lazy.reshape(-1) if lazy.ndim > 1 else lazy
     delayed = chunks.to_delayed().ravel()
+    row = 0
     for start in range(0, len(delayed), DASK_PIECES):
-        yield from (np.asarray(piece) for piece in dask.compute(*delayed[start : start + DASK_PIECES]))
+        for piece in dask.compute(*delayed[start : start + DASK_PIECES]):
+            yield np.asarray(unmasked(piece, row, "labels"))
+            row += len(piece)
 
 
 def _one_dimension(shape: tuple[int, ...]) -> None:

@@ -16,6 +16,7 @@ from bigembed.cli import app
 from bigembed.errors import MissingExtraError
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
+from bigembed.jobs.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.telling import Wishes
@@ -69,6 +70,16 @@ def test_tables(tmp_path: Path, monkeypatch: Any) -> None:
     assert not (tmp_path / "new.zarr").exists()
     export(tmp_path / "run.zarr", tmp_path / "out.csv")
     export(tmp_path / "run.zarr", tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize("output", ["model", "table", "picture", "report", "scratch"])
+def test_object_stores(output: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """A plan says so, before anything is asked of the store."""
+    name = {"table": "t.csv", "picture": "p.png", "report": "r.html"}.get(output, "place")
+    job = rows_and_job(tmp_path, f'{output} = "s3://bucket/{name}"')
+    hide(monkeypatch, "obstore")
+    with pytest.raises(MissingExtraError, match=r"bigembed\[objects\]"):
+        make_plan(job)
 
 
 @pytest.mark.parametrize("library", ["anndata", "h5py"])

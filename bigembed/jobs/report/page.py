@@ -180,10 +180,10 @@ def spectra(contents: Contents) -> list[str]:
 
 
 def _eigenvalues(values: Array) -> str:
-    """The eigenvalues, a line for each component; where all are close to 1, how far they are from it."""
+    """The eigenvalues, a line for each component of the graph; where all are close to 1, how far they are from it."""
     rows = np.atleast_2d(values)
     close = bool(np.nanmin(values) > 1.0 - CLOSE and np.nanmax(values) < 1.0)
-    names = ["eigenvalue"] if len(rows) == 1 else [f"component {order}" for order in range(len(rows))]
+    names = ["eigenvalue"] if len(rows) == 1 else [f"component {order} of the graph" for order in range(len(rows))]
     kind = "stems" if len(rows) == 1 and not close else "both"
     pairs = np.arange(1, rows.shape[1] + 1)
     drawn = 1.0 - rows if close else rows

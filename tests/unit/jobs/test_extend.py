@@ -15,6 +15,8 @@ from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.telling import Wishes
 
+pytestmark = pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")  # four even dimensions
+
 
 @pytest.fixture
 def model(tmp_path):

@@ -120,5 +120,5 @@ def test_new_rows_that_were_repaired(job, frame, tmp_path):
     export(tmp_path / "out.zarr", tmp_path / "new.csv")
     table = pd.read_csv(tmp_path / "new.csv")
     assert table["id"].tolist() == repaired["name"].tolist()
-    expected = be.load(tmp_path / "model.zarr").transform(repaired[list("abc")].to_numpy())
+    expected = be.load(tmp_path / "model.zarr").transform(repaired[list("abc")])
     np.testing.assert_allclose(table.drop(columns="id").to_numpy(), expected, atol=1e-9)

@@ -18,6 +18,7 @@ ROWWISE = {
     "lda": lambda **more: be.LinearDiscriminantAnalysis(**more),
     "nmf": lambda **more: be.NMF(n_components=2, max_iter=1000, **more),
     "mds": lambda **more: be.ClassicalMDS(**more),
+    "mds by distance": lambda **more: be.ClassicalMDS(metric="cityblock", **more),
     "landmark mds": lambda **more: be.LandmarkMDS(n_landmarks=20, **more),
     "landmark mds by distance": lambda **more: be.LandmarkMDS(n_landmarks=20, metric="cityblock", **more),
     "kernel pca": lambda **more: be.KernelPCA(gamma=0.1, **more),
@@ -190,10 +191,9 @@ def test_coordinates_that_follow_rows_are_float32_for_float32(name):
     for dtype in (np.float32, np.float64):
         fitted = EVERY[name]().fit(rows().astype(dtype), labels())
         expected = dtype if fitted.follows_dtype else np.float64
-        if name == "mds":
-            expected = dtype
         assert fitted.transform(rows(7).astype(dtype)).dtype == expected
         assert fitted.embedding_.dtype == expected or name == "landmark mds by distance"
+        assert fitted.follows_dtype or name in {**GRAPHS, "linearized nmf": 0}
         assert fitted.__sklearn_tags__().transformer_tags.preserves_dtype[0] == "float64"
 
 

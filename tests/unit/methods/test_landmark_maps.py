@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 from scipy.sparse import csr_array
+from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.blocks import rows as canonical
 from bigembed.datasets import dataset
-from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError, InputError, InputTypeError
+from bigembed.errors import (
+    ComponentsWarning,
+    ConvergenceWarning,
+    DegenerateWarning,
+    DisconnectedGraphError,
+    InputError,
+    InputTypeError,
+)
+from bigembed.landmarks.roseland import Walk, change_of_half, gram_block, spectrum
 
 
 def roll(n: int) -> np.ndarray:
@@ -50,8 +59,9 @@ def test_a_circle_of_landmarks_has_the_spectrum_of_its_fourier_series() -> None:
     np.testing.assert_allclose(np.hypot(*found.embedding_[:, :2].T), np.sqrt(2), rtol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:Half of the landmarks")
 def test_time_scales_and_new_rows_are_placed_as_fitted_ones(tmp_path: Path) -> None:
-    rows = roll(2_000)
+    rows = roll(2_000).astype(np.float64)
     plain, scaled = (be.LandmarkDiffusionMap(3, n_landmarks=200, t=t).fit(rows) for t in (0, 2))
     np.testing.assert_allclose(scaled.embedding_, plain.embedding_ * plain.eigenvalues_**2, rtol=1e-9, atol=1e-12)
     assert np.array_equal(plain.transform(rows[5:300]), plain.embedding_[5:300])
@@ -68,6 +78,7 @@ def test_blocks_change_rounding_only(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(be.LandmarkDiffusionMap(2, n_landmarks=80).fit(rows).embedding_, whole, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Half of the landmarks")
 def test_a_function_of_limited_reach() -> None:
     rows = roll(1_000)
     found = be.LandmarkDiffusionMap(2, n_landmarks=200, kernel=bump).fit(rows)
@@ -195,3 +206,39 @@ def test_too_few_landmarks_are_not_called_converged(extension: str, count: int, 
     [said] = found.certificate_["warnings"]["convergence"]
     assert "Raise n_landmarks" in said
     assert ("extension='galerkin'" in said) == (extension == "nystrom")
+
+
+def test_landmarks_that_do_not_show_the_walk_are_said() -> None:
+    """Even rows in ten dimensions have no map that 50 landmarks could show; a curve has one."""
+    even = np.random.default_rng(0).normal(size=(1_000, 10))
+    with pytest.warns(ConvergenceWarning, match=r"Half of the landmarks .* 50 landmarks do not show this walk. Raise"):
+        found = be.LandmarkDiffusionMap(3, n_landmarks=50).fit(even)
+    assert not found.certificate_["converged"]
+    assert found.certificate_["half_turned"] > 0.5
+    angle = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    curve = np.column_stack([np.cos(angle), np.sin(angle)])
+    found = be.LandmarkDiffusionMap(2, n_landmarks=100).fit(curve)
+    assert found.certificate_["converged"]
+    assert 0 < found.certificate_["half_turned"] < 0.1
+    every = be.LandmarkDiffusionMap(3, n_landmarks=60).fit(even[:60])
+    assert (every.certificate_["converged"], every.certificate_["half_turned"]) == (True, 0.0)
+
+
+def test_the_change_of_half_is_that_of_the_walk_by_half() -> None:
+    rows = roll(600)
+    walk = Walk(20.0)
+    weights = np.exp(-cdist(rows, rows[:60], "sqeuclidean") / 20.0)
+    sums = weights.sum(axis=0)
+
+    def solved(part: np.ndarray) -> np.ndarray:
+        s = part.sum(axis=0)
+        return spectrum(part.T @ (part / (part @ s)[:, None]), s, 3)
+
+    values, matrix = solved(weights)
+    fewer, _ = solved(weights[:, ::2])
+    scaled, factors = walk(rows, rows[:60])
+    half = gram_block(scaled[:, ::2], factors, sums[::2])[0]
+    moved, turned = change_of_half(walk(rows[:60], rows[:60])[0], half, sums, values.eigenvalues, matrix)
+    change = np.abs(fewer.eigenvalues - values.eigenvalues) / np.minimum(values.eigenvalues, 1 - values.eigenvalues)
+    assert moved == pytest.approx(change.max())
+    assert 0 < turned < 1

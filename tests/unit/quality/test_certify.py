@@ -213,8 +213,8 @@ def wrong(change):
     ("change", "says"),
     [
         (lambda X, Y: (X, Y[:-1], {}), "60 rows and 59 coordinates"),
-        (lambda X, Y: (np.where(X[3, 0] == X, np.nan, X), Y, {}), r"rows: .*1 of 60 rows hold NaN.*\[3\]"),
-        (lambda X, Y: (X, np.where(Y[7, 1] == Y, np.inf, Y), {}), r"coordinates: .*hold infinity.*\[7\]"),
+        (lambda X, Y: (np.where(X[3, 0] == X, np.nan, X), Y, {}), r"rows: .*NaN.*1 of 60 rows.*\[3\]"),
+        (lambda X, Y: (X, np.where(Y[7, 1] == Y, np.inf, Y), {}), r"coordinates: .*infinity.*\[7\]"),
         (lambda X, Y: (X, Y, {"n_neighbors": 30}), "n_neighbors=30 with 60 rows.*at most 29"),
         (lambda X, Y: (X, Y, {"n_neighbors": 0}), "n_neighbors=0; it must be an integer, at least 1"),
         (lambda X, Y: (X, Y, {"samples": 1.5}), "samples=1.5"),
