@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[Callable[[], Case], str, str]] = {
     "a harmonic": (
         lambda: (uniform(1_000, 6.0, 1.0), {"n_components": 3}),
         "harmonic",
-        r"coordinates 2, 3 are functions of earlier ones .*New are 1:",
+        r"coordinates 2, 3 are functions of earlier ones .*New is 1:",
     ),
     "noise": (lambda: (gaussian(800, 60), {}), "map", r"Trustworthiness is 0\.5"),
     "an unconverged solve": (
