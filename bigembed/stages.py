@@ -121,7 +121,13 @@ class Run:
         if in_memory:
             return read_array(self.path(stage, array))
         owner, lazy = self._owner(stage), open_array(self.path(stage, array))
-        return lazy if owner.temporary else superseded.guarded(lazy, owner._found[stage][0])
+        if not owner.temporary:
+            return superseded.guarded(lazy, owner._found[stage][0])
+        return owner.kept_by(lazy)
+
+    def kept_by(self, lazy: Any) -> Any:
+        """The same Dask array, which keeps this run: a temporary one is deleted when nobody has it any more."""
+        return lazy.map_blocks(_as_it_is, alive=_Alive(self), dtype=lazy.dtype, meta=lazy._meta)
 
     def marks(self) -> tuple[Mark, ...]:
         """Which stages were looked at, for somebody who reads them later."""
@@ -164,6 +170,23 @@ class Run:
             self._found[stage] = Mark.of(self.root, found), found
             return self
         return next((owner for parent in self.parents if (owner := parent._search(stage)) is not None), None)
+
+
+class _Alive:
+    """Keeps a temporary run while somebody has an array that lies in it; other processes get it without the run."""
+
+    def __init__(self, run: Run | None) -> None:
+        self.run = run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Alive, (None,)
+
+    def __dask_tokenize__(self) -> str:
+        return str(self.run and self.run.root)
+
+
+def _as_it_is(block: Any, alive: _Alive) -> Any:
+    return block
 
 
 def _inside(root: AnyPath, stage: str, array: str) -> str:

@@ -80,7 +80,7 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
         out = scratch.root / "coordinates"
         write_coordinates(source, extension, out, estimator._run)
         kept = not in_memory
-        lazy = open_array(out)
+        lazy = estimator._run.kept_by(open_array(out))
         return lazy if kept else np.asarray(lazy)
     finally:
         if not kept:
