@@ -217,7 +217,7 @@ def check_names(estimator: Any, X: Any) -> None:
     """
     given = feature_names(X)
     name, named = type(estimator).__name__, hasattr(estimator, "feature_names_in_")
-    if given is not None and not named:
+    if given is not None and not named and in_memory(X):
         warn(f"X has feature names, but {name} was fitted without feature names", FeatureNamesWarning)
     if given is None and named and in_memory(X):
         warn(f"X does not have valid feature names, but {name} was fitted with feature names", FeatureNamesWarning)

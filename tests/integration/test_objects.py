@@ -362,6 +362,7 @@ def test_a_silent_owner_is_taken_over_and_notices(place, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.DegenerateWarning")  # few landmarks
+@pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")  # Gaussian rows in two coordinates
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -19,6 +19,9 @@ from bigembed.store.formats import ingest
 from bigembed.store.reader import Choice
 from tests.unit.store.written import annotated, quiet
 
+pytestmark = pytest.mark.filterwarnings(  # arrays given to a model of a table, to compare with
+    "ignore:X does not have valid feature names:bigembed.errors.FeatureNamesWarning"
+)
 FITTED = ("x4", "x0", "x3")
 POSITIONS = [4, 0, 3]
 
