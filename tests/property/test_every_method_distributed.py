@@ -54,6 +54,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "pca": lambda: be.PCA(3).fit(MANY),
     "pca wide": lambda: be.PCA(3, tol=1e-3).fit(WIDE),
 }
+DEFAULT = ("classical_mds precomputed", "diffusion_map weights", "isomap landmarks", "kernel_pca", "nmf", "pca")
+"""Those that run by default, ones that once differed among them; the others with ``-m slow``."""
 
 
 def ring() -> Any:
@@ -91,7 +93,9 @@ def test_none_is_left_out() -> None:
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [method if method in DEFAULT else pytest.param(method, marks=pytest.mark.slow) for method in METHODS]
+)
 def test_same_bytes(client: Any, method: str) -> None:
     with dask.config.set(scheduler="synchronous"):
         here = digest(method)
