@@ -13,21 +13,21 @@ if _typing.TYPE_CHECKING:
     from bigembed import errors as errors
     from bigembed import plotting as plotting
     from bigembed.jobs.growth.versions import open_growth
-    from bigembed.landmarks.routes import geodesic_distances, shortest_path
-    from bigembed.methods.base import load
+    from bigembed.methods import load
     from bigembed.methods.classical_mds import ClassicalMDS
     from bigembed.methods.diffusion_map import DiffusionMap
-    from bigembed.methods.discriminant import LinearDiscriminantAnalysis
     from bigembed.methods.isomap import Isomap
     from bigembed.methods.kernel_pca import KernelPCA
     from bigembed.methods.landmark_diffusion_map import LandmarkDiffusionMap
     from bigembed.methods.landmark_mds import LandmarkMDS
+    from bigembed.methods.linear_discriminant import LinearDiscriminantAnalysis
     from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap
     from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF
     from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA
     from bigembed.methods.nmf import NMF
     from bigembed.methods.pca import PCA
     from bigembed.neighbors.graph import NeighborGraph, build_neighbor_graph
+    from bigembed.paths.routes import geodesic_distances, shortest_path
     from bigembed.quality.certify import certify
     from bigembed.store.arrays import open_array
     from bigembed.store.growing import append_rows
@@ -39,7 +39,7 @@ _HOMES = {
     "KernelPCA": "bigembed.methods.kernel_pca",
     "LandmarkDiffusionMap": "bigembed.methods.landmark_diffusion_map",
     "LandmarkMDS": "bigembed.methods.landmark_mds",
-    "LinearDiscriminantAnalysis": "bigembed.methods.discriminant",
+    "LinearDiscriminantAnalysis": "bigembed.methods.linear_discriminant",
     "LinearizedDiffusionMap": "bigembed.methods.linearized_diffusion_map",
     "LinearizedDiffusionNMF": "bigembed.methods.linearized_diffusion_nmf",
     "LinearizedKernelPCA": "bigembed.methods.linearized_kernel_pca",
@@ -49,11 +49,11 @@ _HOMES = {
     "append_rows": "bigembed.store.growing",
     "build_neighbor_graph": "bigembed.neighbors.graph",
     "certify": "bigembed.quality.certify",
-    "geodesic_distances": "bigembed.landmarks.routes",
-    "load": "bigembed.methods.base",
+    "geodesic_distances": "bigembed.paths.routes",
+    "load": "bigembed.methods",
     "open_array": "bigembed.store.arrays",
     "open_growth": "bigembed.jobs.growth.versions",
-    "shortest_path": "bigembed.landmarks.routes",
+    "shortest_path": "bigembed.paths.routes",
 }
 
 _MODULES = ("datasets", "errors", "plotting")

@@ -171,7 +171,8 @@ def parse_job(value: Mapping[str, Any], file: Path) -> JobSpec:
 
 def checked_parameters(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
-    from bigembed.methods import AROUND, method
+    from bigembed.estimator import AROUND
+    from bigembed.methods import method
 
     known = dict(inspect.signature(method(name)).parameters)
     problems = []

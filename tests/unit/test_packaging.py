@@ -113,7 +113,7 @@ def test_floors_hold() -> None:
     [
         ("plotting/curves.py", "import zarr"),
         ("plotting/curves.py", "def f():\n    from distributed import Client"),
-        ("datasets/spectra.py", "import bigembed.methods.base"),
+        ("datasets/spectra.py", "import bigembed.estimator.base"),
         ("kernels/__init__.py", "import bigembed.neighbors"),
         ("errors.py", "import bigembed.blocks.rows"),
     ],

@@ -92,7 +92,7 @@ def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: T
 
 def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling, lock: Lock) -> None:
     """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
-    from bigembed.methods.base import load
+    from bigembed.methods import load
 
     with told.stage("publish"):
         fitted = load(version.model)

@@ -16,8 +16,8 @@ from bigembed.blocks import rows
 from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
-from bigembed.landmarks import geodesic
-from bigembed.landmarks.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
+from bigembed.paths import geodesic
+from bigembed.paths.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
 from bigembed.store.exchange import Exchange
 
 

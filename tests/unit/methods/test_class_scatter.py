@@ -13,7 +13,7 @@ from scipy.linalg import eigh
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bigembed.blocks.rows import Array
-from bigembed.methods.class_scatter import (
+from bigembed.embedding.linear.class_scatter import (
     ClassScatter,
     Covariances,
     class_scatter_block,

@@ -14,9 +14,9 @@ from hypothesis.extra.numpy import arrays
 
 import bigembed as be
 from bigembed.blocks.rows import executor
+from bigembed.embedding import streaming
+from bigembed.embedding.streaming import groups
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
-from bigembed.methods import streaming
-from bigembed.methods.streaming import groups
 from bigembed.store.arrays import read_array
 from bigembed.store.lock import hold
 from tests.unit.neighbors.conftest import small_blocks

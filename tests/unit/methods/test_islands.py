@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import bigembed as be
+from bigembed.embedding.graph.parts import least_rows, parts_of
 from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError, InputError
 from bigembed.jobs.plan import plan_job
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.methods.parts import least_rows, parts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
 

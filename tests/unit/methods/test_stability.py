@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import bigembed as be
+from bigembed.embedding.walk.stability import half_map, shares_kept
 from bigembed.errors import MapWarning, SeparationWarning
 from bigembed.kernels.affinity import Bandwidth
-from bigembed.methods.stability import half_map, shares_kept
 
 
 def lists(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
