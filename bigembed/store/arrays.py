@@ -8,7 +8,7 @@ otherwise read as zeros.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store.chunks import RowChunks, row_chunks
+from bigembed.store.groups import put_metadata
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
 from bigembed.store.paths import PathLike, at, stamp
@@ -174,29 +175,6 @@ def make_array(path: PathLike, *, overwrite: bool, **layout: Any) -> Any:
         place.remove_tree()
     put_metadata(place, lambda store: zarr.create_array(store, **layout))
     return _to_write(place)
-
-
-def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool = False) -> None:
-    """A new zarr group."""
-    import zarr
-
-    place = at(path)
-    if not isinstance(place, ObjectPath):
-        zarr.create_group(str(place), attributes=dict(attributes), overwrite=overwrite)
-        return
-    if overwrite:
-        place.remove_tree()
-    put_metadata(place, lambda store: zarr.create_group(store, attributes=dict(attributes)))
-
-
-def put_metadata(place: ObjectPath, make: Callable[[Any], Any]) -> None:
-    """Write what zarr makes in an empty store to this place of an object store."""
-    from zarr.storage import MemoryStore
-
-    made: dict[str, Any] = {}
-    make(MemoryStore(made))
-    for name, content in made.items():
-        (place / name).write_bytes(content.to_bytes())
 
 
 def _to_write(path: PathLike) -> Any:
