@@ -122,6 +122,10 @@ class FeatureNamesWarning(BigembedWarning):
     """Of the rows that were fitted and the new ones only one have names of their columns: order is not checked."""
 
 
+class DamageWarning(BigembedWarning):
+    """Stored files of a run are not those that were published; what they belong to is made anew."""
+
+
 class StaleWarning(BigembedWarning):
     """The run that wrote a model has begun anew with other parameters or rows, and not ended yet."""
 

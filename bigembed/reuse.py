@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from bigembed.errors import DamagedError, DamageWarning
 from bigembed.store import manifest as manifests
 from bigembed.store import superseded
 from bigembed.store.manifest import Manifest, digest_of
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
 
 BESIDE = ("ids",)
 """Stages of a job that belong to its rows, whatever the method is."""
+DAMAGED = "damaged: "
+"""How the reason begins for which a damaged stage is computed again."""
 
 
 def key_of(stage: Stage, inputs: Mapping[str, str]) -> str:
@@ -24,21 +29,45 @@ def key_of(stage: Stage, inputs: Mapping[str, str]) -> str:
 def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
     """The stages that will be computed, as far as can be known before, each with how what is there of it was made.
 
-    What follows a stage that is computed counts as computed: only its content says whether it has to be.
+    What follows a stage that is computed counts as computed: only its content says whether it has to be. What would be
+    used again is read (:func:`bigembed.store.manifest.damage`), and is to be computed, too, where it is damaged.
     """
     why: dict[str, str] = {}
     digests: dict[str, str] = {}
     for stage in stages:
-        if changed := [why[name] for name in stage.inputs if name in why]:
-            why[stage.name] = changed[0]
+        if changed := [name for name in stage.inputs if name in why]:
+            why[stage.name] = _followed(changed[0], why[changed[0]])
             continue
-        found = there(run, stage.name)
         inputs = {name: digests.get(name) or run.manifest(name).digest for name in stage.inputs}
-        if found is not None and found.key == key_of(stage, inputs) and manifests.complete(run.root, found):
+        found, damaged = usable(stage.name, key_of(stage, inputs), run)
+        if damaged:
+            why[stage.name] = DAMAGED + damaged
+        elif found is not None:
             digests[stage.name] = found.digest
         else:
-            why[stage.name] = _difference(stage, found)
+            why[stage.name] = _difference(stage, there(run, stage.name))
     return why
+
+
+def usable(stage: str, key: str, run: Run) -> tuple[Manifest | None, str]:
+    """What is there of a stage with this key if it can be used again, and else what is damaged, if that is why.
+
+    The files of a stage that was superseded may be half replaced by others: that is no damage.
+    """
+    try:
+        published, found = manifests.find(run.root, stage), there(run, stage)
+    except DamagedError as error:
+        return None, str(error)
+    if found is None or found.key != key:
+        return None, ""
+    if not (problems := run.damage(found)):
+        return found, ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return None, "" if published is None else problems[0] + more
+
+
+def _followed(name: str, why: str) -> str:
+    return f"made from {name!r}, which was damaged" if why.startswith(DAMAGED) else why
 
 
 def there(run: Run, stage: str) -> Manifest | None:
@@ -49,16 +78,27 @@ def there(run: Run, stage: str) -> Manifest | None:
 def supersede(stages: Sequence[Stage], run: Run, whole: bool) -> dict[str, str]:
     """Unpublish what will not be used again, the last first, and publish again what will; all that is superseded then.
 
-    What was made from it goes with it. ``whole``: these are all stages of the run, so that others are what another
-    method, or another way to solve, has left.
+    What was made from it goes with it. What is damaged is deleted, with a warning. ``whole``: these are all stages of
+    the run, so that others are what another method, or another way to solve, has left.
     """
     listed = [stage.name for stage in stages]
     why = outdated(stages, run)
+    for reason in why.values():
+        if reason.startswith(DAMAGED):
+            warnings.warn(f"{run.root}: {reason}; it is made anew", DamageWarning, stacklevel=2)
     why |= _followers(run, listed, why, whole)
     for name in reversed(why):
-        found = there(run, name)
+        damaged = why[name].startswith(DAMAGED)
+        try:
+            found = None if damaged else there(run, name)
+        except DamagedError:
+            found, damaged = None, True
+        if damaged:
+            manifests.discard(run.root, name)
+            superseded.forget(run.root, name)
         if found is not None:
             superseded.supersede(run.root, found, why[name])
+        if damaged or found is not None:
             run.forget(name)
     for name in listed:
         if name not in why and (found := superseded.find(run.root, name)) is not None:
@@ -68,13 +108,20 @@ def supersede(stages: Sequence[Stage], run: Run, whole: bool) -> dict[str, str]:
 
 def _followers(run: Run, listed: Sequence[str], why: dict[str, str], whole: bool) -> dict[str, str]:
     """Of the published stages that are not listed those made from what goes; all of them where the list is whole."""
-    rest = {name: run.manifest(name).inputs for name in run.published() if name not in (*listed, *BESIDE)}
+    rest = {name: _inputs(run, name) for name in run.published() if name not in (*listed, *BESIDE)}
     if whole:
         return dict.fromkeys(rest, "made by another method or solver")
     out: dict[str, str] = {}
     while new := [name for name, inputs in rest.items() if name not in out and {*why, *out} & {*inputs}]:
         out |= {name: next((why | out)[one] for one in rest[name] if one in why | out) for name in new}
     return out
+
+
+def _inputs(run: Run, stage: str) -> Mapping[str, str]:
+    """What a published stage was made from; nothing where that cannot be read, so that it follows nothing."""
+    with suppress(DamagedError):
+        return run.manifest(stage).inputs
+    return {}
 
 
 def _difference(stage: Stage, found: Manifest | None) -> str:

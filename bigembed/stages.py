@@ -19,7 +19,7 @@ from typing import Any
 
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.errors import DamagedError, StaleError
-from bigembed.reuse import key_of, supersede
+from bigembed.reuse import key_of, supersede, usable
 from bigembed.store import manifest as manifests
 from bigembed.store import superseded
 from bigembed.store.arrays import open_array, read_array
@@ -94,7 +94,9 @@ class Run:
         self.temporary = root is None
         self.root: AnyPath = at(tempfile.mkdtemp(prefix="bigembed-") if root is None else root).absolute()
         self.parents = tuple(parents)
+        self.kind = kind
         self._found: dict[str, tuple[Mark, Manifest]] = {}
+        self._whole: set[str] = set()
         self._home: Run | None = None  # a temporary run that must outlive this one
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
@@ -109,8 +111,8 @@ class Run:
         return self.manifest(stage).results
 
     def path(self, stage: str, array: str = "") -> str:
-        """Where an array of a stage lies."""
-        return _inside(self._owner(stage).root, stage, array).rstrip("/")
+        """Where an array of a stage lies, all files of which are as they were published (read once in a process)."""
+        return _inside(self._sound(stage).root, stage, array).rstrip("/")
 
     def has(self, stage: str) -> bool:
         """Whether the stage is published here or in a parent."""
@@ -120,7 +122,7 @@ class Run:
         """An array of a stage: in memory, or a Dask array whose blocks are read only as long as it is published."""
         if in_memory:
             return read_array(self.path(stage, array))
-        owner, lazy = self._owner(stage), open_array(self.path(stage, array))
+        owner, lazy = self._sound(stage), open_array(self.path(stage, array))
         if not owner.temporary:
             return superseded.guarded(lazy, owner._found[stage][0])
         return owner.kept_by(lazy)
@@ -147,6 +149,21 @@ class Run:
     def forget(self, stage: str) -> None:
         """Whatever was known of a stage of this run is no longer so, and it is this run that changes it."""
         self._found.pop(stage, None)
+        self._whole.discard(stage)
+
+    def damage(self, found: Manifest) -> list[str]:
+        """What of the files of a stage of this run is not as it was published; of a temporary one nothing."""
+        return [] if self.temporary else manifests.damage(self.root, found)
+
+    def _sound(self, stage: str) -> Run:
+        """The run that has the stage; :class:`DamagedError` if a file of it is not as it was published."""
+        owner = self._owner(stage)
+        if stage not in owner._whole:
+            if problems := owner.damage(owner._found[stage][1]):
+                advice = "copy the model again" if owner.kind == "model" else "run the job again to make it anew"
+                raise DamagedError(f"{owner.root}: stage {stage!r} is damaged ({problems[0]}); {advice}")
+            owner._whole.add(stage)
+        return owner
 
     def _owner(self, stage: str) -> Run:
         owner = self._search(stage)
@@ -262,8 +279,9 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     key = key_of(stage, inputs)
     if not run.temporary:
         superseded.restore(run.root, stage.name, key)
-    found = manifests.find(run.root, stage.name)
-    if found is not None and found.key == key and manifests.complete(run.root, found):
+    found, _ = usable(stage.name, key, run)
+    if found is not None:
+        run.forget(stage.name)
         run._found[stage.name] = Mark.of(run.root, found), found
         observer(Event("reused", stage.name, results=found.results))
         return

@@ -11,7 +11,7 @@ import os
 import tarfile
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None
     run: Run = estimator._run
     for stage, manifest in _kept(estimator).items():
         copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
-        write_json(target / "manifest" / f"{stage}.json", asdict(manifest))
+        write_json(target / "manifest" / f"{stage}.json", manifests.as_dict(manifest))
     write_json(target / "model.json", description)
 
 

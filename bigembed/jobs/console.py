@@ -263,6 +263,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *(f"  {told(name, why)}" for name, why in found["superseded"].items()),
+        *(f"  {line}; nobody reads it" for line in found["unlisted"]),
         *certificate_lines(found, whole=True),
     ]
 

@@ -293,7 +293,7 @@ def _stamp(path: AnyPath) -> str:
     """Changes when the file, or one in the folder, is written anew."""
     if not path.is_dir():
         return stamp(path) if path.exists() else ""
-    return digest_of([tuple(file) for file in stored(path)])
+    return digest_of([(file.name, file.size, file.stamp) for file in stored(path)])
 
 
 def _placed(text: str, folder: Path) -> AnyPath:

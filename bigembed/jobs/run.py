@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from bigembed import __version__
 from bigembed.blocks.rows import executor
-from bigembed.errors import BigembedWarning, ExistingOutputError
+from bigembed.errors import BigembedWarning, DamagedError, DamageWarning, ExistingOutputError
 from bigembed.jobs import logs, status
 from bigembed.jobs.cluster import choose, cluster
 from bigembed.jobs.ids import keep_ids
@@ -103,9 +103,9 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         if job.output.scratch is not None:
             at(job.output.scratch).mkdir(parents=True, exist_ok=True)
             place.prove_access(at(job.output.scratch), None)
-        model = job.output.model
+        model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
         gone = supersede(estimator(job).stages(rows.source(), Run(root)), Run(root), whole=True)
-        if gone and model is not None and model in read_record(root).get("claimed", []):
+        if gone and model is not None and model in claimed:
             supersede_model(model, next(iter(gone.values())))
         record = {
             "plan": plan.as_dict(),
@@ -113,10 +113,10 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             "beside": {name: str(path) for name, path in rows.beside.items()},
             "version": __version__,
             "outputs": _outputs(job),
-            "claimed": sorted({*_outputs(job), *read_record(root).get("claimed", [])}),
+            "claimed": sorted({*_outputs(job), *claimed}),
             "finished": False,
         }
-        manifests.write_json(root / RECORD, record)
+        manifests.write_json(root / RECORD, manifests.sealed(record))
         if fresh:
             remove_stages(Run(root))
         with (
@@ -150,10 +150,9 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         "certificate": getattr(fitted, "certificate_", {}),
         "warnings": said,
     }
-    manifests.write_json(root / RECORD, record)
+    manifests.write_json(root / RECORD, manifests.sealed(record))
     _report(job, root, told)
-    found: dict[str, Any] = manifests.read_json(root / RECORD)
-    return {**found, "unchanged": False}
+    return {**manifests.read_sealed(root / RECORD), "unchanged": False}
 
 
 def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
@@ -234,23 +233,49 @@ def _colours(rows: Input) -> dict[str, Any]:
 
 
 def _finished(job: JobSpec, rows: Input, root: AnyPath) -> dict[str, Any] | None:
-    """The record of this very job, if it ended and all it wrote is there (names and sizes)."""
-    record = read_record(root)
+    """The record of this very job, if it ended and all that it wrote is there, every byte of its stages read."""
+    record = known_record(root)
     if not rows.written or not record.get("finished") or record.get("key") != _key(job, rows):
         return None
-    found = [manifests.find(root, name) for name in record.get("keys", {})]
-    whole = bool(found) and all(manifest is not None and manifests.complete(root, manifest) for manifest in found)
+    keys = record.get("keys", {})
+    whole = bool(keys) and all(_sound(root, name) for name in keys)
     return record if whole and all(published(path) for path in record["outputs"]) else None
+
+
+def _sound(root: AnyPath, stage: str) -> bool:
+    """Whether a stage is there as it was published."""
+    with suppress(DamagedError):
+        found = manifests.find(root, stage)
+        return found is not None and not manifests.damage(root, found)
+    return False
+
+
+def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
+    """The same as :func:`read_record` for whoever writes it anew: nothing, with a warning, where it is damaged."""
+    try:
+        return read_record(root)
+    except DamagedError as error:
+        if not quiet:
+            warnings.warn(f"{error}; it is made anew", DamageWarning, stacklevel=2)
+        return {}
 
 
 def read_record(root: AnyPath) -> dict[str, Any]:
     """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
     path = root / RECORD
-    record = dict(manifests.read_json(path)) if path.exists() else {}
-    there = {name: manifests.find(root, name) for name in record.get("keys", {})}
-    if any(found is not None and found.key != record["keys"][name] for name, found in there.items()):
+    record = manifests.read_sealed(path) if path.exists() else {}
+    keys = record.get("keys", {})
+    if any(found not in (None, keys[name]) for name, found in ((name, _key_there(root, name)) for name in keys)):
         return {"claimed": record["claimed"], "finished": False}
     return record | ({"finished": False} if record and superseded(root) else {})
+
+
+def _key_there(root: AnyPath, stage: str) -> str | None:
+    """The key of a published stage; None where its manifest is gone or damaged, which is found where it is read."""
+    with suppress(DamagedError):
+        found = manifests.find(root, stage)
+        return None if found is None else found.key
+    return None
 
 
 def _key(job: JobSpec, rows: Input) -> str:
@@ -280,7 +305,7 @@ def _outputs(job: JobSpec) -> list[str]:
 
 def _claim(job: JobSpec, root: AnyPath) -> None:
     """Refuse to overwrite a model, a picture or a report that this run did not announce before."""
-    own = read_record(root).get("claimed", [])
+    own = known_record(root).get("claimed", [])
     wrong = [path for path in _outputs(job) if path not in own and at(path).exists()]
     if wrong:
         raise ExistingOutputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigembed.errors import InputError, MissingPathError
+from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.jobs.run import read_record
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
@@ -15,27 +15,38 @@ from bigembed.store.superseded import superseded, superseded_model
 def verify(given: PathLike) -> dict[str, Any]:
     """Read every stored byte of a run (or a saved model) and compare it with the manifests.
 
-    Returns ``problems`` (damage: absent, changed or unlisted files, stages made from other stages than those
-    that are there), ``finished``, what is ``superseded`` (made with other parameters or of other rows, which is no
-    damage), the stages with their bytes, and the certificate.
+    Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
+    ``unlisted`` (files that no manifest knows and nobody reads), ``finished``, what is ``superseded`` (made with other
+    parameters or of other rows, which is no damage), the stages with their bytes, and the certificate.
     """
     path = at(given).absolute()
     if not path.exists():
         raise MissingPathError(f"{path}: no such run")
     kind = kind_of(path)
     run = Run(path, kind=kind)
-    stages, problems = [], []
+    stages, problems, unlisted = [], [], []
     names = run.published()
+    there = {}
     for name in names:
-        found = run.manifest(name)
-        problems += manifests.verify(path, found)
-        problems += [
-            f"{name}: was made from another {source!r} than the one that is there"
-            for source, digest in found.inputs.items()
-            if source in names and kind == "run" and run.manifest(source).digest != digest
-        ]
+        try:
+            there[name] = found = run.manifest(name)
+        except DamagedError as error:
+            problems.append(str(error))
+            continue
+        problems += manifests.damage(path, found, again=True)
+        unlisted += manifests.unlisted(path, found)
         stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
-    record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
+    problems += [
+        f"{name}: was made from another {source!r} than the one that is there"
+        for name, found in there.items()
+        for source, digest in found.inputs.items()
+        if source in there and kind == "run" and there[source].digest != digest
+    ]
+    record: dict[str, Any] = {}
+    try:
+        record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
+    except DamagedError as error:
+        problems.append(str(error))
     old = superseded(path)
     missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
     problems += [f"{name}: published before, and gone now" for name in missing]
@@ -47,6 +58,7 @@ def verify(given: PathLike) -> dict[str, Any]:
         "kind": kind,
         "stages": stages,
         "problems": problems,
+        "unlisted": unlisted,
         "finished": finished,
         "superseded": old,
         "certificate": record.get("certificate", {}),

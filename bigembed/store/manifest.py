@@ -4,24 +4,34 @@ A stage writes its arrays under ``stages/NAME``. When all of them are whole, one
 ``manifest/NAME.json``, is written last (in one step): it lists every stored file
 with its size and SHA-256. What no manifest lists does not exist for a reader, so a run killed
 at any moment leaves either the whole stage or none of it.
+
+A manifest is sealed: it carries the digest of all else that it says. What is taken from a stage is compared with its
+manifest when a process first takes it (:func:`damage`); what the process published or compared is not read again as
+long as no file is written anew.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, LockedError, MissingPathError
 from bigembed.store.groups import make_group
 from bigembed.store.objects import PIECE_BYTES
-from bigembed.store.paths import AnyPath, PathLike, at, create, put, remove, stored
+from bigembed.store.paths import AnyPath, PathLike, Stored, at, create, put, remove, remove_file, stored
 
 FORMAT = 1
+SEAL = "digest"
 _FILES_A_TASK = 64
+_REMEMBERED = 4096
+_whole: dict[tuple[str, str], str] = {}
+"""Of the stages that this process published or compared: manifest, names and stamps of the files, as a digest."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +58,40 @@ def digest_of(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the digest of all that it says, as :func:`unsealed` checks it.
+
+    >>> unsealed(sealed({"scale": 3.93}), "model.json")
+    {'scale': 3.93}
+    """
+    said = jsonable({name: entry for name, entry in value.items() if name != SEAL})
+    return {**said, SEAL: digest_of(said)}
+
+
+def unsealed(value: Any, path: PathLike) -> dict[str, Any]:
+    """What was sealed; :class:`DamagedError` if it says something else now.
+
+    What has no digest, written by an earlier version, is taken as it is.
+    """
+    if not isinstance(value, dict):
+        raise DamagedError(f"{path}: damaged: not a JSON object")
+    said = {name: entry for name, entry in value.items() if name != SEAL}
+    if SEAL in value and value[SEAL] != digest_of(said):
+        raise DamagedError(f"{path}: damaged: it does not say what was written (its digest is another one)")
+    return said
+
+
+def read_sealed(path: PathLike) -> dict[str, Any]:
+    """What a sealed JSON file says; :class:`DamagedError`, :class:`MissingPathError`."""
+    return unsealed(read_json(path), path)
+
+
 def write_json(path: PathLike, value: Any, indent: int | None = 1) -> None:
     """Write it in one step: a reader sees the old text or the new one. Without indent it is quicker."""
-    put(path, text_of(value, indent))
+    place = at(path)
+    if isinstance(place, Path) and place.is_dir():  # (damaged: it was a file of ours)
+        remove(place)
+    put(place, text_of(value, indent))
 
 
 def text_of(value: Any, indent: int | None = 1) -> bytes:
@@ -69,8 +110,10 @@ def read_json(path: PathLike) -> Any:
         return json.loads(at(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise MissingPathError(f"{path}: no such file") from error
-    except ValueError as error:
-        raise DamagedError(f"{path}: not valid JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: damaged: not valid JSON ({error})") from error
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise DamagedError(f"{path}: damaged: a folder where a file was written") from error
 
 
 def publish(
@@ -87,21 +130,29 @@ def publish(
     The list is made only where there is none, so that of two who think that they hold the run one publishes;
     :class:`LockedError` for the other.
     """
-    files = digests(root / "stages" / stage)
+    base = root / "stages" / stage
+    there = _files(base)
+    files = digests(base, list(there), "publish")
     manifest = Manifest(stage, key, dict(parameters), dict(inputs), files, dict(results), dict(measured))
     path = path_of(root, stage)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        create(path, text_of(asdict(manifest)))
+        create(path, text_of(as_dict(manifest)))
     except FileExistsError as error:
         raise LockedError(f"{path}: another process published this stage meanwhile. Run again to go on") from error
+    _remember(root, manifest, there)
     return manifest
 
 
 def find(root: AnyPath, stage: str) -> Manifest | None:
-    """The manifest of a published stage, or None."""
+    """The manifest of a published stage, or None; :class:`DamagedError` if it is not as it was written."""
     path = path_of(root, stage)
-    return parsed(read_json(path), path) if path.exists() else None
+    return parsed(read_json(path), path, stage) if path.exists() else None
+
+
+def as_dict(manifest: Manifest) -> dict[str, Any]:
+    """As it is written: sealed."""
+    return sealed(asdict(manifest))
 
 
 def path_of(root: AnyPath, stage: str) -> AnyPath:
@@ -109,46 +160,103 @@ def path_of(root: AnyPath, stage: str) -> AnyPath:
     return root / "manifest" / f"{stage}.json"
 
 
-def parsed(value: dict[str, Any], path: PathLike) -> Manifest:
-    """The manifest that was read from a path."""
-    if value.get("format") != FORMAT:
-        raise DamagedError(f"{path}: format {value.get('format')}, this version reads {FORMAT}; run with --fresh")
-    value["files"] = {name: (int(size), digest) for name, (size, digest) in value["files"].items()}
-    return Manifest(**value)
+def parsed(value: Any, path: PathLike, stage: str | None = None) -> Manifest:
+    """The manifest that was read from a path, of this stage; :class:`DamagedError` if it cannot be one."""
+    said = unsealed(value, path)
+    if said.get("format") != FORMAT:
+        raise DamagedError(f"{path}: format {said.get('format')}, this version reads {FORMAT}; run with --fresh")
+    try:
+        files = {name: (int(size), str(digest)) for name, (size, digest) in said["files"].items()}
+        found = Manifest(**{**said, "files": files})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"{path}: damaged: not a manifest ({error})") from error
+    named = isinstance(found.stage, str) and isinstance(found.key, str)
+    tables = (found.parameters, found.inputs, found.results, found.measured)
+    if not named or not all(isinstance(table, dict) for table in tables) or not all(map(_stays_inside, files)):
+        raise DamagedError(f"{path}: damaged: not a manifest")
+    if stage not in (None, found.stage):
+        raise DamagedError(f"{path}: damaged: the manifest of another stage, {found.stage!r}")
+    return found
+
+
+def _stays_inside(name: str) -> bool:
+    """Whether it names a file under the folder that it starts from."""
+    return bool(name) and not name.startswith("/") and ".." not in name.split("/")
 
 
 def complete(root: AnyPath, manifest: Manifest) -> bool:
     """Whether every listed file is there with its size (a look at names and sizes only)."""
-    base = root / "stages" / manifest.stage
-    there = {file.name: file.size for file in stored(base)} if base.is_dir() else {}
-    return all(there.get(name) == size for name, (size, _) in manifest.files.items())
+    return not _missing(manifest, _files(root / "stages" / manifest.stage))
 
 
-def verify(root: AnyPath, manifest: Manifest) -> list[str]:
-    """Every listed file that is absent or whose bytes are not those published, as messages."""
-    base = root / "stages" / manifest.stage
-    there = digests(base) if base.exists() else {}
-    problems = []
-    for name, (size, digest) in manifest.files.items():
-        if name not in there:
-            problems.append(f"{manifest.stage}/{name}: missing")
-        elif there[name] != (size, digest):
-            problems.append(f"{manifest.stage}/{name}: {there[name][0]} bytes that are not the {size} published")
-    problems += [f"{manifest.stage}/{name}: not in the manifest" for name in there if name not in manifest.files]
+def damage(root: AnyPath, manifest: Manifest, again: bool = False) -> list[str]:
+    """Every listed file that is absent or whose bytes are not those published, as messages.
+
+    Reads every byte, in parallel, once in a process: then names and times only, as long as no file is written anew.
+    ``again``: whatever was read before. Files that are not listed are no damage: nobody reads them.
+    """
+    there = _files(root / "stages" / manifest.stage)
+    problems = _missing(manifest, there)
+    if problems or (not again and _whole.get((str(root), manifest.stage)) == _state(manifest, there)):
+        return problems
+    found = digests(root / "stages" / manifest.stage, list(manifest.files))
+    problems = [
+        f"{manifest.stage}/{name}: not the bytes that were published"
+        for name, entry in manifest.files.items()
+        if found.get(name) != entry
+    ]
+    if not problems:
+        _remember(root, manifest, there)
     return problems
 
 
+def verify(root: AnyPath, manifest: Manifest) -> list[str]:
+    """Every damaged file, read anew, and every one that is not listed, as messages."""
+    return damage(root, manifest, again=True) + unlisted(root, manifest)
+
+
+def unlisted(root: AnyPath, manifest: Manifest) -> list[str]:
+    """Files in the folder of a stage of which its manifest knows nothing, as messages."""
+    names = _files(root / "stages" / manifest.stage)
+    return [f"{manifest.stage}/{name}: not in the manifest" for name in names if name not in manifest.files]
+
+
+def _files(base: AnyPath) -> dict[str, Stored]:
+    return {file.name: file for file in stored(base)} if base.is_dir() else {}
+
+
+def _missing(manifest: Manifest, there: Mapping[str, Stored]) -> list[str]:
+    """Every listed file that is absent or of another size."""
+    problems = []
+    for name, (size, _) in manifest.files.items():
+        if name not in there:
+            problems.append(f"{manifest.stage}/{name}: missing")
+        elif there[name].size != size:
+            problems.append(f"{manifest.stage}/{name}: {there[name].size} bytes, and {size} were published")
+    return problems
+
+
+def _state(manifest: Manifest, there: Mapping[str, Stored]) -> str:
+    """Changes with what the manifest lists, and when a listed file is written, renamed or replaced."""
+    return digest_of([manifest.files, [there[name].identity for name in manifest.files]])
+
+
+def _remember(root: AnyPath, manifest: Manifest, there: Mapping[str, Stored]) -> None:
+    while len(_whole) >= _REMEMBERED:
+        _whole.pop(next(iter(_whole)), None)
+    _whole[str(root), manifest.stage] = _state(manifest, there)
+
+
 def discard(root: AnyPath, stage: str) -> None:
-    """Unpublish, then delete, a stage."""
-    path_of(root, stage).unlink(missing_ok=True)
+    """Unpublish, then delete, a stage, whatever is left of it."""
+    remove_file(path_of(root, stage))
     remove(root / "stages" / stage)
 
 
-def digests(base: AnyPath) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of every file under a folder."""
-    names = [file.name for file in stored(base)]
+def digests(base: AnyPath, names: Sequence[str], label: str = "verify") -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of files under a folder; of those that are there."""
     parts = [names[start : start + _FILES_A_TASK] for start in range(0, len(names), _FILES_A_TASK)]
-    found = map_blocks(digest_files, [(str(base), part) for part in parts], label="publish")
+    found = map_blocks(digest_files, [(str(base), part) for part in parts], label=label)
     return {name: entry for part in found for name, entry in part}
 
 
@@ -157,11 +265,11 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
     out = []
     for name in names:
         digest, size = sha256(), 0
-        with (at(base) / name).open("rb") as file:
+        with suppress(FileNotFoundError), (at(base) / name).open("rb") as file:
             while piece := file.read(PIECE_BYTES):
                 digest.update(piece)
                 size += len(piece)
-        out.append((name, (size, digest.hexdigest())))
+            out.append((name, (size, digest.hexdigest())))
     return out
 
 

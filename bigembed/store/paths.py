@@ -34,6 +34,8 @@ class Stored(NamedTuple):
     size: int
     stamp: str
     """Changes when the file is written anew."""
+    identity: str
+    """Changes, too, when another file takes its name."""
 
 
 def is_url(path: object) -> bool:
@@ -74,10 +76,10 @@ def stored(path: PathLike) -> list[Stored]:
     """Every file under a folder, by name; of a file, itself under the name ``.``."""
     place = at(path)
     if isinstance(place, ObjectPath):
-        found = [Stored(name, stat.st_size, stat.tag) for name, stat in place.walk_objects()]
+        found = [Stored(name, stat.st_size, stat.tag, stat.tag) for name, stat in place.walk_objects()]
         if not found and place.is_file():
             stat = place.stat()
-            found = [Stored(".", stat.st_size, stat.tag)]
+            found = [Stored(".", stat.st_size, stat.tag, stat.tag)]
         return sorted(found)
     files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
     return [Stored(str(file.relative_to(place)), *_looked_at(file)) for file in files]
@@ -88,13 +90,13 @@ def stamp(path: PathLike) -> str:
     place = at(path)
     if isinstance(place, ObjectPath):
         return place.stat().tag
-    size, moment = _looked_at(place)
+    size, moment, _ = _looked_at(place)
     return f"{size}:{moment}"
 
 
-def _looked_at(file: Path) -> tuple[int, str]:
+def _looked_at(file: Path) -> tuple[int, str, str]:
     stat = file.stat()
-    return stat.st_size, str(stat.st_mtime_ns)
+    return stat.st_size, str(stat.st_mtime_ns), f"{stat.st_mtime_ns}:{stat.st_ctime_ns}:{stat.st_ino}"
 
 
 def put(path: PathLike, data: Any) -> None:
@@ -162,6 +164,15 @@ def remove(path: PathLike) -> None:
         place.remove_tree()
     elif place.is_dir() and not place.is_symlink():
         shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)
+
+
+def remove_file(path: PathLike) -> None:
+    """Delete a file if it is there, or the folder that took its place."""
+    place = at(path)
+    if isinstance(place, Path) and place.is_dir():
+        remove(place)
     else:
         place.unlink(missing_ok=True)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import DamagedError, StaleError
+from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.store import manifest as manifests
-from bigembed.store.manifest import Manifest, read_json, write_json
-from bigembed.store.paths import AnyPath, PathLike, at, create, stamp
+from bigembed.store.manifest import Manifest, read_json, read_sealed, sealed, write_json
+from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -28,8 +28,9 @@ MODEL = "superseded.json"
 
 def supersede(root: AnyPath, found: Manifest, why: str) -> None:
     """Unpublish a stage, its files untouched; or give the reason anew where that was done before."""
-    write_json(root / FOLDER / f"{found.stage}.json", {"why": why, "manifest": asdict(found)})
-    (root / "manifest" / f"{found.stage}.json").unlink(missing_ok=True)
+    mark = sealed({"why": why, "manifest": manifests.as_dict(found)})
+    write_json(root / FOLDER / f"{found.stage}.json", mark)
+    remove_file(manifests.path_of(root, found.stage))
 
 
 def superseded(root: AnyPath) -> dict[str, str]:
@@ -37,28 +38,38 @@ def superseded(root: AnyPath) -> dict[str, str]:
     folder = root / FOLDER
     names = sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
     there = [name for name in names if not manifests.path_of(root, name).is_file()]
-    return {name: read_json(folder / f"{name}.json")["why"] for name in there}
+    return {name: str((_mark(root, name) or {"why": "its record is damaged"})["why"]) for name in there}
 
 
 def find(root: AnyPath, stage: str) -> Manifest | None:
-    """The manifest of a superseded stage, or None."""
-    path = root / FOLDER / f"{stage}.json"
-    return manifests.parsed(read_json(path)["manifest"], path) if path.is_file() else None
+    """The manifest of a superseded stage; None where there is none, or its record is damaged: it is not needed."""
+    with suppress(DamagedError):
+        if (mark := _mark(root, stage)) is not None:
+            return manifests.parsed(mark["manifest"], root / FOLDER, stage)
+    return None
+
+
+def _mark(root: AnyPath, stage: str) -> dict[str, Any] | None:
+    """What is recorded of a superseded stage."""
+    with suppress(DamagedError, MissingPathError):
+        found = read_sealed(root / FOLDER / f"{stage}.json")
+        return found if {"why", "manifest"} <= {*found} else None
+    return None
 
 
 def restore(root: AnyPath, stage: str, key: str) -> None:
-    """Publish a superseded stage again if it has this key and is whole."""
+    """Publish a superseded stage again if it has this key and all its files are as they were published."""
     found = find(root, stage)
-    if found is None or found.key != key or not manifests.complete(root, found):
+    if found is None or found.key != key or manifests.damage(root, found):
         return
     with suppress(FileExistsError):  # (where it was killed while it was superseded)
-        create(manifests.path_of(root, stage), manifests.text_of(asdict(found)))
+        create(manifests.path_of(root, stage), manifests.text_of(manifests.as_dict(found)))
     forget(root, stage)
 
 
 def forget(root: AnyPath, stage: str) -> None:
     """There is nothing of the stage but what is published."""
-    (root / FOLDER / f"{stage}.json").unlink(missing_ok=True)
+    remove_file(root / FOLDER / f"{stage}.json")
 
 
 def clear(root: AnyPath, keep: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from bigembed import errors
 from bigembed.cli import app
 from bigembed.jobs.console import documented
 from bigembed.jobs.status import status_of
+from bigembed.store.manifest import read_sealed, sealed, write_json
 from tests.unit.jobs.conftest import rows, small, write_job
 
 __all__ = ["rows", "small", "write_job"]
@@ -88,8 +89,8 @@ def test_refusals_of_the_plan_are_3(write_job, rows):
 def test_damage_is_6_and_an_unfinished_run_5(write_job, rows, tmp_path):
     bigembed("run", write_job())
     root = tmp_path / "run.zarr"
-    record = json.loads((root / "job.json").read_text())
-    (root / "job.json").write_text(json.dumps(record | {"finished": False}))
+    record = read_sealed(root / "job.json")
+    write_json(root / "job.json", sealed(record | {"finished": False}))
     assert bigembed("verify", root).exit_code == 5
     (root / "stages" / "center" / "embedding" / "zarr.json").unlink()
     done = bigembed("verify", root)

@@ -1,5 +1,6 @@
 """What a fresh machine meets: quick imports, the README's commands, floors, versions that fit together."""
 
+import importlib
 import importlib.util
 import json
 import pickle

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bigembed.errors import DamagedError, ExistingOutputError, LockedError
+from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
 from bigembed.stages import Context, Event, Run, Stage, locked, observing, run_stages
+from bigembed.store import manifest
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.manifest import publish, verify
+from bigembed.store.manifest import digest_files, find, publish, sealed, verify
 
 
 class Counter:
@@ -78,8 +81,106 @@ def test_a_stage_that_lost_a_file_is_made_again(tmp_path: Path) -> None:
         for path in (tmp_path / "run" / "stages" / "first").rglob("*")
         if path.name != "zarr.json" and path.is_file()
     ).unlink()
-    run_stages(counter.stages(), Run(tmp_path / "run"))
+    with pytest.warns(DamageWarning, match="first/x/c/0: missing; it is made anew"):
+        run_stages(counter.stages(), Run(tmp_path / "run"))
     assert counter.runs == ["first", "second", "first"]  # the same bytes again, so the second is still good
+
+
+def flip(path: Path, byte: int = 20) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["stages/first/x/c/0", "stages/first/x/zarr.json", "manifest/first.json"])
+def test_a_bit_that_changed_makes_its_stage_anew_and_reuses_what_followed(tmp_path: Path, name: str) -> None:
+    counter = Counter()
+    run_stages(counter.stages(), Run(tmp_path / "run"))
+    before = {path: path.read_bytes() for path in (tmp_path / "run" / "stages").rglob("*") if path.is_file()}
+    flip(tmp_path / "run" / name)
+    reader = Run(tmp_path / "run")
+    with pytest.raises(DamagedError, match="first"):
+        reader.path("first", "x")
+    with pytest.warns(DamageWarning, match=r"first.* it is made anew"):
+        run_stages(counter.stages(), Run(tmp_path / "run"))
+    assert counter.runs == ["first", "second", "first"]
+    assert {path: path.read_bytes() for path in before} == before
+    run_stages(counter.stages(), Run(tmp_path / "run"))
+    assert counter.runs == ["first", "second", "first"]
+
+
+def test_a_number_that_changed_in_a_manifest_is_not_believed(tmp_path: Path) -> None:
+    run_stages(Counter().stages(), Run(tmp_path / "run"))
+    path = tmp_path / "run" / "manifest" / "first.json"
+    path.write_text(path.read_text().replace('"value": 2.0', '"value": 7.0', 1))
+    with pytest.raises(DamagedError, match="its digest is another one"):
+        Run(tmp_path / "run").results("first")
+
+
+def test_a_manifest_without_a_digest_is_still_read(tmp_path: Path) -> None:
+    counter = Counter()
+    run_stages(counter.stages(), Run(tmp_path / "run"))
+    path = tmp_path / "run" / "manifest" / "first.json"
+    value = json.loads(path.read_text())
+    del value["digest"]
+    path.write_text(json.dumps(value))
+    run_stages(counter.stages(), Run(tmp_path / "run"))
+    assert counter.runs == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": []},
+        {"files": {"x": [1]}},
+        {"files": {"../../x": [1, "0"]}},
+        {"key": None},
+        {"results": 3},
+        {"more": 1},
+        {"stage": "second"},
+        {"format": 9},
+    ],
+)
+def test_a_manifest_of_another_form_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    run_stages(Counter().stages(), Run(tmp_path / "run"))
+    path = tmp_path / "run" / "manifest" / "first.json"
+    path.write_text(json.dumps(sealed(json.loads(path.read_text()) | change)))
+    with pytest.raises(DamagedError, match=r"first\.json"):
+        find(tmp_path / "run", "first")
+    for text in (b"[]", b"", b"\xff\xfe", b"[" * 100_000):
+        path.write_bytes(text)
+        with pytest.raises(DamagedError, match=r"first\.json"):
+            find(tmp_path / "run", "first")
+
+
+def test_what_was_compared_is_read_again_only_if_it_was_written(tmp_path: Path, monkeypatch: Any) -> None:
+    run_stages(Counter().stages(), Run(tmp_path / "run"))
+    read: list[Any] = []
+    monkeypatch.setattr(manifest, "digest_files", lambda base, names: read.append(names) or digest_files(base, names))
+    Run(tmp_path / "run").path("first", "x")
+    assert not read  # this process published it
+    manifest._whole.clear()
+    for _ in range(3):
+        Run(tmp_path / "run").path("first", "x")
+    assert len(read) == 1
+    flip(tmp_path / "run" / "stages" / "first" / "x" / "c" / "0")
+    with pytest.raises(DamagedError):
+        Run(tmp_path / "run").path("first", "x")
+
+
+def test_a_stage_half_replaced_when_its_run_was_killed_is_not_restored(tmp_path: Path) -> None:
+    counter, run = Counter(), Run(tmp_path / "run")
+    first = counter.stages(value=2.0)[:1]
+    run_stages(first, run)
+
+    def killed(context: Context) -> dict[str, Any]:
+        write_array(context.path("x"), np.full(4, 9.0))  # of the same size
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_stages([replace(first[0], parameters={"value": 9.0}, run=killed)], Run(tmp_path / "run"))
+    run_stages(first, Run(tmp_path / "run"))
+    np.testing.assert_array_equal(read_array(Run(tmp_path / "run").path("first", "x")), np.full(4, 2.0))
 
 
 def test_verify_lists_every_damaged_missing_and_foreign_file(tmp_path: Path) -> None:

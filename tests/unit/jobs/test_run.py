@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 
 import numpy as np
 import pytest
 
 from bigembed.errors import (
     BigembedWarning,
-    DamagedError,
+    DamageWarning,
     ExistingOutputError,
     InputError,
     LockedError,
@@ -23,6 +23,7 @@ from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import read_array
 from bigembed.store.lock import hold
+from bigembed.store.manifest import read_sealed
 from tests.unit.jobs.small_method import mean_of
 
 
@@ -37,7 +38,7 @@ def test_run_writes_everything_and_its_record(write_job, rows, tmp_path):
     assert [(event.kind, event.stage) for event in events] == [
         (kind, stage) for stage in ("mean", "center", "model", "picture") for kind in ("start", "done")
     ]
-    assert found == json.loads((tmp_path / "run.zarr" / "job.json").read_text()) | {"unchanged": False}
+    assert found == read_sealed(tmp_path / "run.zarr" / "job.json") | {"unchanged": False}
     assert found["finished"]
     assert found["certificate"]["mean"] == pytest.approx(rows[:, 0].mean(), abs=1e-6)
     assert found["measured"]["total"] > 0
@@ -65,7 +66,8 @@ def test_what_was_lost_is_made_again(write_job, rows, tmp_path):
     run_job(job)
     shard = next(path for path in (tmp_path / "run.zarr/stages/center/embedding/c").rglob("*") if path.is_file())
     shard.unlink()
-    found = run_job(job)
+    with pytest.warns(DamageWarning, match="missing; it is made anew"):
+        found = run_job(job)
     assert [(stage["name"], stage["reused"]) for stage in found["stages"]][:2] == [
         ("mean", True),
         ("center", False),
@@ -158,15 +160,34 @@ def test_verify_finds_every_damage(write_job, rows, tmp_path):
     content[100] ^= 1
     shard.write_bytes(content)
     (root / "stages" / "mean" / "extra").write_text("x")
-    problems = verify(root)["problems"]
-    assert len(problems) == 2
-    assert any("not the" in text for text in problems)
-    assert any("extra" in text for text in problems)
+    found = verify(root)
+    assert found["problems"] == [
+        f"center/{shard.relative_to(root / 'stages/center')}: not the bytes that were published"
+    ]
+    assert found["unlisted"] == ["mean/extra: not in the manifest"]
     (root / "manifest" / "mean.json").unlink()
     assert any("gone now" in text for text in verify(root)["problems"])
     (root / "manifest" / "center.json").write_text("{")
-    with pytest.raises(DamagedError):
-        verify(root)
+    assert any("center.json: damaged: not valid JSON" in text for text in verify(root)["problems"])
+
+
+@pytest.mark.parametrize(
+    "name", ["stages/center/embedding/c/0/0", "stages/center/embedding/zarr.json", "manifest/mean.json", "job.json"]
+)
+def test_damage_of_equal_size_is_found_and_repaired(write_job, rows, tmp_path, name):
+    job, path = read_job(write_job()), tmp_path / "run.zarr" / name
+    run_job(job)
+    before, content = path.read_bytes(), bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert verify(tmp_path / "run.zarr")["problems"]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert not run_job(job)["unchanged"]
+    assert any("it is made anew" in str(one.message) for one in said)
+    assert verify(tmp_path / "run.zarr")["problems"] == []
+    assert name.startswith(("manifest", "job")) or path.read_bytes() == before
+    assert run_job(job)["unchanged"]
 
 
 def test_verify_of_something_else(tmp_path):
