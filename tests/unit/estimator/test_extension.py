@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 import bigembed as be
 from bigembed.blocks.rows import executor
-from bigembed.embedding import streaming
+from bigembed.embedding import extension
 from bigembed.embedding.streaming import groups
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
 from bigembed.store.arrays import read_array
@@ -26,8 +26,8 @@ __all__ = ["small_blocks"]
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr(streaming, "MAX_BATCH", 96)
-    monkeypatch.setattr(streaming, "MIN_BATCH", 16)
+    monkeypatch.setattr(extension, "MAX_BATCH", 96)
+    monkeypatch.setattr(extension, "MIN_BATCH", 16)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def new():
 
 def test_any_batches_and_any_input_give_the_same_bytes(fitted, new, tmp_path, monkeypatch):
     whole = fitted.transform(new)
-    monkeypatch.setattr(streaming, "MAX_BATCH", 96)
-    monkeypatch.setattr(streaming, "MIN_BATCH", 16)
+    monkeypatch.setattr(extension, "MAX_BATCH", 96)
+    monkeypatch.setattr(extension, "MIN_BATCH", 16)
     np.testing.assert_array_equal(fitted.transform(new), whole)
     np.testing.assert_array_equal(np.asarray(fitted.transform(da.from_array(new, chunks=(77, 2)))), whole)
     np.save(tmp_path / "new.npy", new[::-1])
