@@ -15,7 +15,7 @@ from bigembed.operators.base import BlockOperator
 
 
 def solve_dense_matrix(matrix: Any, n_components: int, *, deflate: Array | None = None) -> tuple[EigenResult, Array]:
-    """The m largest eigenpairs of a symmetric matrix, dense or sparse, beside the deflated ones, and the vectors (n, m).
+    """The m largest eigenpairs of a symmetric matrix, dense or sparse, beside the deflated ones; the vectors (n, m).
 
     ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T. Of the others only the next pair is computed, for
     the gaps: in a Krylov space where that is small (:mod:`bigembed.eigen.krylov`), or from the whole matrix with T
@@ -54,7 +54,7 @@ def solve_dense_matrix(matrix: Any, n_components: int, *, deflate: Array | None 
 
 def _reduced(matrix: Any, last: int, known: Array) -> tuple[Array, Array]:
     """The eigenpairs from the ``last`` on in ascending order, given descending, by reduction to tridiagonal form."""
-    whole = matrix.toarray() if sparse.issparse(matrix) else matrix
+    whole: Any = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
     drop = 1 + 2 * float(np.abs(whole).sum(axis=1).max())
     moved = (whole + whole.T) / 2 - drop * (known @ known.T)
     values, vectors = linalg.eigh(moved, subset_by_index=(last, len(whole) - 1), overwrite_a=True)

@@ -1,6 +1,6 @@
 """The largest eigenpairs of a matrix in memory, from the Krylov space of a random block.
 
-    K = span(X, AX, A²X, …),      X random with one column more than eigenpairs are wanted,
+    K = span(X, AX, A²X, …),      X random with at least as many columns as eigenpairs are asked for,
 
 by full orthogonalization and without restarts (Golub & Underwood's block Lanczos). With probability one the space holds
 as many copies of a multiple eigenvalue as X has columns, so that no wanted copy is missed. A reduction to tridiagonal
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from bigembed.blocks.rows import Array
 
@@ -25,7 +25,9 @@ _EXACT = 1e-12
 """Residuals, and directions that are no longer new, in units of the largest eigenvalue."""
 _STEEP = 0.01
 """Directions this much shorter than the longest are made orthogonal to the others again."""
-_GROWTH = 1.25
+_WIDTH = 8
+"""Columns that a dense matrix is multiplied by at the least: it is read from memory once for all."""
+_GROWTH = 1.1
 """Ritz pairs are looked at when the space has grown by so much."""
 
 
@@ -40,13 +42,14 @@ def leading_pairs(matrix: Any, m: int, known: Array) -> tuple[Array, Array] | No
         return None
     most = min(n // _SHARE, n - known.shape[1])
     basis, small, size = np.empty((n, most), order="F"), np.zeros((most, most)), 0
-    block = _new(np.random.default_rng(0).standard_normal((n, m)), known, basis[:, :0], 0.0)[0]
-    look = 3 * m
+    width = m if sparse.issparse(matrix) else max(m, _WIDTH)
+    block = _new(np.random.default_rng(0).standard_normal((n, width)), known, basis[:, :0], 0.0)[0]
+    look = 3 * width
     while size + block.shape[1] <= most:
         first, size = size, size + block.shape[1]
         basis[:, first:size] = block
         held = basis[:, :size]
-        product = matrix @ block
+        product = matrix @ block if sparse.issparse(matrix) else (np.ascontiguousarray(block.T) @ matrix).T
         product -= known @ (known.T @ product)
         small[:size, first:size] = held.T @ product
         small[first:size, :first] = small[:first, first:size].T
@@ -64,8 +67,8 @@ def leading_pairs(matrix: Any, m: int, known: Array) -> tuple[Array, Array] | No
 
 
 def _new(rows: Array, known: Array, held: Array, least: float) -> tuple[Array, Array]:
-    """Orthonormal directions (n, c) of what is left of the columns beside ``known`` and ``held``, and their parts (c, p)
-    of the columns; those no longer than ``least`` are left out."""
+    """Orthonormal directions (n, c) of what is left of the columns beside ``known`` and ``held``, and their parts in
+    the columns (c, p); those no longer than ``least`` are left out."""
     rows = _beside(rows, known, held)
     q, r, pivot = linalg.qr(rows, mode="economic", pivoting=True, check_finite=False)
     kept = int(np.count_nonzero(np.abs(np.diag(r)) > least))
