@@ -25,4 +25,6 @@ def normalize_block(block: CSRBlock, weights: Array, q: Array, halo_q: Array, al
     """
     if alpha == 0:
         return weights
-    return np.asarray(weights / products(block, q, halo_q) ** alpha)
+    both = products(block, q, halo_q)
+    both **= alpha
+    return np.divide(weights, both, out=both)

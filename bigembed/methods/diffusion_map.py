@@ -59,8 +59,8 @@ class DiffusionMap(Estimator):
     Parameters
     ----------
     n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
-    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096). Not used where a
-        radius is given.
+    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096), as one dense
+        block. Not used where a radius is given.
     radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data, with one scale,
         and ``epsilon`` or ``sigma`` as a number. With radius² ≥ 4 ε the kernel is all but whole, and the limits under
         ``alpha`` hold for uneven rows too; edges grow in number with the density.
@@ -141,7 +141,9 @@ class DiffusionMap(Estimator):
     Notes
     -----
     Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse kernel (2·8·k·n bytes).
-    Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process.
+    Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
+    n_neighbors=None, at most 4096 rows: distances, kernel and solve are one task each, of 40 n² bytes at the most
+    (640 MiB), and 24 n² typically.
 
     References
     ----------
@@ -262,7 +264,7 @@ class DiffusionMap(Estimator):
         The graph is of ``k`` neighbors or of a ``radius``; ``dense``: of all pairs as one block, without lists;
         ``width``: columns of the rows.
         """
-        lists = radius is None
+        lists, block = radius is None, min(block, n)
         k = k or self.n_neighbors or n - 1 if lists else -(-min(n, EDGES_PLANNED) // 2)
         policy = default if self.components == "auto" else self.components
         bridged, complete = policy == "bridge" and not weighted, lists and k == n - 1

@@ -89,11 +89,12 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         parts = parts_from(asked.components, found)
         targets = _targets(asked, parts, found["sizes"])
         weights = weights_of(context)
-        most = COMPLETE_ROWS if _is_complete(weights) else DENSE_ROWS
+        whole = len(weights.rows) == 1
+        complete = whole and context.results("kernel")["edges"] == weights.rows[0] ** 2
+        most = COMPLETE_ROWS if complete else DENSE_ROWS
         small = [c for c, size, _ in targets if size <= most and not asked.by_landmarks(size)]
         labels = context.of("components", "labels")
         degree = context.of("kernel", "degree")
-        whole = len(weights.rows) == 1
         if small and not whole:
             map_blocks(
                 gather_block,
@@ -127,13 +128,14 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
 
     The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
     30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
-    matrix about six times; or the one that makes the coarse space.
+    matrix about six times; or the one that makes the coarse space. A small matrix is one task, of 40 n² bytes where
+    it has to be reduced.
     """
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
     width = asked.n_components + max(5, (asked.n_components + 1) // 2)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
-    small, rows = n <= DENSE_ROWS, min(block, n)
+    small, rows = n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS), min(block, n)
     return Cost(
         passes=1 if small else PASSES,
         read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 8 * edges),
@@ -146,7 +148,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         coordinator=0 if small else held_here(n, width),
         flops=0 if small else PASSES * 24 * n * width**2,
         looks=edges if small else PASSES * edges,
-        alone=9 * n**3 if small else 0,
+        alone=3 * n**3 if small else 0,
         sweeps=0 if small else 4 * PASSES,
     )
 
@@ -222,11 +224,6 @@ def _members(c: int, weights: StoredMatrix, labels: str) -> tuple[Array, Any]:
         return ids, (matrix if len(ids) == n else matrix[np.ix_(ids, ids)]).astype(np.float64)
     every = csr_array((block.data.astype(np.float64), block.indices, block.indptr), shape=(n, n))
     return ids, every if len(ids) == n else every[ids][:, ids]
-
-
-def _is_complete(weights: StoredMatrix) -> bool:
-    """Whether a matrix is one block with all entries stored."""
-    return len(weights.rows) == 1 and len(weights.block(0).data) == weights.rows[0] ** 2
 
 
 def _normalized(weight: Any, root: Array) -> Any:

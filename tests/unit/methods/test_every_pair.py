@@ -10,6 +10,8 @@ import bigembed as be
 from bigembed.blocks.squared import all_squared, every_squared
 from bigembed.errors import InputError
 from bigembed.methods import spectral
+from bigembed.stages import Run
+from bigembed.store.input import row_source
 
 pytestmark = pytest.mark.filterwarnings(  # of Gaussian rows, which have outlying ones
     *(f"ignore::bigembed.errors.{name}" for name in ("LocalizedWarning", "DegenerateWarning", "MapWarning"))
@@ -117,8 +119,10 @@ def test_one_graph_serves_several_methods(tmp_path):
     whole = be.DiffusionMap(2, n_neighbors=None).fit(X)
     for given in (graph, again):
         np.testing.assert_array_equal(be.DiffusionMap(2).fit(given).embedding_, whole.embedding_)
-    straight = be.Isomap(2).fit(graph)
-    np.testing.assert_allclose(straight.transform(X), straight.embedding_, atol=1e-8)
+    new, lists = rows(5, 2, seed=1), be.build_neighbor_graph(X, 59)
+    straight, other = be.Isomap(2).fit(graph), be.Isomap(2).fit(lists)
+    np.testing.assert_allclose(straight.embedding_, other.embedding_, atol=1e-9)
+    np.testing.assert_allclose(straight.transform(new), other.transform(new), atol=1e-9)
     with pytest.raises(InputError, match="of every pair"):
         be.build_neighbor_graph(X, 5, candidates=graph)
 
@@ -145,3 +149,13 @@ def test_a_stopped_fit_goes_on_with_the_same_bytes(tmp_path):
 
     chunked = be.DiffusionMap(2, n_neighbors=None).fit(da.from_array(X, chunks=(17, 2)))
     np.testing.assert_array_equal(np.asarray(chunked.embedding_), whole.embedding_)
+
+
+def test_the_memory_of_the_stages_follows_the_rows_that_are_there():
+    """640 MiB and twice that, not what a canonical block of 65 536 rows of all pairs would hold."""
+    X = rows(4000, 2)
+    estimator = be.DiffusionMap(n_neighbors=None)
+    source, _ = row_source(X, "unused")
+    costs = {stage.name: stage.cost.memory for stage in estimator.stages(source, Run(None))}
+    assert max(costs.values()) <= 80 * 4000**2
+    assert costs["graph"] <= costs["solve"] <= 40 * 4000**2
