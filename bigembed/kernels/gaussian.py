@@ -21,8 +21,10 @@ def gaussian_block(squared: Array, epsilon: float, *, truncated: bool = False, l
     >>> gaussian_block(np.array([0.0, 1.0]), 1.0).round(3).tolist()
     [1.0, 0.368]
     """
-    squared = squared.astype(np.float64)
-    weights = np.maximum(np.exp(-squared / epsilon), least)
+    weights = np.divide(squared, -epsilon, dtype=np.float64)
+    np.exp(weights, out=weights)
+    if least:
+        np.maximum(weights, least, out=weights)
     return np.where(squared < TRUNCATED * epsilon, weights, 0.0) if truncated else weights
 
 
