@@ -12,7 +12,7 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
 from bigembed.kernels.bandwidth import BINS, KsumCurve, exact_median, histogram_median, ksum, pattern_counts, total
-from bigembed.kernels.gaussian import LOCAL, TRUNCATED, gaussian_block, local_squared_block
+from bigembed.kernels.gaussian import LOCAL, NARROW, TRUNCATED, gaussian_block, local_squared_block
 from bigembed.kernels.normalize import normalize_block, row_sums
 from bigembed.kernels.target import Target, Walk, cut_moment
 from bigembed.stages import Context, Cost, Stage
@@ -41,11 +41,22 @@ class Bandwidth:
     """The graph holds every pair, so that global scales are meaningful."""
     bridged: bool = False
     """Edges are weighed at least :data:`LEAST`."""
+    target: bool = False
+    """The walk is to tend to an operator that was named."""
 
     @property
     def local(self) -> bool:
         """Whether the scale is that of the rows."""
         return self.rule in LOCAL
+
+    @property
+    def natural(self) -> float:
+        """ε of a local scale where it is "auto": :data:`NARROW` of the adaptive kernel, 1 else.
+
+        A target wants the wide kernel: its α rests on the density, which more weights estimate with less noise (k = 15,
+        uneven circle: the first eigenvalue of Laplace–Beltrami is 5 % off; with ½, 9 %).
+        """
+        return NARROW if self.rule == "adaptive" and not self.target else 1.0
 
     def weights(self, squared: Array, epsilon: float) -> Array:
         """K of squared distances (over the scales of the rows, if it is local)."""
@@ -71,6 +82,7 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
     """ε, with the Ksum curve and the dimension it implies."""
     parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": choice.complete}
     parameters |= {"truncated": True} if choice.truncated else {}
+    parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
 
     def run(context: Context) -> dict[str, Any]:
         counts = read_array(context.of(lengths.histogram, "histogram"))
@@ -138,7 +150,7 @@ def _epsilon(choice: Bandwidth, nearest: str, sizes: Array, kth: float, ksum_bes
             "kernel, for small n), or epsilon='auto', which fits the graph"
         )
     if rule == "auto" and choice.local:
-        return 1.0
+        return choice.natural
     if rule == "auto" and choice.complete:
         rule = "ksum"
     if rule in ("max-min", "mean-min"):

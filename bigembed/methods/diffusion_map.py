@@ -70,7 +70,8 @@ class DiffusionMap(Estimator):
         the limit.
     epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median squared distance to
         the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
-        "ksum" and "median"; a number with a radius. With a local bandwidth a pure number; "auto" is 1.
+        "ksum" and "median"; a number with a radius. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
+        without a target, and 1 else.
     sigma : number > 0 or None. Instead of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
     t : float ≥ 0 or "auto". Diffusion time; 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the
         smallest with (|λ_m|/|λ_1|)^t ≤ δ (eq. 29).
@@ -268,11 +269,12 @@ class DiffusionMap(Estimator):
         k = k or self.n_neighbors or n - 1 if lists else -(-min(n, EDGES_PLANNED) // 2)
         policy = default if self.components == "auto" else self.components
         bridged, complete = policy == "bridge" and not weighted, lists and k == n - 1
-        choice = Bandwidth(self._epsilon(), self._rule(complete), self.truncated, complete, bridged)
+        target = Target(self.target, self.dimension) if self.target else None
+        rule = self._rule(complete)
+        choice = Bandwidth(self._epsilon(), rule, self.truncated, complete, bridged, target=target is not None)
         if not lists and (choice.local or isinstance(choice.epsilon, str)):
             raise InputError(f"a graph of a radius has one scale, {ONE_SCALE}: give epsilon (or sigma) as a number")
         scales = "graph" if dense else "search" if lists else ""
-        target = Target(self.target, self.dimension) if self.target else None
         landmarks = None
         if self.solver == "landmarks":
             landmarks = Landmarks(int(self.n_landmarks), self.landmarks, self.extension)
