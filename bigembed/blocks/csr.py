@@ -36,6 +36,13 @@ class CSRBlock:
             yield int(source), self.halo_rows[self.halo_offsets[i] : self.halo_offsets[i + 1]]
 
 
+def products(block: CSRBlock, own: Array, halo: Array) -> Array:
+    """x_i x_j of the stored entries (i, j) of a block, x (rows,) of its rows and (h,) of its halo."""
+    if len(block.data) == len(own) ** 2 and not len(halo):  # all entries of the only block
+        return np.outer(own, own).ravel()
+    return np.asarray(np.repeat(own, np.diff(block.indptr)) * np.concatenate([own, halo])[block.indices])
+
+
 class BlockMatrix(Protocol):
     """A picklable handle of a matrix: opens a block from the store inside a worker, or indexes a list."""
 

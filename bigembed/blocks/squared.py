@@ -45,6 +45,19 @@ def every_squared(a: Array, b: Array) -> Array:
     return out
 
 
+def all_squared(rows: Array) -> Array:
+    """:func:`every_squared` of rows (n, d) with themselves: half of the tiles, and their mirror images."""
+    out = np.empty((len(rows), len(rows)))
+    left, right = rows.astype(np.float64), np.ascontiguousarray(rows.T, np.float64)
+    height, width = _TILE
+    for top in range(0, len(rows), height):
+        for start in range(top - top % width, len(rows), width):
+            part = _tile(left[top : top + height], right[:, start : start + width])
+            out[top : top + height, start : start + width] = part
+            out[start : start + width, top : top + height] = part.T
+    return out
+
+
 def _tile(rows: Array, columns: Array) -> Array:
     lanes = np.zeros((LANES, len(rows), columns.shape[1]))
     difference = np.empty(lanes.shape[1:])

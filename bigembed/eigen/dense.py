@@ -9,29 +9,28 @@ from scipy import linalg, sparse
 
 from bigembed.blocks.rows import Array, offsets
 from bigembed.eigen.base import EigenResult, Reason, extremes, gaps_of
+from bigembed.eigen.krylov import leading_pairs
 from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator
 
 
-def solve_dense_matrix(matrix: Array, n_components: int, *, deflate: Array | None = None) -> tuple[EigenResult, Array]:
-    """The m largest eigenpairs of a dense symmetric matrix beside the deflated ones, and the vectors (n, m).
+def solve_dense_matrix(matrix: Any, n_components: int, *, deflate: Array | None = None) -> tuple[EigenResult, Array]:
+    """The m largest eigenpairs of a symmetric matrix, dense or sparse, beside the deflated ones; the vectors (n, m).
 
-    ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T; they are moved below the
-    spectrum: A − T T ᵀ (1 + 2‖A‖). Of the others only the next one is computed, for the gaps. Memory 3 n² numbers.
+    ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T. Of the others only the next pair is computed, for
+    the gaps: in a Krylov space where that is small (:mod:`bigembed.eigen.krylov`), or from the whole matrix with T
+    moved below the spectrum, A − T T ᵀ (1 + 2‖A‖). Memory 3 n² numbers.
     """
-    matrix = np.asarray(matrix, np.float64)
-    n = len(matrix)
+    n = matrix.shape[0]
     known = np.zeros((n, 0)) if deflate is None else np.asarray(deflate, np.float64).reshape(n, -1)
     if not 1 <= n_components <= n - known.shape[1]:
         raise InputError(
             f"n_components={n_components}: {n} rows have {n - known.shape[1]} eigenpairs beside the "
             f"{known.shape[1]} known ones; ask for 1 to {n - known.shape[1]}"
         )
-    drop = 1 + 2 * float(np.abs(matrix).sum(axis=1).max())
-    moved = (matrix + matrix.T) / 2 - drop * (known @ known.T)
-    last = max(known.shape[1], n - n_components - 1)
-    values, vectors = linalg.eigh(moved, subset_by_index=(last, n - 1), overwrite_a=True)
-    values, vectors = values[::-1], vectors[:, ::-1]
+    matrix = matrix.astype(np.float64, copy=False)
+    wanted = min(n_components + 1, n - known.shape[1])
+    values, vectors = leading_pairs(matrix, wanted, known) or _reduced(matrix, max(known.shape[1], n - wanted), known)
     chosen = vectors[:, :n_components] * extremes(vectors[:, :n_components])[1]
     kept = values[:n_components].copy()
     left = values[n_components:]
@@ -51,6 +50,15 @@ def solve_dense_matrix(matrix: Array, n_components: int, *, deflate: Array | Non
         advice="",
     )
     return result, chosen
+
+
+def _reduced(matrix: Any, last: int, known: Array) -> tuple[Array, Array]:
+    """The eigenpairs from the ``last`` on in ascending order, given descending, by reduction to tridiagonal form."""
+    whole: Any = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+    drop = 1 + 2 * float(np.abs(whole).sum(axis=1).max())
+    moved = (whole + whole.T) / 2 - drop * (known @ known.T)
+    values, vectors = linalg.eigh(moved, subset_by_index=(last, len(whole) - 1), overwrite_a=True)
+    return values[::-1], vectors[:, ::-1]
 
 
 def solve_dense(
@@ -73,7 +81,7 @@ def solve_dense(
     _, value, block, inner = np.concatenate(parts).T
     whole = sparse.coo_array((value, (row, (start[block.astype(int)] + inner).astype(int))), shape=(n, n))
     known = None if deflate is None else np.concatenate([space.read(deflate, b) for b in blocks])[inside]
-    result, chosen = solve_dense_matrix(whole.tocsr()[inside][:, inside].toarray(), n_components, deflate=known)
+    result, chosen = solve_dense_matrix(whole.tocsr()[inside][:, inside], n_components, deflate=known)
     vectors = np.zeros((n, n_components))
     vectors[inside] = chosen
     for b in blocks:

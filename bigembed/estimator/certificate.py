@@ -73,7 +73,7 @@ def convergence_warnings(found: dict[str, Any], tol: float) -> list[str]:
         if s["converged"]:
             continue
         if s["reason"] == "landmarks":
-            out.append(f"component {c}: {s['advice']}")
+            out.append(f"component {c} of the graph: {s['advice']}")
             continue
         largest = max(s["residuals"], default=0.0)
         if largest <= tol:
@@ -85,8 +85,8 @@ def convergence_warnings(found: dict[str, Any], tol: float) -> list[str]:
         else:
             rule, advice = f"tol={tol:g} was not met.", s["advice"]
         out.append(
-            f"component {c}: the eigensolver stopped ({s['reason']}) with residuals up to {largest:.2g} after "
-            f"{s['passes']} passes. {rule} {advice}".rstrip()
+            f"component {c} of the graph: the eigensolver stopped ({s['reason']}) with residuals up to {largest:.2g} "
+            f"after {s['passes']} passes. {rule} {advice}".rstrip()
         )
     return out
 

@@ -82,7 +82,7 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
                 "not hold; build the graph from rows"
             )
         run = Run(estimator.workdir, parents=[X.run])
-        near = {"k": X.n_neighbors, "radius": X.radius}
+        near = {"k": X.n_neighbors, "radius": X.radius, "dense": X.dense}
         stages = estimator._after_graph(X.n, X.block, estimator._seed(), ISLANDS, **near, width=X.n_features)
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)

@@ -9,6 +9,11 @@ from bigembed.blocks.rows import Array
 
 LOCAL = ("adaptive", "self-tuned")
 """Kernels whose scale is that of the two rows, and not one number."""
+NARROW = 0.5
+"""ε of the adaptive kernel: standard deviation ρ/2 (Haghverdi et al. 2016), e⁻² at the k-th neighbor of like rows.
+
+Measured in ``benchmarks/default_maps.py --scales`` against other ε, scales and α.
+"""
 TRUNCATED = 4.5
 """Squared distance over ε at which a truncated kernel ends: (3√(ε/2))² (seed 000 §9.6, step 1)."""
 
@@ -21,8 +26,10 @@ def gaussian_block(squared: Array, epsilon: float, *, truncated: bool = False, l
     >>> gaussian_block(np.array([0.0, 1.0]), 1.0).round(3).tolist()
     [1.0, 0.368]
     """
-    squared = squared.astype(np.float64)
-    weights = np.maximum(np.exp(-squared / epsilon), least)
+    weights = np.divide(squared, -epsilon, dtype=np.float64)
+    np.exp(weights, out=weights)
+    if least:
+        np.maximum(weights, least, out=weights)
     return np.where(squared < TRUNCATED * epsilon, weights, 0.0) if truncated else weights
 
 
@@ -31,7 +38,8 @@ def local_squared(squared: Array, rho: Array, other: Array, rule: str) -> Array:
 
     "self-tuned" (Zelnik-Manor & Perona; Cheng & Wu): r²/(ρ_i ρ_j). "adaptive": r²/((ρ_i² + ρ_j²)/2), the denominator
     that Haghverdi et al. 2016 take for single cells. With ρ the distance to the k-th neighbor an edge has
-    r ≤ max(ρ_i, ρ_j), so the adaptive kernel is at least e⁻² on every edge: no row is cut off, however far it lies.
+    r ≤ max(ρ_i, ρ_j), so what is divided is at most 2 and the adaptive kernel at least e^(−2/ε) on every edge, e⁻⁴ with
+    :data:`NARROW`: no row is cut off, however far it lies.
     Where ρ varies smoothly the two have the same limit.
 
     >>> local_squared(np.array([4.0]), np.array([1.0]), np.array([7.0]), "adaptive").tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.csr import CSRBlock, products
 from bigembed.blocks.rows import Array
 
 
@@ -25,6 +25,6 @@ def normalize_block(block: CSRBlock, weights: Array, q: Array, halo_q: Array, al
     """
     if alpha == 0:
         return weights
-    every = np.concatenate([q, halo_q])
-    own = np.repeat(q, np.diff(block.indptr))
-    return np.asarray(weights / (own * every[block.indices]) ** alpha)
+    both = products(block, q, halo_q)
+    both **= alpha
+    return np.divide(weights, both, out=both)

@@ -18,14 +18,23 @@ from bigembed.embedding.walk.landmark_solve import EXTENSIONS, Landmarks
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.base import Estimator
-from bigembed.kernels.affinity import RULES, Bandwidth, bandwidth_stage, bandwidth_within_stage, kernel_stage
+from bigembed.kernels.affinity import (
+    LISTS,
+    PAIRS,
+    RULES,
+    Bandwidth,
+    bandwidth_stage,
+    bandwidth_within_stage,
+    kernel_stage,
+)
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT, Target
 from bigembed.neighbors.bridge import bridge_stage
+from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.survey import shape_of
-from bigembed.quality.stages import dimension_stage, dimension_within_stage
+from bigembed.quality.stages import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
@@ -48,8 +57,8 @@ class DiffusionMap(Estimator):
     Parameters
     ----------
     n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
-    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096). Not used where a
-        radius is given.
+    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096), as one dense
+        block. Not used where a radius is given.
     radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data, with one scale,
         and ``epsilon`` or ``sigma`` as a number. With radius² ≥ 4 ε the kernel is all but whole, and the limits under
         ``alpha`` hold for uneven rows too; edges grow in number with the density.
@@ -59,7 +68,8 @@ class DiffusionMap(Estimator):
         the limit.
     epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median squared distance to
         the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
-        "ksum" and "median"; a number with a radius. With a local bandwidth a pure number; "auto" is 1.
+        "ksum" and "median"; a number with a radius. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
+        without a target, and 1 else.
     sigma : number > 0 or None. Instead of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
     t : float ≥ 0 or "auto". Diffusion time; 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the
         smallest with (|λ_m|/|λ_1|)^t ≤ δ (eq. 29).
@@ -130,7 +140,9 @@ class DiffusionMap(Estimator):
     Notes
     -----
     Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse kernel (2·8·k·n bytes).
-    Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process.
+    Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
+    n_neighbors=None, at most 4096 rows: distances, kernel and solve are one task each, of 40 n² bytes at the most
+    (640 MiB), and 24 n² typically.
 
     References
     ----------
@@ -230,7 +242,9 @@ class DiffusionMap(Estimator):
         self._check()
         shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
-        return [*stages, *self._after_graph(shape.n, shape.block, seed, ISLANDS, radius=self.radius, width=shape.d)]
+        dense = self.radius is None and is_dense(self.n_neighbors, shape)
+        near: dict[str, Any] = {"radius": self.radius, "dense": dense}
+        return [*stages, *self._after_graph(shape.n, shape.block, seed, ISLANDS, **near, width=shape.d)]
 
     def _after_graph(
         self,
@@ -241,20 +255,24 @@ class DiffusionMap(Estimator):
         weighted: bool = False,
         k: int | None = None,
         radius: float | None = None,
+        dense: bool = False,
         width: int = 1,
     ) -> list[Stage]:
         """The stages that follow a neighbor graph (or, ``weighted``, a user's weights) in blocks of ``block`` rows.
 
-        The graph is of ``k`` neighbors or of a ``radius``; ``width``: columns of the rows.
+        The graph is of ``k`` neighbors or of a ``radius``; ``dense``: of all pairs as one block, without lists;
+        ``width``: columns of the rows.
         """
-        lists = radius is None
+        lists, block = radius is None, min(block, n)
         k = k or self.n_neighbors or n - 1 if lists else -(-min(n, EDGES_PLANNED) // 2)
         policy = default if self.components == "auto" else self.components
         bridged, complete = policy == "bridge" and not weighted, lists and k == n - 1
-        choice = Bandwidth(self._epsilon(), self._rule(complete), self.truncated, complete, bridged)
+        target = Target(self.target, self.dimension) if self.target else None
+        rule = self._rule(complete)
+        choice = Bandwidth(self._epsilon(), rule, self.truncated, complete, bridged, target=target is not None)
         if not lists and (choice.local or isinstance(choice.epsilon, str)):
             raise InputError(f"a graph of a radius has one scale, {ONE_SCALE}: give epsilon (or sigma) as a number")
-        target = Target(self.target, self.dimension) if self.target else None
+        scales = "graph" if dense else "search" if lists else ""
         landmarks = None
         if self.solver == "landmarks":
             landmarks = Landmarks(int(self.n_landmarks), self.landmarks, self.extension)
@@ -268,9 +286,8 @@ class DiffusionMap(Estimator):
         spectrum = Spectrum(wanted, policy, self.tol, self.max_passes, seed, landmarks)
         kernel = [
             *([bridge_stage(n, k)] if bridged else []),
-            dimension_stage(n, k) if radius is None else dimension_within_stage(float(radius), 2 * n * k),
-            bandwidth_stage(choice) if radius is None else bandwidth_within_stage(choice, float(radius)),
-            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph", target, lists),
+            *_scale_stages(choice, n, k, radius, dense),
+            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph", target, scales),
         ]
         if weighted:
             from bigembed.embedding.graph.weights import weighted_kernel_stage
@@ -282,7 +299,7 @@ class DiffusionMap(Estimator):
             components_stage(n, k, block),
             solve_stage(spectrum, n, k, block),
             coordinates_stage(policy, wanted, scaling, n, block, ordered=not weighted, auto=auto),
-            judgement_stage(n, width, wanted, self.tol, seed, block, rows=not weighted, lists=lists),
+            judgement_stage(n, width, wanted, self.tol, seed, block, rows=not weighted, lists=scales == "search"),
         ]
 
     def _rule(self, complete: bool) -> str:
@@ -430,6 +447,15 @@ class DiffusionMap(Estimator):
         self._check_fitted()
         i, j = np.atleast_1d(i), np.atleast_1d(j)
         return np.asarray(np.linalg.norm(_take(self.embedding_, i) - _take(self.embedding_, j), axis=1))
+
+
+def _scale_stages(choice: Bandwidth, n: int, k: int, radius: float | None, dense: bool) -> list[Stage]:
+    """Dimension and ε, from what the graph of ``k`` neighbors, of a ``radius``, or of all pairs says of distances."""
+    if radius is not None:
+        return [dimension_within_stage(float(radius), 2 * n * k), bandwidth_within_stage(choice, float(radius))]
+    if dense:
+        return [dimension_of_pairs_stage(n), bandwidth_stage(choice, PAIRS)]
+    return [dimension_stage(n, k), bandwidth_stage(choice, LISTS)]
 
 
 def _take(embedding: Any, rows: Array) -> Array:

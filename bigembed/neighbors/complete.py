@@ -33,9 +33,13 @@ def all_others(queries: Array, query_ids: Array, rows: Array, row_ids: Array, k:
 
 def joined_to_all(ids: Array, squared: Array) -> CSRBlock:
     """The graph that joins each row of the only block to all, from complete lists (n, n − 1), with its diagonal."""
-    n = len(ids)
-    data = np.zeros((n, n), squared.dtype)
+    data = np.zeros((len(ids), len(ids)), squared.dtype)
     np.put_along_axis(data, ids, squared, axis=1)
-    none = np.zeros(0, np.int32)
+    return dense_block(data)
+
+
+def dense_block(matrix: Array) -> CSRBlock:
+    """All entries of a square matrix as the only block of a sparse one."""
+    n, none = len(matrix), np.zeros(0, np.int32)
     indices = np.tile(np.arange(n, dtype=np.int32), n)
-    return CSRBlock(n * np.arange(n + 1, dtype=np.int64), indices, data.ravel(), none, np.zeros(1, np.int64), none)
+    return CSRBlock(n * np.arange(n + 1, dtype=np.int64), indices, matrix.ravel(), none, np.zeros(1, np.int64), none)

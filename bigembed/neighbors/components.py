@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from bigembed.blocks.csr import BlockMatrix, CSRBlock
+from bigembed.blocks.csr import BlockMatrix, CSRBlock, products
 from bigembed.blocks.rows import Array, offsets
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -73,9 +73,9 @@ def least_block(b: int, matrix: BlockMatrix, degree: str) -> tuple[tuple[Array],
 
 def joining(block: CSRBlock, least: Array, halo: Array) -> Array:
     """Whether each edge joins its rows."""
-    every = np.concatenate([least, halo])[:, 0]
-    own = np.repeat(least[:, 0], np.diff(block.indptr))
-    return np.asarray(np.where(own < 0, True, block.data > own * every[block.indices]))
+    if len(least) and least[0, 0] < 0:
+        return np.ones(len(block.data), bool)
+    return np.asarray(block.data > products(block, least[:, 0], halo[:, 0]))
 
 
 def local_components_block(
@@ -85,9 +85,9 @@ def local_components_block(
     block = matrix.block(b)
     rows = len(block.indptr) - 1
     joins = joining(block, least, halo) & (block.indices < rows)
-    source = np.repeat(np.arange(rows), np.diff(block.indptr))[joins]
-    graph = coo_array((np.ones(len(source), np.int8), (source, block.indices[joins])), shape=(rows, rows))
-    count, member = connected_components(graph, directed=False)
+    indptr = np.append(0, np.cumsum(joins))[block.indptr]
+    graph = csr_array((np.ones(indptr[-1], np.int8), block.indices[joins], indptr), shape=(rows, rows))
+    count, member = connected_components(graph, connection="strong")  # of a symmetric graph: without its transpose
     first = np.full(count, rows, np.int64)
     np.minimum.at(first, member, np.arange(rows))
     label = first[member] + starts[b]
@@ -101,6 +101,8 @@ def links_block(
     """Distinct pairs of names joined by an edge that leaves the block."""
     block = matrix.block(b)
     rows = len(block.indptr) - 1
+    if not len(halo):
+        return (), np.zeros((0, 2), np.int64)
     far = joining(block, least, halo_least) & (block.indices >= rows)
     near = np.repeat(label[:, 0], np.diff(block.indptr))[far]
     pairs = np.column_stack([near, halo[block.indices[far] - rows, 0]])

@@ -11,12 +11,13 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, RecallWarning
+from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
 from bigembed.neighbors.order import Ordered, order_stage, partition_stage
 from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
 from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, missed, share_found
 from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
 from bigembed.neighbors.search import search_stage, shortlist_stage
-from bigembed.neighbors.survey import Shape, checked_metric, shape_of, survey_stage
+from bigembed.neighbors.survey import METRICS, Shape, checked_metric, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.neighbors.witness import recall_stage, witness_stage
 from bigembed.stages import Run, Stage, run_stages
@@ -26,7 +27,6 @@ from bigembed.store.matrix import StoredMatrix
 from bigembed.store.source import RowSource
 
 CELL_ROWS = 192
-COMPLETE_ROWS = 4_096
 
 
 QUERY_ARRAYS = {
@@ -47,6 +47,7 @@ QUERY_ARRAYS = {
     ),
     "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
     "density": ("cell_radii",),
+    "graph": ("rho_squared",),
 }
 """Stages and arrays of a graph that a query of new rows reads: what a saved model keeps."""
 
@@ -60,7 +61,8 @@ def neighbor_stages(
     *,
     radius: float | None = None,
 ) -> list[Stage]:
-    """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, or of all within a radius."""
+    """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
+    every pair."""
     shape = shape_of(source, metric)
     if radius is not None:
         if shape.n < 2:
@@ -71,6 +73,14 @@ def neighbor_stages(
             order_stage(source, shape, CELL_ROWS, seed),
             density_stage(shape, float(radius), seed),
             radius_graph_stage(shape, float(radius)),
+        ]
+    if is_dense(n_neighbors, shape):
+        return [
+            survey_stage(source, shape, seed),
+            partition_stage(shape, seed),
+            order_stage(source, shape, CELL_ROWS, seed),
+            every_pair_stage(shape, seed),
+            recalled_stage(shape.n, recall),
         ]
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     return [
@@ -84,11 +94,6 @@ def search_stages(source: RowSource, n_neighbors: int | None, metric: str, recal
     """Stages from rows to the lists of their nearest neighbors."""
     shape = shape_of(source, metric)
     k = n_neighbors if n_neighbors is not None else shape.n - 1
-    if n_neighbors is None and shape.n > COMPLETE_ROWS:
-        raise InputError(
-            f"n_neighbors=None takes every pair of rows, which is meant for n ≤ {COMPLETE_ROWS}; got n = "
-            f"{shape.n}. Give a number of neighbors"
-        )
     if shape.n < k + 1 or k < 1:
         raise InputError(
             f"n_neighbors={n_neighbors} needs at least {max(k, 1) + 1} rows (the row itself is not "
@@ -195,6 +200,12 @@ class NeighborGraph:
         return float(self.run.results("recall")["recall"]) if self.run.has("recall") else 1.0
 
     @property
+    def dense(self) -> bool:
+        """Whether it holds every pair of rows, as one block and without lists."""
+        given = self.metric in METRICS and self.n_neighbors is not None
+        return given and self.run.has("graph") and not self.run.has("search")
+
+    @property
     def edges(self) -> int:
         """Edges, each counted from both of its rows."""
         return int(self.run.results("graph")["edges"])
@@ -217,6 +228,8 @@ class NeighborGraph:
         ``X`` (n, any) in the order of the input; k by default that of the graph. Measured on ``rows`` sampled rows
         against all of ``X``, in one pass: ``recall``, ``standard_error``, ``rows``, ``n_neighbors``.
         """
+        if self.dense:
+            return Recall(1.0, 0.0, min(rows, self.n), self.n - 1 if n_neighbors is None else n_neighbors)
         if self.n_neighbors is None or not self.run.has("search"):
             rule = "joins all rows within a radius" if self.n_neighbors is None else "is one of given distances"
             raise InputError(f"recall_in needs lists of k nearest neighbors that were searched; this graph {rule}")
@@ -347,8 +360,9 @@ def _candidates(
 ) -> tuple[Run, int]:
     """The run that holds the lists of candidates, and how many of them to take."""
     if isinstance(candidates, NeighborGraph):
-        if candidates.n_neighbors is None:
-            raise InputError("candidates come from a graph of k nearest neighbors; this one is of a radius")
+        if candidates.n_neighbors is None or candidates.dense:
+            rule = "of every pair" if candidates.dense else "of a radius"
+            raise InputError(f"candidates come from a graph of k nearest neighbors; this one is {rule}")
         wanted = candidates.n_neighbors if n_candidates is None else n_candidates
         if wanted > candidates.n_neighbors:
             raise InputError(f"n_candidates={wanted}; the graph of candidates has {candidates.n_neighbors} a row")

@@ -129,7 +129,7 @@ def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
         whole = fitted.cells.ordered.rows(0)
         for start, stop in bounds(len(rows), max(1, MAX_PAIRS // len(whole))):
             part = slice(start, stop)
-            yield np.arange(start, stop), _join_all(rows[part], whole, block[part], cell[part])
+            yield np.arange(start, stop), join_all(rows[part], whole, block[part], cell[part])
         return
     waiting = [np.lexsort((cell, block))] if len(rows) else []
     while waiting:
@@ -289,7 +289,7 @@ def _concatenated(
     return new, ids, squared, np.concatenate([np.zeros(0, np.int64), *(part[3] for part in found)])
 
 
-def _join_all(rows: Array, fitted: Array, block: Array, cell: Array) -> Joined:
+def join_all(rows: Array, fitted: Array, block: Array, cell: Array) -> Joined:
     """Every fitted row joined to each new row; ρ is the distance to the k-th that is not the row itself."""
     n, k = len(fitted), len(fitted) - 1
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Edges of new rows in the graph of a radius: all fitted rows within it; and of new rows in a graph of either kind."""
+"""Edges of new rows in the graph of a radius: all fitted rows within it; and of new rows in a graph of any kind."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import paired_squared
+from bigembed.neighbors.every_pair import DenseIndex, dense_index_of, join_every
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import KEPT_BYTES, CellReader, Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory, locate
@@ -32,9 +33,14 @@ class RadiusIndex:
     radius: float
 
 
-def any_index_of(run: Run) -> Index | RadiusIndex:
-    """The index of a graph of either kind, from its run or a saved model."""
-    return radius_index_of(run) if run.has("density") else index_of(run)
+AnyIndex = Index | RadiusIndex | DenseIndex
+
+
+def any_index_of(run: Run) -> AnyIndex:
+    """The index of a graph of any kind, from its run or a saved model."""
+    if run.has("density"):
+        return radius_index_of(run)
+    return index_of(run) if run.has("search") else dense_index_of(run)
 
 
 def radius_index_of(run: Run) -> RadiusIndex:
@@ -47,15 +53,19 @@ def radius_index_of(run: Run) -> RadiusIndex:
     )
 
 
-def joining_memory(index: Index | RadiusIndex, shape: Shape, rows: int) -> int:
+def joining_memory(index: AnyIndex, shape: Shape, rows: int) -> int:
     """Bytes that :func:`join_parts` holds for so many new rows, beside them."""
-    if not isinstance(index, RadiusIndex):
+    if isinstance(index, Index):
         return join_memory(index, shape, rows)
+    if isinstance(index, DenseIndex):
+        return 3 * shape.n * shape.row_bytes + 64 * min(shape.n * rows, MAX_PAIRS)
     return KEPT_BYTES + shape.block * shape.row_bytes + 64 * min(min(shape.n, EDGES_PLANNED) * rows, MAX_PAIRS)
 
 
-def join_parts(rows: Array, index: Index | RadiusIndex) -> Iterator[tuple[Array, Joined]]:
+def join_parts(rows: Array, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
     """Edges of prepared new rows (n, d) to the fitted ones, in parts: numbers of some rows, and their edges."""
+    if isinstance(index, DenseIndex):
+        return join_every(rows, index)
     return join_within(rows, index) if isinstance(index, RadiusIndex) else join_batches(rows, index)
 
 

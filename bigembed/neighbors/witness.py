@@ -101,10 +101,20 @@ def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, exchange: Excha
     start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
     wanted = witnesses(n)
     share = round(stop * wanted / n) - round(start * wanted / n)
-    chosen = np.sort(np.random.default_rng([seed, 2, b]).choice(stop - start, share, replace=False))
+    chosen = _chosen(b, stop - start, share, seed)
     rows = ordered.rows(b) if share else ordered.rows(b, 0, 1)
     reach = reach_block(rows, chosen, ordered.cells(b)[0], k) if share else rows[:0, 0]
     exchange.put("chosen", b, {"rows": rows[chosen], "ids": chosen + start, "reach": reach})
+
+
+def _chosen(b: int, rows: int, share: int, seed: int) -> Array:
+    return np.sort(np.random.default_rng([seed, 2, b]).choice(rows, share, replace=False))
+
+
+def spread_rows(n: int, seed: int) -> Array:
+    """The rows, of n in one block, whose distances to all rows go into the histogram."""
+    chosen = _chosen(0, n, witnesses(n), seed)
+    return np.asarray(chosen[_spread(len(chosen), seed)])
 
 
 def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:

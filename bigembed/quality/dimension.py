@@ -56,7 +56,15 @@ def intrinsic_dimension(squared: str, blocks: int) -> Dimension:
 
     References: E. Facco et al., Sci. Rep. 7 (2017); E. Levina, P. Bickel, NIPS (2004).
     """
-    parts = map_blocks(logarithms_block, [(b,) for b in range(blocks)], squared=squared)
+    return _from_logarithms(map_blocks(logarithms_block, [(b,) for b in range(blocks)], squared=squared))
+
+
+def dimension_of_pairs(graph: str) -> Dimension:
+    """The same where all pairs are one block, ``graph/squared/0`` (n, n): the k = n − 1 nearest are all others."""
+    return _from_logarithms(map_blocks(pairs_block, [(0,)], graph=graph))
+
+
+def _from_logarithms(parts: list[dict[str, Any]]) -> Dimension:
     counts = np.zeros(1 << 16, np.int64)
     for part in parts:
         counts[part["bins"][0]] += part["bins"][1]
@@ -101,6 +109,24 @@ def logarithms_block(b: int, *, squared: str) -> dict[str, Any]:
         "k": every.shape[1],
         "bins": np.stack(np.unique(ratios.view(np.uint32) >> 16, return_counts=True)).astype(np.int64),
         "sum": int(sums.sum()),
+    }
+
+
+def pairs_block(b: int, *, graph: str) -> dict[str, Any]:
+    """What :func:`logarithms_block` gives of sorted lists of all others."""
+    near, far = (read_array(f"{graph}/{name}/{b}").astype(np.float64) for name in ("nearest", "rho_squared"))
+    n, used = len(near), (near[:, 0] > 0) & np.isfinite(far)
+    squared = read_array(f"{graph}/squared/{b}").reshape(n, n)
+    np.fill_diagonal(squared, 1.0)
+    logs = np.array([np.log(row.astype(np.float64)).sum() for row in squared[used]])
+    near, far = near[used], far[used]
+    ratios = (0.5 * (np.log(near[:, 1]) - np.log(near[:, 0])) if n > 2 else np.zeros(0)).astype(np.float32)
+    return {
+        "rows": len(near),
+        "duplicates": int((read_array(f"{graph}/nearest/{b}")[:, 0] == 0).sum()),
+        "k": n - 1,
+        "bins": np.stack(np.unique(ratios.view(np.uint32) >> 16, return_counts=True)).astype(np.int64),
+        "sum": int(np.rint(0.5 * ((n - 1) * np.log(far) - logs) / UNIT).astype(np.int64).sum()),
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
-from bigembed.blocks.squared import LANES, paired_squared, rounding
+from bigembed.blocks.squared import LANES, every_squared, paired_squared, rounding
 
 COMPILED = 1 << 24
 """Numbers to compare (queries × all rows × columns) from which compiled code is loaded."""
@@ -115,15 +115,11 @@ def nearer(ids: Array, squared: Array, more_ids: Array, more: Array) -> tuple[Ar
 
 def _exact(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array]]:
     """Some queries, the first row of a tile, and their exact squared distances."""
-    d = max(LANES, rows.shape[1])
-    width = max(1, min(len(rows), _ENTRIES // d))
-    height = max(1, _ENTRIES // (d * width))
-    for low, high in bounds(len(queries), height):
-        for first, last in bounds(len(rows), width):
-            left = np.repeat(queries[low:high], last - first, axis=0)
-            right = np.tile(rows[first:last], (high - low, 1))
+    width = max(1, min(len(rows), _ENTRIES))
+    for first, last in bounds(len(rows), width):
+        for low, high in bounds(len(queries), max(1, _ENTRIES // width)):
             with np.errstate(over="ignore"):
-                yield slice(low, high), first, paired_squared(left, right).reshape(high - low, last - first)
+                yield slice(low, high), first, every_squared(queries[low:high], rows[first:last])
 
 
 def _tiles(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array, Array, Array, Array]]:

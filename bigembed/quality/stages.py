@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from bigembed.quality.dimension import dimension_within, intrinsic_dimension
+from bigembed.quality.dimension import Dimension, dimension_of_pairs, dimension_within, intrinsic_dimension
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 
@@ -15,11 +15,23 @@ def dimension_stage(n: int, n_neighbors: int) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         blocks = len(read_array(context.of("order", "starts"))) - 1
-        found = intrinsic_dimension(context.of("search", "squared"), blocks)
-        chosen = found.likelihood if found.likelihood.value is not None else found.two_nearest
-        return {"value": chosen.value or 0.0, **asdict(found)}
+        return _chosen(intrinsic_dimension(context.of("search", "squared"), blocks))
 
     return Stage("dimension", ("order", "search"), {}, run, Cost(read=4 * n * n_neighbors, looks=n * n_neighbors))
+
+
+def dimension_of_pairs_stage(n: int) -> Stage:
+    """The same from the distances of all pairs."""
+
+    def run(context: Context) -> dict[str, Any]:
+        return _chosen(dimension_of_pairs(context.of("graph")))
+
+    return Stage("dimension", ("graph",), {}, run, Cost(read=8 * n**2, looks=n**2, memory=24 * n**2))
+
+
+def _chosen(found: Dimension) -> dict[str, Any]:
+    chosen = found.likelihood if found.likelihood.value is not None else found.two_nearest
+    return {"value": chosen.value or 0.0, **asdict(found)}
 
 
 def dimension_within_stage(radius: float, edges: int) -> Stage:

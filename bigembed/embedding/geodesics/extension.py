@@ -15,8 +15,8 @@ from bigembed.embedding.geodesics.scaling import read_triangulation
 from bigembed.embedding.graph.new_rows import place_rows, ready_rows
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import Index, Joined
-from bigembed.neighbors.radius_query import RadiusIndex, any_index_of, join_parts, joining_memory
+from bigembed.neighbors.query import Joined
+from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape
 from bigembed.paths.geodesic import KeptDistances
 from bigembed.stages import Run
@@ -31,7 +31,7 @@ HELD_BYTES = 64 << 20
 class Model:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
-    index: Index | RadiusIndex | GivenIndex
+    index: AnyIndex | GivenIndex
     shape: Shape
     labels: str
     geodesics: str
@@ -73,7 +73,7 @@ def model_of(run: Run) -> Model:
     )
 
 
-def _index(run: Run, metric: str) -> Index | RadiusIndex | GivenIndex:
+def _index(run: Run, metric: str) -> AnyIndex | GivenIndex:
     if metric == GIVEN:
         order = run.results("order")
         return GivenIndex(run.path("order"), Rule(order["n_neighbors"], order["radius"]))
@@ -103,7 +103,7 @@ def extend_rows(rows: Array, model: Model) -> Array:
     return coordinates
 
 
-def _joined_parts(rows: Array, index: Index | RadiusIndex | GivenIndex) -> Iterator[tuple[Array, Joined]]:
+def _joined_parts(rows: Array, index: AnyIndex | GivenIndex) -> Iterator[tuple[Array, Joined]]:
     if not isinstance(index, GivenIndex):
         yield from join_parts(rows, index)
         return

@@ -7,8 +7,8 @@ from typing import Protocol
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import Index, locate_blocks
-from bigembed.neighbors.radius_query import RadiusIndex
+from bigembed.neighbors.query import locate_blocks
+from bigembed.neighbors.radius_query import AnyIndex
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.store.passes import RowBlock, refuse_block
 
@@ -17,7 +17,7 @@ class Located(Protocol):
     """A model whose new rows are located among the fitted ones."""
 
     @property
-    def index(self) -> Index | RadiusIndex:
+    def index(self) -> AnyIndex:
         """Where the fitted rows are."""
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -18,9 +19,9 @@ from bigembed.kernels.gaussian import local_squared
 from bigembed.landmarks.nystrom import divided
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Index, Joined
+from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
-from bigembed.neighbors.radius_query import RadiusIndex, any_index_of, join_parts, joining_memory
+from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
@@ -30,7 +31,7 @@ from bigembed.store.arrays import read_array
 class Model:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
-    index: Index | RadiusIndex
+    index: AnyIndex
     shape: Shape
     right: str
     averaged: str
@@ -69,7 +70,7 @@ def model_of(run: Run) -> Model:
         run.path("solve", "averaged") if run.results("solve").get("averaged") else "",
         run.path("components", "labels"),
         run.path("kernel", "q"),
-        run.path("search") if run.has("search") else "",
+        "" if run.has("density") else run.path("search" if run.has("search") else "graph"),
         scale["epsilon"],
         kernel.get("alpha", asked["alpha"]),
         Bandwidth(scale["epsilon"], rule, asked["truncated"], bridged=asked.get("bridged", False)),
@@ -201,6 +202,9 @@ class _Neighborhood:
 
     def __init__(self, ids: Array, starts: Array) -> None:
         self.ids = ids
+        self.parts: list[tuple[int, Any, Array]] = [(0, slice(None), ids)]
+        if len(starts) == 2:
+            return
         owner = np.searchsorted(starts, ids, side="right") - 1
         order = np.argsort(owner, kind="stable")
         blocks, first = np.unique(owner[order], return_index=True)

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from bigembed.blocks.rows import Array, map_blocks, offsets
+from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
 from bigembed.eigen import lobpcg
 from bigembed.eigen.base import EigenResult
 from bigembed.eigen.coarse import held_by_block, held_here
@@ -23,6 +24,7 @@ from bigembed.embedding.walk.assembly import assemble
 from bigembed.embedding.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.neighbors.components import RESOLVED, find_components
+from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
@@ -87,10 +89,13 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         parts = parts_from(asked.components, found)
         targets = _targets(asked, parts, found["sizes"])
         weights = weights_of(context)
-        small = [c for c, size, _ in targets if size <= DENSE_ROWS and not asked.by_landmarks(size)]
+        whole = len(weights.rows) == 1
+        complete = whole and context.results("kernel")["edges"] == weights.rows[0] ** 2
+        most = COMPLETE_ROWS if complete else DENSE_ROWS
+        small = [c for c, size, _ in targets if size <= most and not asked.by_landmarks(size)]
         labels = context.of("components", "labels")
         degree = context.of("kernel", "degree")
-        if small:
+        if small and not whole:
             map_blocks(
                 gather_block,
                 [(b,) for b in range(len(weights.rows))],
@@ -104,13 +109,10 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         for c, size, wanted in targets:
             if asked.landmarks is not None and asked.by_landmarks(size):
                 solved[c] = landmark_component(context, weights, c, size, wanted, asked.landmarks, asked.seed)
-            elif size <= DENSE_ROWS:
+            elif c in small:
+                source: Any = (weights, labels) if whole else len(weights.rows)
                 [solved[c]] = map_blocks(
-                    dense_component,
-                    [(c,)],
-                    blocks=len(weights.rows),
-                    wanted=wanted,
-                    exchange=context.exchange,
+                    small_component, [(c,)], source=source, wanted=wanted, exchange=context.exchange
                 )
             else:
                 solved[c] = _large_component(context, weights, c, wanted, asked)
@@ -126,13 +128,14 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
 
     The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
     30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
-    matrix about six times; or the one that makes the coarse space.
+    matrix about six times; or the one that makes the coarse space. A small matrix is one task, of 40 n² bytes where
+    it has to be reduced.
     """
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
     width = asked.n_components + max(5, (asked.n_components + 1) // 2)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
-    small, rows = n <= DENSE_ROWS, min(block, n)
+    small, rows = n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS), min(block, n)
     return Cost(
         passes=1 if small else PASSES,
         read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 8 * edges),
@@ -145,7 +148,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         coordinator=0 if small else held_here(n, width),
         flops=0 if small else PASSES * 24 * n * width**2,
         looks=edges if small else PASSES * edges,
-        alone=9 * n**3 if small else 0,
+        alone=3 * n**3 if small else 0,
         sweeps=0 if small else 4 * PASSES,
     )
 
@@ -190,19 +193,48 @@ def gather_block(
     exchange.put("small", b, pieces)
 
 
-def dense_component(c: int, *, blocks: int, wanted: int, exchange: Exchange) -> dict[str, Any]:
-    """Solve one small component densely; its vectors stay in the exchange."""
+def small_component(c: int, *, source: Any, wanted: int, exchange: Exchange) -> dict[str, Any]:
+    """Solve one small component in this process; its vectors stay in the exchange.
+
+    ``source``: the matrix and where its labels lie, where it is one block; else how many blocks left their entries.
+    """
+    ids, weight = _gathered(c, source, exchange) if isinstance(source, int) else _members(c, *source)
+    root = np.sqrt(weight.sum(axis=1))
+    result, vectors = solve_dense_matrix(_normalized(weight, root), wanted, deflate=root / np.linalg.norm(root))
+    exchange.put("solved", c, {"ids": ids, "vectors": vectors})
+    return _summary(result)
+
+
+def _gathered(c: int, blocks: int, exchange: Exchange) -> tuple[Array, Any]:
+    """Internal ids of the rows of a component, and its weights as a CSR matrix, from what the blocks left."""
     parts = [[exchange.get("small", b, f"{name}{c}") for name in ("row", "column", "weight")] for b in range(blocks)]
     row, column, weight = (np.concatenate([p for p in part if p is not None]) for part in zip(*parts, strict=True))
     ids = np.unique(row)
     inside = np.isin(column, ids)  # edges too weak to join lead out of a component
-    row, column, weight = row[inside], column[inside], weight[inside]
-    dense = np.zeros((len(ids), len(ids)))
-    dense[np.searchsorted(ids, row), np.searchsorted(ids, column)] = weight
-    root = np.sqrt(dense.sum(axis=1))
-    result, vectors = solve_dense_matrix(dense / np.outer(root, root), wanted, deflate=root / np.linalg.norm(root))
-    exchange.put("solved", c, {"ids": ids, "vectors": vectors})
-    return _summary(result)
+    row, column = np.searchsorted(ids, row[inside]), np.searchsorted(ids, column[inside])
+    return ids, csr_array((weight[inside].astype(np.float64), (row, column)), shape=(len(ids), len(ids)))
+
+
+def _members(c: int, weights: StoredMatrix, labels: str) -> tuple[Array, Any]:
+    """The same of a matrix of one block: dense where all entries are stored."""
+    block, n = weights.block(0), weights.rows[0]
+    ids = np.flatnonzero(read_array(f"{labels}/0") == c)
+    if len(block.data) == n**2:
+        matrix = block.data.reshape(n, n)
+        return ids, (matrix if len(ids) == n else matrix[np.ix_(ids, ids)]).astype(np.float64)
+    every = csr_array((block.data.astype(np.float64), block.indices, block.indptr), shape=(n, n))
+    return ids, every if len(ids) == n else every[ids][:, ids]
+
+
+def _normalized(weight: Any, root: Array) -> Any:
+    """w_ij/(root_i root_j) in place, symmetric to the last bit."""
+    if not isinstance(weight, np.ndarray):
+        row = np.repeat(np.arange(len(root)), np.diff(weight.indptr))
+        weight.data /= root[row] * root[weight.indices]
+        return weight
+    for start, stop in bounds(len(root), 256):
+        weight[start:stop] /= np.outer(root[start:stop], root)
+    return weight
 
 
 def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Spectrum) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import bigembed as be
 from bigembed.embedding.walk.stability import half_map, shares_kept
 from bigembed.errors import MapWarning, SeparationWarning
 from bigembed.kernels.affinity import Bandwidth
+from bigembed.kernels.gaussian import NARROW
 
 
 def lists(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -20,7 +21,7 @@ def lists(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_map_of_half_the_neighbors_is_the_map_of_k_half() -> None:
     rows = np.random.default_rng(0).normal(size=(300, 2))
-    found = half_map(*lists(rows, 20), Bandwidth(1.0, "adaptive"), 1.0, 0.0, 1.0, 5)
+    found = half_map(*lists(rows, 20), Bandwidth(NARROW, "adaptive"), NARROW, 0.0, 1.0, 5)
     wanted = be.DiffusionMap(4, n_neighbors=10, t=0).fit(rows)
     degree = np.ones(300)
     assert shares_kept(wanted.embedding_, degree, found).min() > 1 - 1e-6
@@ -43,5 +44,5 @@ def test_a_graph_that_half_of_the_neighbors_do_not_join_shows_nothing() -> None:
     """Seven of fifteen neighbors leave random rows on a circle in three arcs."""
     angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 600)
     rows = np.column_stack([np.cos(angle), np.sin(angle)])
-    assert half_map(*lists(rows, 15), Bandwidth(1.0, "adaptive"), 1.0, 0.0, 1.0, 5) is None
+    assert half_map(*lists(rows, 15), Bandwidth(NARROW, "adaptive"), NARROW, 0.0, 1.0, 5) is None
     assert "kept_by_half" not in be.DiffusionMap(2).fit(rows).certificate_["judgement"]

@@ -81,7 +81,7 @@ def test_self_tuning_divides_by_both_scales() -> None:
 
 
 def test_the_adaptive_kernel_cuts_no_neighbor_off() -> None:
-    """An edge has r ≤ max(ρ_i, ρ_j): the weight is at least e⁻² however the scales differ."""
+    """An edge has r ≤ max(ρ_i, ρ_j): the weight is at least e^(−2/ε) however the scales differ."""
     rho, other = np.array([1.0, 1.0, 1e6]), np.array([1.0, 1e9, 1e-6])
     squared = np.maximum(rho, other) ** 2
     assert (local_squared(squared, rho, other, "adaptive") <= 2).all()

@@ -169,7 +169,8 @@ def test_epsilon_rules() -> None:
             )
 
     assert epsilon(bandwidth="fixed") == pytest.approx(np.sort(nearest[:, 7])[149], rel=1e-6)
-    assert epsilon(epsilon="auto") == 1.0  # times the scales of the rows
+    assert epsilon(epsilon="auto") == 0.5  # times the scales of the rows
+    assert epsilon(epsilon="auto", target="laplace-beltrami") == 1.0
     assert epsilon(epsilon="max-min") == pytest.approx(nearest[:, 0].max(), rel=1e-6)
     assert epsilon(epsilon="mean-min") == pytest.approx(2 * nearest[:, 0].mean(), rel=1e-6)
     assert epsilon(sigma=0.4) == pytest.approx(0.32)

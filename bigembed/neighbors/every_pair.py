@@ -1,0 +1,123 @@
+"""The graph of every pair of rows as one dense block, and new rows joined to all: no lists, no search.
+
+For some thousand rows. Distances are bit by bit those of lists of all other rows (:mod:`bigembed.neighbors.complete`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.blocks.squared import all_squared
+from bigembed.errors import InputError
+from bigembed.neighbors.complete import dense_block
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
+from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.witness import BINS, distance_counts, spread_rows, unit_of
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import write_array
+from bigembed.store.matrix import write_outbox, write_structure, write_values
+
+COMPLETE_ROWS = 4_096
+_TILE_ROWS = 256
+
+
+def is_dense(n_neighbors: int | None, shape: Shape) -> bool:
+    """Whether all pairs are asked for and held as one block; InputError where there are too many rows for that."""
+    if n_neighbors is None and not 2 <= shape.n <= COMPLETE_ROWS:
+        raise InputError(
+            f"n_neighbors=None takes every pair of rows, which is meant for 2 ≤ n ≤ {COMPLETE_ROWS}; got n_samples = "
+            f"{shape.n}. {'Give more rows' if shape.n < 2 else 'Give a number of neighbors'}"
+        )
+    return n_neighbors is None and shape.n <= shape.block
+
+
+def every_pair_stage(shape: Shape, seed: int) -> Stage:
+    """All squared distances as one block of the graph, ``squared/0``.
+
+    Of each row that to its farthest, ``rho_squared``, and to its two nearest, ``nearest``; ``histogram`` of those of
+    sampled rows, then e of its unit 2ᵉ. Memory of its one task: 20 n² bytes.
+    """
+
+    def run(context: Context) -> dict[str, Any]:
+        ordered, unit = Ordered.open(context.of("order")), unit_of(context.results("survey"))
+        fixed: dict[str, Any] = {"ordered": ordered, "seed": seed, "unit": unit, "out": context.path("")}
+        [zeros] = map_blocks(every_pair_block, [(0,)], **fixed)
+        n = shape.n
+        write_array(context.path("starts"), np.array([0, n], np.int64))
+        return {"n_neighbors": n - 1, "blocks": 1, "edges": n * (n - 1), "halo_rows": 0, "zero_edges": zeros}
+
+    pairs, item = shape.n**2, np.dtype(shape.dtype).itemsize
+    cost = Cost(
+        passes=1,
+        read=shape.n * shape.row_bytes,
+        write=(4 + item) * pairs,
+        disk=(4 + item) * pairs + 40 * shape.n + 8 * BINS,
+        memory=(12 + item) * pairs + 20 * shape.n * shape.d,
+        looks=pairs,
+    )
+    return Stage("graph", ("survey", "order"), {"n_neighbors": shape.n - 1, "seed": seed}, run, cost)
+
+
+def every_pair_block(b: int, *, ordered: Ordered, seed: int, unit: int, out: str) -> int:
+    """The only block; how many pairs of rows are equal, each counted from both."""
+    rows = ordered.rows(b)
+    n = len(rows)
+    sampled = spread_rows(n, seed)
+    counts = distance_counts(rows[sampled], sampled, rows, np.arange(n), unit)
+    write_array(f"{out}histogram", np.append(counts, unit))
+    with np.errstate(over="ignore"):
+        squared = all_squared(rows).astype(rows.dtype, copy=False)
+    np.fill_diagonal(squared, np.inf)
+    two = min(2, n - 1)
+    nearest = [np.partition(squared[part], two - 1, axis=1)[:, :two] for part in _tiles(n)]
+    np.fill_diagonal(squared, 0)
+    write_array(f"{out}nearest/{b}", np.sort(np.concatenate(nearest), axis=1))
+    write_array(f"{out}rho_squared/{b}", squared.max(axis=1))
+    block = dense_block(squared)
+    write_structure(out, b, block)
+    write_values(f"{out}squared", b, block.data)
+    write_outbox(out, b, [])
+    return n * (n - 1) - int(np.count_nonzero(squared))
+
+
+def _tiles(n: int) -> Iterator[slice]:
+    return (slice(*span) for span in bounds(n, _TILE_ROWS))
+
+
+def recalled_stage(n: int, target: float) -> Stage:
+    """Recall of a graph of all pairs."""
+    found = {"recall": 1.0, "standard_error": 0.0, "target": target, "rows": n, "advice": ""}
+    return Stage("recall", ("graph",), {"target": target}, lambda _: dict(found))
+
+
+# --- new rows ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DenseIndex:
+    """Where a query finds the fitted rows, all of which are joined to each new one."""
+
+    order: str
+    centers: str
+    n_neighbors: int
+
+
+def dense_index_of(run: Run) -> DenseIndex:
+    """The index of a graph of all pairs, from its run or a saved model."""
+    return DenseIndex(run.path("order"), run.path("partition", "centers"), run.results("survey")["n"] - 1)
+
+
+def join_every(rows: Array, index: DenseIndex) -> Iterator[tuple[Array, Joined]]:
+    """Edges of prepared new rows (n, d) in parts of about :data:`~bigembed.neighbors.query.MAX_PAIRS`."""
+    ordered = Ordered.open(index.order)
+    block, cell = locate(rows, ordered, index.centers)
+    whole = ordered.rows(0)
+    for start, stop in bounds(len(rows), max(1, MAX_PAIRS // len(whole))):
+        part = slice(start, stop)
+        yield np.arange(start, stop), join_all(rows[part], whole, block[part], cell[part])
