@@ -14,6 +14,7 @@ from bigembed.methods import REGISTRY, method
 from bigembed.methods.base import coordinate_names
 from bigembed.stages import Run
 from bigembed.store.annotate import is_annotated, write_obsm
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.copying import attributes_of
@@ -43,6 +44,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     source, out = at(source), at(out)
     if not source.exists():
         raise MissingPathError(f"{source}: no such run, and no array of coordinates")
+    require_apart(source / "stages" if (source / "stages").exists() else source, out)
     table = table_of(source)
     if out.suffix in (".h5ad", ".zarr"):
         if not is_annotated(out):

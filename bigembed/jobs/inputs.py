@@ -19,6 +19,7 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.annotated import CsrReader
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
 from bigembed.store.copying import ABOUT, columns_of, same_rows, source_of
@@ -215,6 +216,11 @@ class Input:
 
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
+    written = job.output
+    outputs = job.output_path, written.table, written.picture, written.model, written.report
+    require_apart(job.input_path, *outputs)
+    if written.scratch is not None:  # (which may hold the input beside what is left there)
+        require_apart(job.input_path, at(written.scratch) / "exchange")
     if job.input.dataset is None:
         copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
         return find_rows(job.input_path, copy, job.choice, job.beside, job.file.parent, lambda: _takes_sparse(job))

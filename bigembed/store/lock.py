@@ -205,18 +205,18 @@ def _refuse_living(root: AnyPath, folder: AnyPath, number: int) -> None:
 def _lives(owner: Owner, age: float) -> bool:
     """Whether an owner that touched its file ``age`` seconds ago is alive."""
     if _here(owner):
-        return _born(owner.pid) == owner.born
+        return born(owner.pid) == owner.born
     return age <= PATIENCE * owner.heartbeat
 
 
 def _here(owner: Owner) -> bool:
     """Whether it is a process of this machine, so that one can look."""
-    return owner.host == os.uname().nodename and bool(owner.machine) and owner.machine == _machine()
+    return owner.host == os.uname().nodename and bool(owner.machine) and owner.machine == machine()
 
 
 def _myself() -> Owner:
     pid = os.getpid()
-    return Owner(_user(), pid, os.uname().nodename, time.time(), HEARTBEAT, _machine(), _born(pid))
+    return Owner(_user(), pid, os.uname().nodename, time.time(), HEARTBEAT, machine(), born(pid))
 
 
 def _user() -> str:
@@ -226,7 +226,7 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def _machine() -> str:
+def machine() -> str:
     """This boot of this machine, and the name space of its process numbers."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
@@ -234,7 +234,7 @@ def _machine() -> str:
         return ""
 
 
-def _born(pid: int) -> str:
+def born(pid: int) -> str:
     """When a process started, in the clock of its machine; empty if there is none (a zombie is none)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -1,4 +1,4 @@
-"""Outputs that lie by themselves, a model, a table, an array: held while they are made, so that one process makes each."""
+"""Outputs that lie by themselves (a model, a table, an array), held while they are made: one process makes each."""
 
 from __future__ import annotations
 

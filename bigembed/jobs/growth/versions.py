@@ -28,6 +28,7 @@ from bigembed.jobs.inputs import Input
 from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_array
 from bigembed.store.growing import StoreRows
 from bigembed.store.manifest import digest_of, read_json, write_json
@@ -229,6 +230,7 @@ def prepared(job: JobSpec) -> Growth:
         problems.append("[output] model: each version keeps its own in [output] path; leave it out")
     if problems:
         raise JobError(f"{job.file}: " + "".join(f"\n  {problem}" for problem in problems))
+    require_apart(job.input_path, job.output_path, job.output.picture, job.output.report)
     manifests.prepare(job.output_path, KIND)
     return Growth(job.output_path)
 
