@@ -18,6 +18,7 @@ from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.copying import attributes_of
+from bigembed.store.making import making
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import MarkedRows, RowSource
 from bigembed.store.superseded import superseded, told
@@ -51,7 +52,8 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
             raise InputError(
                 f"{out}: no AnnData is there. Coordinates are put into one that exists; else write a table"
             )
-        write_obsm(table, out, overwrite=overwrite)
+        with making(out):
+            write_obsm(table, out, overwrite=overwrite)
     else:
         write_table(table, out, overwrite)
     n, m = table.coordinates.shape

@@ -30,10 +30,21 @@ from bigembed.methods.extension import aside_of, moved, refuse_existing, require
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.apart import require_apart
 from bigembed.store.beside import link, place_beside
-from bigembed.store.lock import Owner
+from bigembed.store.lock import FOLDER, Owner, holder
 from bigembed.store.making import making
 from bigembed.store.manifest import digest_of, read_json, write_json
-from bigembed.store.paths import AnyPath, PathLike, absolute, at, free_bytes, nearest_folder, published, remove
+from bigembed.store.paths import (
+    AnyPath,
+    PathLike,
+    absolute,
+    at,
+    free_bytes,
+    nearest_folder,
+    published,
+    remove,
+    retire,
+    stored,
+)
 from bigembed.store.reader import Choice
 from bigembed.store.tables import check_table
 
@@ -200,18 +211,26 @@ def _left(out: PathLike) -> str | None:
 
 def _refuse(out: PathLike, results: PathLike | None) -> None:
     """ExistingOutputError where the coordinates, or the table, are there."""
+    aside = aside_of(out)
+    if published(out) and aside.is_dir() and _left(out) is None and holder(aside) is None:
+        remove(aside)  # of a call that was killed while it did so
     refuse_existing(out)
     if results is not None:
         refuse_existing(results)
 
 
 def _tidy(rows: Input, out: PathLike) -> None:
-    """Remove what has served: a copy of the rows, at last what lies aside."""
+    """Remove what has served: a copy of the rows; then what lies aside, the record of it last."""
     if rows.about:
-        remove(rows.path)
+        retire(rows.path)
         for name in rows.beside:
-            remove(place_beside(rows.path, name))
-    remove(aside_of(out))
+            retire(place_beside(rows.path, name))
+    aside = aside_of(out)
+    for file in stored(aside):
+        if file.name not in (ASKED, "zarr.json") and not file.name.startswith(FOLDER):
+            (aside / file.name).unlink(missing_ok=True)
+    (aside / ASKED).unlink(missing_ok=True)
+    remove(aside)
 
 
 def plan_extension(

@@ -28,7 +28,7 @@ from bigembed.store.input import column_source
 from bigembed.store.lock import take
 from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at, is_url, published, remove, stamp, stored
+from bigembed.store.paths import AnyPath, at, is_url, published, retire, stamp, stored
 from bigembed.store.reader import Choice, Reader, features_of, named, native
 from bigembed.store.source import RowSource
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
@@ -196,7 +196,7 @@ class Input:
                 if not self.there(name):
                     self._copy_vector(name)
             if self.reader is not None and not (published(self.path) and source_of(self.path) == self.about):
-                remove(self.path)  # (a copy of what the source was, or of another part of it)
+                retire(self.path)  # (a copy of what the source was, or of another part of it)
                 attributes = {ABOUT: self.about, **link(self.path, self.vectors)}
                 write_copy(self.reader, self.path, self.choice, attributes, label="input")
         return self if self.reader is None else _existing(self)
@@ -210,7 +210,7 @@ class Input:
                     f"{place}: exists and is no copy of {name} that this job made. Nothing was changed; move it away, "
                     "or choose another [output] path"
                 )
-            remove(place)
+            retire(place)
         copy_beside(self.vectors[name], place, name, label="input", attributes={ABOUT: about})
 
 

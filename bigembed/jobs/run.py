@@ -32,7 +32,7 @@ from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
 from bigembed.store.making import making
 from bigembed.store.manifest import digest_of
-from bigembed.store.paths import AnyPath, at, move, published, remove
+from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model, superseded
 from bigembed.store.tables import check_table
 
@@ -188,7 +188,7 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
     with told.stage("model"):
         remove(partial)
         fitted.save(partial)
-        remove(model)
+        retire(model)
         move(partial, model)
 
 
