@@ -42,14 +42,14 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
     with working(job, wishes) as (growth, told, lock):
         there = present(job.input_path)
         with advising(job), reading(job, there, told, 0):
-            restore(growth, told)
+            restore(growth)
             version = growth.current
             assert version is not None  # (once there is one, there always is)
-            known = ledger_of(version, there, told)
+            known = ledger_of(version, there)
         known = unchanged(job, known, there, verify, told)
         version.keep(known)
         with advising(job), reading(job, there, told, version.fitted):
-            mend(version, told)
+            mend(version)
         before, n = version.covered, there.shape[0]
         if before < n:
             _place(job, version, there, known, told, lock)

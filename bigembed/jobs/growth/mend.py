@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
-from bigembed.errors import DamagedError
+from bigembed.errors import DamagedError, DamageWarning
 from bigembed.jobs.growth.account import Range, attributes, damaged, span_digest
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, upto
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, model_digest
 from bigembed.jobs.spec import JobSpec
-from bigembed.jobs.telling import Telling
-from bigembed.stages import Event
 from bigembed.store.copying import write_dask
 from bigembed.store.growing import append_source
 from bigembed.store.manifest import read_json, write_json
@@ -21,9 +20,9 @@ from bigembed.store.paths import retire
 from bigembed.store.source import RowSource
 
 
-def note(told: Telling, message: str) -> None:
-    """Tell what was found, in the log too."""
-    told(Event("note", "growth", message=message))
+def warn(found: object) -> None:
+    """Name what is damaged."""
+    warnings.warn(f"{found}; it is made anew", DamageWarning, stacklevel=3)
 
 
 @contextmanager
@@ -37,30 +36,29 @@ def advising(job: JobSpec) -> Iterator[None]:
         ) from error
 
 
-def restore(growth: Growth, told: Telling) -> None:
+def restore(growth: Growth) -> None:
     """Where ``current.json`` is damaged, say anew that the newest version with coordinates is the current one."""
     try:
         _ = growth.history
         return
     except DamagedError as error:
-        note(told, f"damaged: {error}")
+        warn(error)
     names = sorted((path.name for path in growth.root.glob("versions/*")), reverse=True)
     for number, name in enumerate(names):
         if (growth.root / "versions" / name / "coordinates" / "zarr.json").exists():
             version = growth.version(name)
             _ = version.ranges
             growth.point(version, names[number + 1 : number + 2])
-            note(told, f"{growth.root / CURRENT}: made again of {name}")
             return
     raise DamagedError(f"{growth.root / CURRENT}: is damaged, and no version with coordinates is there")
 
 
-def ledger_of(version: Version, there: Present, told: Telling) -> Ledger:
+def ledger_of(version: Version, there: Present) -> Ledger:
     """The ledger; where it is damaged, made again of the rows, which must be those of the account."""
     try:
         return version.ledger
     except DamagedError as error:
-        note(told, f"damaged: {error}")
+        warn(error)
         if there.shape[0] < version.covered:
             raise
         fitted = covering(new_ledger(there), upto(there, version.fitted))
@@ -72,7 +70,7 @@ def ledger_of(version: Version, there: Present, told: Telling) -> Ledger:
         return covering(fitted, upto(there, version.covered))
 
 
-def mend(version: Version, told: Telling) -> None:
+def mend(version: Version) -> None:
     """Drop coordinates that are not those published, from the first such range on, so that they are placed again.
 
     Those of the rows fitted are made again from the model. Reads all coordinates.
@@ -80,12 +78,12 @@ def mend(version: Version, told: Telling) -> None:
     try:
         ranges = version.ranges
     except DamagedError as error:
-        note(told, f"damaged: {error}")
+        warn(error)
         write_fitted(version)
         return
     wrong = damaged(version.array, ranges)
     for part, why in wrong:
-        note(told, f"damaged: {version.array}, rows {part.start}:{part.stop}: {why}")
+        warn(f"{version.array}: coordinates of rows {part.start}:{part.stop} are damaged ({why})")
     if wrong and not wrong[0][0].start:
         write_fitted(version, ranges[0].coordinates)
     elif wrong:

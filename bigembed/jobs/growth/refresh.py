@@ -9,9 +9,9 @@ import time
 from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError
-from bigembed.jobs.growth.account import prove
+from bigembed.jobs.growth.check import version_problems
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, present
-from bigembed.jobs.growth.mend import ledger_of, note, restore, write_fitted
+from bigembed.jobs.growth.mend import ledger_of, restore, warn, write_fitted
 from bigembed.jobs.growth.versions import CURRENT, FirstRows, Growth, Version, asked_of
 from bigembed.jobs.growth.work import about, reading, unchanged, working
 from bigembed.jobs.run import run_job
@@ -41,10 +41,12 @@ def refresh(
     wishes, began = wishes or Wishes(), time.perf_counter()
     with working(job, wishes) as (growth, told, lock):
         there, asked = present(job.input_path), asked_of(job)
-        current, known = _current(growth, told), new_ledger(there)
+        current, known = _current(growth), new_ledger(there)
+        whole = current is not None
         if current is not None and not fresh:
-            known = unchanged(job, _ledger(current, there, told), there, verify, told)
-            if (current.asked, current.fitted) == (asked, there.shape[0]) and _whole(current, told):
+            known = unchanged(job, _ledger(current, there), there, verify, told)
+            whole = _whole(current)
+            if whole and (current.asked, current.fitted) == (asked, there.shape[0]):
                 current.keep(known)
                 growth.clear()
                 return about(growth, current, unchanged=True)
@@ -54,44 +56,39 @@ def refresh(
             with reading(job, there, told, there.shape[0] - known.n):
                 version = growth.begin(asked, covering(known, there))
         _fit(job, version, there, wishes, told)
-        _publish(job, growth, version, keep, told, lock)
+        _publish(job, growth, version, keep if whole else 0, told, lock)
         return about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
 
 
-def _current(growth: Growth, told: Telling) -> Version | None:
+def _current(growth: Growth) -> Version | None:
     """The current version; None where it is damaged, too: it is made anew."""
     try:
-        restore(growth, told)
+        restore(growth)
     except DamagedError as error:
-        note(told, f"damaged: {error}")
+        warn(error)
         remove(growth.root / CURRENT)
     try:
         return growth.current
     except DamagedError as error:
-        note(told, f"damaged: {error}")
+        warn(error)
         return None
 
 
-def _ledger(version: Version, there: Present, told: Telling) -> Ledger:
+def _ledger(version: Version, there: Present) -> Ledger:
     """The rows that were there; none are known where that cannot be told any more."""
     try:
-        return ledger_of(version, there, told)
+        return ledger_of(version, there)
     except DamagedError as error:
-        note(told, f"damaged: {error}")
+        warn(error)
         return new_ledger(there)
 
 
-def _whole(version: Version, told: Telling) -> bool:
-    """Whether coordinates and model are those published."""
-    from bigembed.methods.base import load
-
-    try:
-        prove(version.array, version.ranges)
-        load(version.model)
-    except DamagedError as error:
-        note(told, f"damaged: {error}. It is made anew")
-        return False
-    return True
+def _whole(version: Version) -> bool:
+    """Whether the version is what was published: every byte is read."""
+    problems = version_problems(version)
+    for problem in problems:
+        warn(problem)
+    return not problems
 
 
 def _unfinished(
