@@ -284,7 +284,8 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
         run.forget(stage.name)
         run._found[stage.name] = Mark.of(run.root, found), found
         if not run.temporary:
-            remove(exchange_home(run) / stage.name)  # of a process that was killed when it had published the stage
+            superseded.forget(run.root, stage.name)  # (of a process that was killed when it had published the stage)
+            remove(exchange_home(run) / stage.name)
         observer(Event("reused", stage.name, results=found.results))
         return
     manifests.discard(run.root, stage.name)

@@ -223,7 +223,7 @@ COMMANDS = {
     "sweep": Command(
         _store,
         lambda f: sweep(the_job(f, "points.zarr"), {"n_components": [1, 2]}),
-        lambda f: {"table": _table(f / "run.zarr" / "table.json")},
+        lambda f: _table(f / "run.zarr" / "table.json"),
     ),
     "plan --calibrate": Command(
         _store, lambda f: plan_job(the_job(f, "points.zarr"), True), lambda f: {"output": _array(f / "run.zarr")}
@@ -236,12 +236,12 @@ def _ids(path: Path) -> str:
     return sha256(repr(read_array(path).tolist()).encode()).hexdigest() if path.exists() else ABSENT
 
 
-def _table(path: Path) -> str:
-    """What a sweep has so far, without times."""
-    if not path.exists():
-        return ABSENT
-    rows = json.loads(path.read_text())
-    return repr([[row["n_components"], row["eigenvalue_1"]] for row in rows])
+def _table(path: Path) -> Seen:
+    """What a sweep has so far, point by point, without times."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return {f"point {i}": repr(row["eigenvalue_1"]) for i, row in enumerate(rows)} | {
+        f"point {i}": ABSENT for i in range(len(rows), 2)
+    }
 
 
 def names(folder: Path) -> set[str]:

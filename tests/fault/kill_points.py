@@ -75,8 +75,8 @@ def killed_at(number: int, work: Callable[[], object]) -> Callable[[], object]:
     return run
 
 
-def before_step(number: int, act: Callable[[], object]) -> Callable[[], None]:
-    """Do something before the step of this number of this process; undone by what is returned."""
+def before_step(number: int, act: Callable[[], object], for_good: bool = False) -> Callable[[], None]:
+    """Do something before the step of this number of this process, or from it on; undone by what is returned."""
     left = [number]
     kept = [(os, name, getattr(os, name)) for name in STEPS]
     kept += [(module, "open", io.open) for module in (io, builtins)]
@@ -84,9 +84,9 @@ def before_step(number: int, act: Callable[[], object]) -> Callable[[], None]:
     def counted(function: Callable[..., object], writes: Callable[..., bool]) -> Callable[..., object]:
         def step(*arguments: object, **named: object) -> object:
             if writes(*arguments, **named):
-                if not left[0]:
-                    act()
                 left[0] -= 1
+                if left[0] == -1 or (for_good and left[0] < 0):
+                    act()
             return function(*arguments, **named)
 
         return step
