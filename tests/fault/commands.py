@@ -140,9 +140,9 @@ def _store(folder: Path) -> None:
     write_array(folder / "points.zarr", rows_of(90)[:60], chunk_rows=16)
 
 
-def _grown(folder: Path, more: int = 30) -> None:
+def _grown(folder: Path, more: int = 30, method: str = "pca", parameters: str = "") -> None:
     _store(folder)
-    refresh(read_job(write_job(folder, "pca", "", ".").rename(folder / "grow.toml")))
+    refresh(read_job(write_job(folder, method, parameters, ".").rename(folder / "grow.toml")))
     append_rows(folder / "points.zarr", rows_of(60 + more)[60:])
 
 
@@ -204,6 +204,16 @@ COMMANDS = {
     ),
     "refresh": Command(_grown, lambda f: refresh(read_job(f / "grow.toml")), _growth_seen),
     "extend": Command(_grown, lambda f: extend(read_job(f / "grow.toml")), _growth_seen),
+    "refresh of a diffusion map": Command(
+        lambda folder: _grown(folder, 30, "diffusion_map", "n_neighbors = 6"),
+        lambda f: refresh(read_job(f / "grow.toml")),
+        _growth_seen,
+    ),
+    "extend of a diffusion map": Command(
+        lambda folder: _grown(folder, 30, "diffusion_map", "n_neighbors = 6"),
+        lambda f: extend(read_job(f / "grow.toml")),
+        _growth_seen,
+    ),
     "audit": Command(
         lambda folder: _grown(folder, 110),
         lambda f: audit(read_job(f / "grow.toml")),
