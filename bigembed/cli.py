@@ -254,7 +254,7 @@ def export(
 
 @app.command()
 def verify(
-    path: Annotated[str, typer.Argument(metavar="RUN", help="A run or a saved model.")],
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run, a saved model or a growing embedding.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
