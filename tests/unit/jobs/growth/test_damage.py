@@ -9,7 +9,9 @@ import warnings
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from bigembed.cli import app
 from bigembed.errors import DamagedError, DamageWarning
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
@@ -199,3 +201,14 @@ def test_a_store_of_the_version_before_is_read(home):
         edited(home / "out.zarr" / file, lambda value: value.pop("digest", None))
     assert len(there(home)) == N
     assert extend(job_of(home))["unchanged"]
+
+
+def test_the_command_says_what_is_damaged_and_what_to_do(home):
+    whole = CliRunner().invoke(app, ["verify", str(home / "out.zarr")])
+    assert whole.exit_code == 0, whole.output
+    assert "as published" in whole.output
+    shape(version_of(home))
+    found = CliRunner().invoke(app, ["verify", str(home / "out.zarr")])
+    assert found.exit_code == 6
+    assert "its ranges end with row 90" in found.output
+    assert "workflows/refresh.py" in found.output
