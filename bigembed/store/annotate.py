@@ -41,7 +41,7 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
     order = _order(table, path)
     with opened(str(path), EXTRA, "r+") as root:
         there = [f"{group}/{one}" for group, one in (("obsm", key), ("uns", name)) if one in root.get(group, ())]
-        mark = path / f".{PARTIAL}-{key}"  # of a call that was killed while it gave the names
+        mark = path.with_name(f".{path.name}.{PARTIAL}-{key}")  # of a call that was killed while it gave the names
         if there and not overwrite and not (path.is_dir() and mark.exists()):
             raise ExistingOutputError(f"{path}: {', '.join(there)}: there already. Nothing was changed; --overwrite")
         for group, one in (
