@@ -254,7 +254,7 @@ def export(
 
 @app.command()
 def verify(
-    path: Annotated[str, typer.Argument(metavar="RUN", help="A run or a saved model.")],
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run, a saved model or a growing embedding.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -271,7 +271,8 @@ def verify(
             raise DamagedError(
                 f"{path}: damaged:"
                 + "".join(f"\n  {problem}" for problem in found["problems"])
-                + "\nRun the job again to make what is damaged anew"
+                + f"\nRun {'workflows/refresh.py' if found['kind'] == 'growth' else 'the job'} again to make what is "
+                "damaged anew"
             )
         if not found["finished"]:
             raise InterruptedRun(f"{path}: what is there is whole, but the run did not end. Run the job again")

@@ -8,7 +8,6 @@ resume and the certificate all walk that one list.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest, digest_of
 from bigembed.store.paths import AnyPath, PathLike, at, remove
+from bigembed.store.scratch import new_folder
 from bigembed.store.superseded import Mark
 
 
@@ -92,7 +92,7 @@ class Run:
 
     def __init__(self, root: PathLike | None, parents: Sequence[Run] = (), kind: str = "run") -> None:
         self.temporary = root is None
-        self.root: AnyPath = at(tempfile.mkdtemp(prefix="bigembed-") if root is None else root).absolute()
+        self.root: AnyPath = at(new_folder("run") if root is None else root).absolute()
         self.parents = tuple(parents)
         self.kind = kind
         self._found: dict[str, tuple[Mark, Manifest]] = {}
@@ -283,6 +283,9 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     if found is not None:
         run.forget(stage.name)
         run._found[stage.name] = Mark.of(run.root, found), found
+        if not run.temporary:
+            superseded.forget(run.root, stage.name)  # (of a process that was killed when it had published the stage)
+            remove(exchange_home(run) / stage.name)
         observer(Event("reused", stage.name, results=found.results))
         return
     manifests.discard(run.root, stage.name)

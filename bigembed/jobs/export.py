@@ -14,9 +14,11 @@ from bigembed.methods import REGISTRY, method
 from bigembed.methods.base import coordinate_names
 from bigembed.stages import Run
 from bigembed.store.annotate import is_annotated, write_obsm
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.copying import attributes_of
+from bigembed.store.making import making
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import MarkedRows, RowSource
 from bigembed.store.superseded import superseded, told
@@ -43,13 +45,15 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     source, out = at(source), at(out)
     if not source.exists():
         raise MissingPathError(f"{source}: no such run, and no array of coordinates")
+    require_apart(source / "stages" if (source / "stages").exists() else source, out)
     table = table_of(source)
     if out.suffix in (".h5ad", ".zarr"):
         if not is_annotated(out):
             raise InputError(
                 f"{out}: no AnnData is there. Coordinates are put into one that exists; else write a table"
             )
-        write_obsm(table, out, overwrite=overwrite)
+        with making(out):
+            write_obsm(table, out, overwrite=overwrite)
     else:
         write_table(table, out, overwrite)
     n, m = table.coordinates.shape

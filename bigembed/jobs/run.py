@@ -30,8 +30,9 @@ from bigembed.reuse import supersede
 from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
+from bigembed.store.making import making
 from bigembed.store.manifest import digest_of
-from bigembed.store.paths import AnyPath, at, move, published, remove
+from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model, superseded
 from bigembed.store.tables import check_table
 
@@ -71,6 +72,8 @@ def run_job(
             found = None if fresh else _finished(job, rows, run.root)
             if found is not None and read_status(run.root).get("state") == "done":
                 return {**found, "unchanged": True}
+            stack.enter_context(making(*_outputs(job)))
+            _claim(job, run.root)  # (what another job made meanwhile)
             told = stack.enter_context(
                 telling(wishes, str(run.root), lock.owner, run.root / status.NAME, metrics, run.root / logs.NAME)
             )
@@ -185,7 +188,7 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
     with told.stage("model"):
         remove(partial)
         fitted.save(partial)
-        remove(model)
+        retire(model)
         move(partial, model)
 
 

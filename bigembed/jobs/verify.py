@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.run import read_record
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
@@ -13,7 +14,7 @@ from bigembed.store.superseded import superseded, superseded_model
 
 
 def verify(given: PathLike) -> dict[str, Any]:
-    """Read every stored byte of a run (or a saved model) and compare it with the manifests.
+    """Read every stored byte of a run, a saved model or a growing embedding, and compare it with the manifests.
 
     Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
     ``unlisted`` (files that no manifest knows and nobody reads), ``finished``, what is ``superseded`` (made with other
@@ -22,6 +23,8 @@ def verify(given: PathLike) -> dict[str, Any]:
     path = at(given).absolute()
     if not path.exists():
         raise MissingPathError(f"{path}: no such run")
+    if is_growth(path):
+        return verify_growth(path)
     kind = kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []
