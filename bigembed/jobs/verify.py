@@ -7,6 +7,7 @@ from typing import Any
 from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.run import read_record
+from bigembed.jobs.status import read_status
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.paths import AnyPath, PathLike, at
@@ -25,9 +26,11 @@ def verify(given: PathLike) -> dict[str, Any]:
         raise MissingPathError(f"{path}: no such run")
     if is_growth(path):
         return verify_growth(path)
-    kind = kind_of(path)
+    kind = "run" if manifests.ours(path, "run") and not manifests.sound_group(path, "run") else kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []
+    if not manifests.sound_group(path, kind):
+        problems.append(f"{path / 'zarr.json'}: damaged")
     names = run.published()
     there = {}
     for name in names:
@@ -50,6 +53,10 @@ def verify(given: PathLike) -> dict[str, Any]:
         record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
     except DamagedError as error:
         problems.append(str(error))
+    try:
+        read_status(path)
+    except DamagedError as error:
+        problems.append(str(error))
     old = superseded(path)
     missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
     problems += [f"{name}: published before, and gone now" for name in missing]
@@ -70,6 +77,8 @@ def verify(given: PathLike) -> dict[str, Any]:
 
 def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
+    if not manifests.sound_group(path, "run") and manifests.ours(path, "run"):
+        raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
     file = path / "zarr.json"
     kind = manifests.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
     if kind not in ("run", "model"):
