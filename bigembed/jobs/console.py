@@ -174,6 +174,7 @@ def plan_lines(plan: Any) -> list[str]:
     ]
     if plan.published:
         lines.append("* there already, with these parameters and inputs: used again")
+    lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
     place = plan.place
     where = {
         "process": "in this process",

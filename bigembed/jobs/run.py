@@ -268,6 +268,8 @@ def read_record(root: AnyPath) -> dict[str, Any]:
     """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
     path = root / RECORD
     record = manifests.read_sealed(path) if path.exists() else {}
+    if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
+        raise DamagedError(f"{path}: damaged: not the record of a job")
     keys = record.get("keys", {})
     if any(found not in (None, keys[name]) for name, found in ((name, _key_there(root, name)) for name in keys)):
         return {"claimed": record["claimed"], "finished": False}

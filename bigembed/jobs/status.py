@@ -157,7 +157,10 @@ def read_status(root: AnyPath) -> dict[str, Any]:
     :class:`DamagedError` if it does not say what was written.
     """
     path = root / NAME
-    return _true(manifests.read_sealed(path), root) if path.exists() else {}
+    found = manifests.read_sealed(path) if path.exists() else {}
+    if path.exists() and not isinstance(found.get("state"), str):
+        raise DamagedError(f"{path}: damaged: not the status of a job")
+    return _true(found, root)
 
 
 def known_status(root: AnyPath) -> dict[str, Any]:

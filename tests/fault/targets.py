@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.status import read_status
 from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
-from bigembed.methods import REGISTRY
+from bigembed.methods import REGISTRY, spectral
 from bigembed.stages import Run
 from bigembed.store.arrays import open_array
 from bigembed.store.formats import ingest
@@ -145,8 +146,9 @@ def run_of(method: str) -> Target:
 
 def stopped(methods: str) -> Iterator[Target]:
     """Runs that were stopped inside a stage that goes on from its last step: what it goes on from."""
-    for method, note in (("diffusion_map", "step 2"), ("isomap", "round 1"), ("nmf", "pass 3")):
-        yield stopped_run(method, note)
+    yield stopped_run("nmf", "iteration 3")
+    yield stopped_run("diffusion_map", "iteration 3")
+    yield stopped_run("linearized_diffusion_nmf", "iteration 2")
 
 
 def stopped_run(method: str, note: str) -> Target:
@@ -154,6 +156,8 @@ def stopped_run(method: str, note: str) -> Target:
     whole = run_of(method)
 
     def make(folder: Path) -> None:
+        spectral.DENSE_ROWS = 100  # (of this process: a fork)
+
         def listen(event: Any) -> None:
             if note in event.message:
                 raise InterruptedRun("stopped")
@@ -165,12 +169,16 @@ def stopped_run(method: str, note: str) -> Target:
             run_job(read_job(folder / "job.toml"), Wishes(observer=listen))
         assert list((folder / "run.zarr" / "exchange").iterdir())
 
+    def mended(mend: Callable[[Path], Any], folder: Path) -> Any:
+        spectral.DENSE_ROWS = 100
+        return mend(folder)
+
     return Target(
         f"stopped run of {method}",
         make,
         lambda folder: [*stored(folder / "run.zarr" / "exchange", folder), Path("run.zarr/job.json")],
         {name: whole.readers[name] for name in ("status", "plan")},
-        whole.mends,
+        {name: partial(mended, mend) for name, mend in whole.mends.items()},
         {name: whole.readers[name] for name in ("array", "verify", "status")},
     )
 
