@@ -260,7 +260,8 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
         sum(stage["files"] for stage in found["stages"]),
         sum(stage["bytes"] for stage in found["stages"]),
     )
-    state = "damaged" if found["problems"] else "as published" if found["finished"] else "as published, unfinished"
+    whole = "as published" if found.get("deep", True) else "names, sizes and metadata as published"
+    state = "damaged" if found["problems"] else whole if found["finished"] else f"{whole}, unfinished"
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *(f"  {told(name, why)}" for name, why in found["superseded"].items()),

@@ -14,8 +14,10 @@ from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.superseded import superseded, superseded_model
 
 
-def verify(given: PathLike) -> dict[str, Any]:
+def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
     """Read every stored byte of a run, a saved model or a growing embedding, and compare it with the manifests.
+
+    ``deep=False``: names, sizes and metadata only, which takes seconds where the bytes are terabytes.
 
     Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
     ``unlisted`` (files that no manifest knows and nobody reads), ``finished``, what is ``superseded`` (made with other
@@ -39,7 +41,7 @@ def verify(given: PathLike) -> dict[str, Any]:
         except DamagedError as error:
             problems.append(str(error))
             continue
-        problems += manifests.damage(path, found, again=True)
+        problems += manifests.damage(path, found, again=True) if deep else manifests.glance(path, found)
         unlisted += manifests.unlisted(path, found)
         stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
     problems += [
@@ -66,6 +68,7 @@ def verify(given: PathLike) -> dict[str, Any]:
     return {
         "path": str(path),
         "kind": kind,
+        "deep": deep,
         "stages": stages,
         "problems": problems,
         "unlisted": unlisted,

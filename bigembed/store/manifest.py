@@ -200,15 +200,26 @@ def damage(root: AnyPath, manifest: Manifest, again: bool = False) -> list[str]:
     problems = _missing(manifest, there)
     if problems or (not again and _whole.get((str(root), manifest.stage)) == _state(manifest, there)):
         return problems
-    found = digests(root / "stages" / manifest.stage, list(manifest.files))
-    problems = [
-        f"{manifest.stage}/{name}: not the bytes that were published"
-        for name, entry in manifest.files.items()
-        if found.get(name) != entry
-    ]
+    problems = _changed(root, manifest, list(manifest.files))
     if not problems:
         _remember(root, manifest, there)
     return problems
+
+
+def glance(root: AnyPath, manifest: Manifest) -> list[str]:
+    """The damage that names, sizes and the metadata of the arrays show, without a look at their chunks."""
+    problems = _missing(manifest, _files(root / "stages" / manifest.stage))
+    return problems or _changed(root, manifest, [name for name in manifest.files if name.endswith("zarr.json")])
+
+
+def _changed(root: AnyPath, manifest: Manifest, names: Sequence[str]) -> list[str]:
+    """Which of these files have other bytes than were published."""
+    found = digests(root / "stages" / manifest.stage, names)
+    return [
+        f"{manifest.stage}/{name}: not the bytes that were published"
+        for name in names
+        if found.get(name) != manifest.files[name]
+    ]
 
 
 def verify(root: AnyPath, manifest: Manifest) -> list[str]:

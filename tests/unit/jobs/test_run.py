@@ -163,11 +163,14 @@ def test_verify_finds_every_damage(write_job, rows, tmp_path):
     content[100] ^= 1
     shard.write_bytes(content)
     (root / "stages" / "mean" / "extra").write_text("x")
+    assert verify(root, deep=False)["problems"] == []
     found = verify(root)
     assert found["problems"] == [
         f"center/{shard.relative_to(root / 'stages/center')}: not the bytes that were published"
     ]
     assert found["unlisted"] == ["mean/extra: not in the manifest"]
+    shard.write_bytes(content[:-1])
+    assert "bytes, and" in verify(root, deep=False)["problems"][0]
     (root / "manifest" / "mean.json").unlink()
     assert any("gone now" in text for text in verify(root)["problems"])
     (root / "manifest" / "center.json").write_text("{")
