@@ -232,6 +232,7 @@ def ingested(methods: str) -> Iterator[Target]:
         lambda folder: [file for file in stored(folder, folder) if file.parts[0] in ("rows.zarr", "rows-ids.zarr")],
         readers | {"certify": certified},
         older=older,
+        uncovered=lambda file, kind: kind in ("older", "swap") or file.name == "zarr.json",
     )
 
 
