@@ -139,8 +139,8 @@ def run_of(method: str) -> Target:
         lambda folder: stored(folder / "run.zarr", folder),
         readers,
         {"run": lambda folder: run_job(job(folder)), "run --fresh": lambda folder: run_job(job(folder), fresh=True)},
-        older,
-        lambda file: file.parts[1] in ("stages", "manifest"),
+        older=older,
+        found=lambda file: file.parts[1] in ("stages", "manifest"),
     )
 
 
