@@ -256,7 +256,7 @@ def export(
 def verify(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run, a saved model or a growing embedding.")],
     deep: Annotated[
-        bool, typer.Option("--deep/--quick", help="Every stored byte, or names, sizes and metadata of a run or a model.")
+        bool, typer.Option("--deep/--quick", help="Every stored byte, or names, sizes and metadata.")
     ] = True,
     as_json: Json = False,
     debug: Debug = False,
