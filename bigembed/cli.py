@@ -255,6 +255,9 @@ def export(
 @app.command()
 def verify(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run, a saved model or a growing embedding.")],
+    deep: Annotated[
+        bool, typer.Option("--deep/--quick", help="Every stored byte, or names, sizes and metadata.")
+    ] = True,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -265,7 +268,7 @@ def verify(
         from bigembed.errors import DamagedError, InterruptedRun
         from bigembed.jobs.verify import verify as check
 
-        found = check(path)
+        found = check(path, deep)
         console.result(found, verify_lines(found))
         if found["problems"]:
             raise DamagedError(

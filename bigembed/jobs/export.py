@@ -13,6 +13,7 @@ from bigembed.jobs.verify import kind_of
 from bigembed.methods import REGISTRY, method
 from bigembed.methods.base import coordinate_names
 from bigembed.stages import Run
+from bigembed.store import manifest as manifests
 from bigembed.store.annotate import is_annotated, write_obsm
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
@@ -62,7 +63,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
 
 def table_of(source: AnyPath) -> Table:
     """The coordinates that lie at a path, and what is known of their rows and columns."""
-    if source.suffix != ".npy" and (attributes_of(source) or {}).get("bigembed") is not None:
+    if source.suffix != ".npy" and ((attributes_of(source) or {}).get("bigembed") or manifests.ours(source, "run")):
         return _of_run(source)
     coordinates = vector_source(source)
     if len(coordinates.shape) != 2:
@@ -79,7 +80,7 @@ def _of_run(root: AnyPath) -> Table:
     run, record = Run(root), read_record(root)
     if why := superseded(root).get(PLACE[0]):
         raise StaleError(f"{root}: {told(PLACE[0], why)}; run the job again to its end")
-    if not run.has(PLACE[0]):
+    if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
     coordinates = _source(run, *PLACE)
     beside = {}
