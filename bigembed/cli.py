@@ -254,7 +254,10 @@ def export(
 
 @app.command()
 def verify(
-    path: Annotated[str, typer.Argument(metavar="RUN", help="A run or a saved model.")],
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run, a saved model or a growing embedding.")],
+    deep: Annotated[
+        bool, typer.Option("--deep/--quick", help="Every stored byte, or names, sizes and metadata.")
+    ] = True,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -265,13 +268,14 @@ def verify(
         from bigembed.errors import DamagedError, InterruptedRun
         from bigembed.jobs.verify import verify as check
 
-        found = check(path)
+        found = check(path, deep)
         console.result(found, verify_lines(found))
         if found["problems"]:
             raise DamagedError(
                 f"{path}: damaged:"
                 + "".join(f"\n  {problem}" for problem in found["problems"])
-                + "\nRun the job again to make what is damaged anew"
+                + f"\nRun {'workflows/refresh.py' if found['kind'] == 'growth' else 'the job'} again to make what is "
+                "damaged anew"
             )
         if not found["finished"]:
             raise InterruptedRun(f"{path}: what is there is whole, but the run did not end. Run the job again")

@@ -8,17 +8,17 @@ resume and the certificate all walk that one list.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from bigembed.blocks.rows import one_blas_thread
-from bigembed.errors import DamagedError, StaleError
+from bigembed.errors import DamagedError, DamageWarning, MissingPathError, StaleError
 from bigembed.reuse import key_of, supersede, usable
 from bigembed.store import manifest as manifests
 from bigembed.store import superseded
@@ -27,6 +27,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest, digest_of
 from bigembed.store.paths import AnyPath, PathLike, at, remove
+from bigembed.store.scratch import new_folder
 from bigembed.store.superseded import Mark
 
 
@@ -92,7 +93,7 @@ class Run:
 
     def __init__(self, root: PathLike | None, parents: Sequence[Run] = (), kind: str = "run") -> None:
         self.temporary = root is None
-        self.root: AnyPath = at(tempfile.mkdtemp(prefix="bigembed-") if root is None else root).absolute()
+        self.root: AnyPath = at(new_folder("run") if root is None else root).absolute()
         self.parents = tuple(parents)
         self.kind = kind
         self._found: dict[str, tuple[Mark, Manifest]] = {}
@@ -283,15 +284,26 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     if found is not None:
         run.forget(stage.name)
         run._found[stage.name] = Mark.of(run.root, found), found
+        if not run.temporary:
+            superseded.forget(run.root, stage.name)  # (of a process that was killed when it had published the stage)
+            remove(exchange_home(run) / stage.name)
         observer(Event("reused", stage.name, results=found.results))
         return
     manifests.discard(run.root, stage.name)
     run.forget(stage.name)
-    exchange = _exchange(run, stage, key)
     observer(Event("start", stage.name))
     began = time.perf_counter()
-    (run.root / "stages" / stage.name).mkdir(parents=True, exist_ok=True)
-    results = stage.run(Context(stage, run, exchange, observer))
+    exchange, kept = _exchange(run, stage, key)
+    try:
+        results = _computed(stage, run, exchange, observer)
+    except DamagedError as error:
+        if not kept:
+            raise
+        warnings.warn(f"{error}; stage {stage.name!r} begins anew", DamageWarning, stacklevel=2)
+        remove(run.root / "stages" / stage.name)
+        exchange.clear()
+        exchange, _ = _exchange(run, stage, key)
+        results = _computed(stage, run, exchange, observer)
     seconds = time.perf_counter() - began
     if lock is not None:
         lock.check()
@@ -303,14 +315,21 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     observer(Event("done", stage.name, time.perf_counter() - began, results))
 
 
-def _exchange(run: Run, stage: Stage, key: str) -> Exchange:
-    """The exchange of the stage: what a killed run left of it only if the stage goes on from there."""
+def _computed(stage: Stage, run: Run, exchange: Exchange, observer: Observer) -> Mapping[str, Any]:
+    (run.root / "stages" / stage.name).mkdir(parents=True, exist_ok=True)
+    return stage.run(Context(stage, run, exchange, observer))
+
+
+def _exchange(run: Run, stage: Stage, key: str) -> tuple[Exchange, bool]:
+    """The exchange of the stage, and whether it is what a killed run left of it: if the stage goes on from there."""
     root = exchange_home(run) / stage.name
     mark = root / "key.json"
-    if not (stage.resumes and mark.exists() and manifests.read_json(mark) == key):
-        remove(root)
-        manifests.write_json(mark, key)
-    return Exchange(str(root))
+    with suppress(DamagedError, MissingPathError):
+        if stage.resumes and manifests.read_json(mark) == key:
+            return Exchange(str(root)), True
+    remove(root)
+    manifests.write_json(mark, key)
+    return Exchange(str(root)), False
 
 
 def exchange_home(run: Run) -> AnyPath:
@@ -351,6 +370,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
         yield kept[1]
     else:
         with hold(run.root) as lock:
+            manifests.mend(run.root, run.kind)
             yield lock
 
 
@@ -358,6 +378,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
 def keeping(run: Run) -> Iterator[Lock]:
     """Hold the run over several :func:`run_stages`, for a job that does more than those."""
     with hold(run.root) as lock:
+        manifests.mend(run.root, run.kind)
         token = _kept.set((run.root, lock))
         try:
             yield lock

@@ -7,7 +7,6 @@ certificate; not what was only needed to make them.
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.estimator import AROUND
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
+from bigembed.store.making import making
 from bigembed.store.manifest import Manifest, read_json, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
 from bigembed.store.superseded import superseded_model
@@ -37,10 +37,15 @@ def save(estimator: Any, path: PathLike) -> None:
     if published(target):
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
     description = _description(estimator, _named_parameters(estimator))
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    remove(partial)
-    _write(estimator, partial, description)
-    move(partial, target)
+    with making(target):
+        partial = target.with_name(f"{target.name}.partial")
+        remove(partial)  # of a call that was killed
+        _write(estimator, partial, description)
+        try:
+            move(partial, target)
+        except OSError as error:
+            remove(partial)
+            raise ExistingOutputError(f"{target}: appeared while the model was written ({error})") from error
 
 
 def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:

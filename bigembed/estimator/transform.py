@@ -20,6 +20,7 @@ from bigembed.embedding.streaming import STAGE, placed_stage
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
 from bigembed.stages import Context, Run, Stage, run_stages
+from bigembed.store import manifest as manifests
 from bigembed.store.arrays import open_array
 from bigembed.store.copying import describe
 from bigembed.store.input import column_source, row_source
@@ -57,15 +58,21 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
 
 
 def transform_to(
-    estimator: Any, X: Any, out: PathLike, attributes: Mapping[str, Any] | None = None, **beside: Any
+    estimator: Any,
+    X: Any,
+    out: PathLike,
+    attributes: Mapping[str, Any] | None = None,
+    keep: bool = False,
+    **beside: Any,
 ) -> None:
     """Coordinates of new rows into a new Zarr array, with these attributes: written aside, renamed when whole.
 
-    A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
+    A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``. ``keep``: the manifest of
+    what was moved stays there, for a caller who has more to do (:func:`moved`).
     """
     refuse_existing(out)
     extension = estimator._map()
-    write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run, attributes)
+    write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run, attributes, keep)
 
 
 def stage_for(estimator: Any, X: Any, **beside: Any) -> Stage:
@@ -102,6 +109,7 @@ def write_coordinates(
     out: PathLike,
     fitted: Run,
     attributes: Mapping[str, Any] | None = None,
+    keep: bool = False,
 ) -> None:
     """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
     target, aside = at(out).absolute(), aside_of(out)
@@ -115,8 +123,24 @@ def write_coordinates(
     refuse_existing(target)
     if attributes:
         describe(run.path(STAGE, "coordinates"), attributes)
-    move(run.path(STAGE, "coordinates"), target)
-    remove(aside)
+    try:
+        move(run.path(STAGE, "coordinates"), target)
+    except OSError:
+        refuse_existing(target)
+        raise
+    if not keep:
+        remove(aside)
+
+
+def moved(out: PathLike) -> bool:
+    """Whether what is at the path are the coordinates that lay aside: a call was killed after it had moved them."""
+    aside, place = aside_of(out), "coordinates/"
+    found = manifests.find(aside, STAGE) if published(out) else None
+    if found is None:
+        return False
+    listed = {name.removeprefix(place): entry for name, entry in found.files.items() if name.startswith(place)}
+    there = manifests.digests(at(out).absolute(), list(listed))
+    return all(there.get(name) == entry for name, entry in listed.items() if name != "zarr.json")  # (it has attributes)
 
 
 def aside_of(out: PathLike) -> AnyPath:

@@ -7,7 +7,6 @@ tries, so that other work on the machine does not make it look slow for good; al
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from bigembed.errors import DamagedError
 from bigembed.store import manifest as manifests
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, remove
+from bigembed.store.scratch import temporary
 
 TRIES = 5
 ROWS, COLUMNS = 1 << 16, 64
@@ -133,5 +133,5 @@ def _scratch(folder: AnyPath) -> Iterator[str]:
             remove(place)
         return
     home = folder if os.access(folder, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".bigembed-rates-", dir=home, ignore_cleanup_errors=True) as scratch:
+    with temporary("rates", home, hidden=True) as scratch:
         yield f"{scratch}/rows"

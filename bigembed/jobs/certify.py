@@ -15,6 +15,8 @@ from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.words import Entry
 from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.judgement import FAITHFUL
+from bigembed.store import manifest as manifests
+from bigembed.store.apart import require_apart
 from bigembed.store.copying import attributes_of
 from bigembed.store.input import row_source
 from bigembed.store.paths import AnyPath, PathLike, at, put
@@ -41,6 +43,8 @@ def certify_paths(
     page = None if out is None else at(out).absolute()
     if page is not None:
         refuse_page(page)
+        for place in places:
+            require_apart(place, page)
     shown = coordinates_at(places[1])
     quality = certify(places[0], shown, **asked)
     found = {"paths": {"rows": str(places[0]), "coordinates": str(places[1])}, **quality.as_dict()}
@@ -53,7 +57,8 @@ def certify_paths(
 
 def coordinates_at(place: AnyPath) -> RowSource:
     """An array of coordinates, or those of a run of bigembed."""
-    if place.suffix != ".npy" and (attributes_of(place) or {}).get("bigembed") in ("run", "model"):
+    known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or manifests.ours(place, "run")
+    if place.suffix != ".npy" and known:
         return table_of(place).coordinates
     source, _ = row_source(place, place)
     return source

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from bigembed.errors import BigembedError, StoreAccessError, UnreachableError, W
 from bigembed.jobs.security import client_security, no_security
 from bigembed.jobs.spec import ClusterTable
 from bigembed.store.paths import AnyPath, at
+from bigembed.store.scratch import temporary
 
 logger = logging.getLogger(__name__)
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
@@ -142,7 +142,7 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
 
     limit = embedded_memory(table)
     stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
-    scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bigembed-workers-", ignore_cleanup_errors=True))
+    scratch = stack.enter_context(temporary("workers"))
     local = LocalCluster(
         n_workers=worker_count(table),
         threads_per_worker=1,
@@ -152,7 +152,7 @@ def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Plac
         dashboard_address="127.0.0.1:0",
         scheduler_kwargs={"dashboard": False},
         security=no_security(),
-        local_directory=scratch,
+        local_directory=str(scratch),
         silence_logs=50,  # what workers say when they are closed; errors of tasks come with their results
     )
     stack.callback(closed, local, 10)

@@ -174,6 +174,7 @@ def plan_lines(plan: Any) -> list[str]:
     ]
     if plan.published:
         lines.append("* there already, with these parameters and inputs: used again")
+    lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
     place = plan.place
     where = {
         "process": "in this process",
@@ -259,7 +260,8 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
         sum(stage["files"] for stage in found["stages"]),
         sum(stage["bytes"] for stage in found["stages"]),
     )
-    state = "damaged" if found["problems"] else "as published" if found["finished"] else "as published, unfinished"
+    whole = "as published" if found.get("deep", True) else "names, sizes and metadata as published"
+    state = "damaged" if found["problems"] else whole if found["finished"] else f"{whole}, unfinished"
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *(f"  {told(name, why)}" for name, why in found["superseded"].items()),

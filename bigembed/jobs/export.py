@@ -13,10 +13,13 @@ from bigembed.jobs.run import read_record
 from bigembed.jobs.verify import kind_of
 from bigembed.methods import REGISTRY, method
 from bigembed.stages import Run
+from bigembed.store import manifest as manifests
 from bigembed.store.annotate import is_annotated, write_obsm
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.copying import attributes_of
+from bigembed.store.making import making
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import MarkedRows, RowSource
 from bigembed.store.superseded import superseded, told
@@ -43,13 +46,15 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     source, out = at(source), at(out)
     if not source.exists():
         raise MissingPathError(f"{source}: no such run, and no array of coordinates")
+    require_apart(source / "stages" if (source / "stages").exists() else source, out)
     table = table_of(source)
     if out.suffix in (".h5ad", ".zarr"):
         if not is_annotated(out):
             raise InputError(
                 f"{out}: no AnnData is there. Coordinates are put into one that exists; else write a table"
             )
-        write_obsm(table, out, overwrite=overwrite)
+        with making(out):
+            write_obsm(table, out, overwrite=overwrite)
     else:
         write_table(table, out, overwrite)
     n, m = table.coordinates.shape
@@ -58,7 +63,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
 
 def table_of(source: AnyPath) -> Table:
     """The coordinates that lie at a path, and what is known of their rows and columns."""
-    if source.suffix != ".npy" and (attributes_of(source) or {}).get("bigembed") is not None:
+    if source.suffix != ".npy" and ((attributes_of(source) or {}).get("bigembed") or manifests.ours(source, "run")):
         return _of_run(source)
     coordinates = vector_source(source)
     if len(coordinates.shape) != 2:
@@ -75,7 +80,7 @@ def _of_run(root: AnyPath) -> Table:
     run, record = Run(root), read_record(root)
     if why := superseded(root).get(PLACE[0]):
         raise StaleError(f"{root}: {told(PLACE[0], why)}; run the job again to its end")
-    if not run.has(PLACE[0]):
+    if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
     coordinates = _source(run, *PLACE)
     beside = {}

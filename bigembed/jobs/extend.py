@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import executor
+from bigembed.errors import DamagedError
 from bigembed.estimator import AROUND
 from bigembed.estimator.names import require_names
-from bigembed.estimator.transform import aside_of, refuse_existing, transform_to
+from bigembed.estimator.transform import aside_of, moved, refuse_existing, transform_to
 from bigembed.jobs import status
 from bigembed.jobs.calibrate import rates
 from bigembed.jobs.cluster import Place, choose, cluster
@@ -28,11 +29,28 @@ from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
 from bigembed.stages import Run, keeping, observing
+from bigembed.store.apart import require_apart
 from bigembed.store.beside import link, place_beside
-from bigembed.store.lock import Owner
-from bigembed.store.paths import AnyPath, PathLike, absolute, at, free_bytes, nearest_folder, published, remove
+from bigembed.store.lock import FOLDER, Owner, holder
+from bigembed.store.making import making
+from bigembed.store.manifest import digest_of, read_json, write_json
+from bigembed.store.paths import (
+    AnyPath,
+    PathLike,
+    absolute,
+    at,
+    free_bytes,
+    nearest_folder,
+    published,
+    remove,
+    retire,
+    stored,
+)
 from bigembed.store.reader import Choice
 from bigembed.store.tables import check_table
+
+ASKED = "asked.json"
+"""In what lies aside: what the extension is of."""
 
 
 def extend(
@@ -64,19 +82,24 @@ def extend(
     metrics = Metrics(wishes.metrics, str(out), "extend")
     with stoppable(str(out), wishes.deadline), metrics:
         check_performance(wishes.performance_report)
-        refuse_existing(out)
+        require_apart(new, out, results)
+        require_apart(model, out, results)
         if results is not None:
             check_table(results)
-            refuse_existing(results)
+        if not _left(out):
+            _refuse(out, results)
         fitted = load(model)
         rows = _rows(fitted, new, out, choice, beside)
+        asked = _asked(fitted, rows, results)
+        if not (published(out) and _left(out) == asked):
+            _refuse(out, results)
         kind = choose(table, rows.shape, rows.nbytes)
         plan = None
         if kind != "remote":
             plan = _plan(fitted, rows, new, out, table, None)
             plan.refuse()
         with (
-            _held(out) as owner,
+            _held(out, results, asked) as (owner, placed),
             telling(wishes, str(out), owner, status_path(out), metrics) as told,
             cluster(table, kind, told.progress) as place,
         ):
@@ -92,16 +115,14 @@ def extend(
                 performance(place, wishes.performance_report),
             ):
                 told.peak = peak
-                rows = _ready(rows, out, told, place)
-                about = _about(model, fitted, out, rows)
-                transform_to(fitted, rows.given, absolute(out), about, **_vectors(rows))
-                if rows.about:  # a copy, which has served
-                    remove(rows.path)
-                    for name in rows.beside:
-                        remove(place_beside(rows.path, name))
+                if not placed:
+                    rows = _ready(rows, out, told, place)
+                    about = _about(model, fitted, out, rows)
+                    transform_to(fitted, rows.given, absolute(out), about, keep=True, **_vectors(rows))
                 if results is not None:
                     with told.stage("table"):
-                        export(out, results)
+                        export(out, results, overwrite=True)
+                _tidy(rows, out)
     return {
         "model": str(model),
         "input": str(new),
@@ -156,14 +177,61 @@ def status_path(out: PathLike) -> AnyPath:
 
 
 @contextmanager
-def _held(out: PathLike) -> Iterator[Owner]:
-    """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile."""
+def _held(out: PathLike, results: PathLike | None, asked: str) -> Iterator[tuple[Owner, bool]]:
+    """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile.
+
+    Also whether this very extension, killed before, has put its coordinates in their place.
+    """
     aside = aside_of(out)
     with keeping(Run(aside)) as lock:
-        if published(out):
+        placed = _left(out) == asked and moved(out)
+        if published(out) and not placed:
             remove(aside)
             refuse_existing(out)
-        yield lock.owner
+        write_json(aside / ASKED, asked)
+        with making(*([] if results is None else [results])):
+            yield lock.owner, placed
+
+
+def _asked(fitted: Any, rows: Input, results: PathLike | None) -> str:
+    """Digest of what an extension is of: the model, the rows and the vectors, as they are, and its table."""
+    run: Run = fitted._run
+    given = rows.about or rows.source().fingerprint()
+    vectors = {name: str(path) for name, path in rows.beside.items()}
+    model = {name: run.manifest(name).digest for name in run.published()}
+    return digest_of([model, given, vectors, None if results is None else absolute(results)])
+
+
+def _left(out: PathLike) -> str | None:
+    """What the extension was of that has left something aside."""
+    record = aside_of(out) / ASKED
+    with suppress(DamagedError):
+        return str(read_json(record)) if record.is_file() else None
+    return None
+
+
+def _refuse(out: PathLike, results: PathLike | None) -> None:
+    """ExistingOutputError where the coordinates, or the table, are there."""
+    aside = aside_of(out)
+    if published(out) and aside.is_dir() and _left(out) is None and holder(aside) is None:
+        remove(aside)  # of a call that was killed while it did so
+    refuse_existing(out)
+    if results is not None:
+        refuse_existing(results)
+
+
+def _tidy(rows: Input, out: PathLike) -> None:
+    """Remove what has served: a copy of the rows; then what lies aside, the record of it last."""
+    if rows.about:
+        retire(rows.path)
+        for name in rows.beside:
+            retire(place_beside(rows.path, name))
+    aside = aside_of(out)
+    for file in stored(aside):
+        if file.name not in (ASKED, "zarr.json") and not file.name.startswith(FOLDER):
+            (aside / file.name).unlink(missing_ok=True)
+    (aside / ASKED).unlink(missing_ok=True)
+    remove(aside)
 
 
 def plan_extension(

@@ -19,6 +19,7 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.spec import JobSpec, needed_beside
 from bigembed.store.annotated import CsrReader
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
 from bigembed.store.copying import ABOUT, columns_of, same_rows, source_of
@@ -27,7 +28,7 @@ from bigembed.store.input import column_source
 from bigembed.store.lock import take
 from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at, is_url, published, remove, stamp, stored
+from bigembed.store.paths import AnyPath, at, is_url, published, retire, stamp, stored
 from bigembed.store.reader import Choice, Reader, features_of, named, native
 from bigembed.store.source import RowSource
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
@@ -195,7 +196,7 @@ class Input:
                 if not self.there(name):
                     self._copy_vector(name)
             if self.reader is not None and not (published(self.path) and source_of(self.path) == self.about):
-                remove(self.path)  # (a copy of what the source was, or of another part of it)
+                retire(self.path)  # (a copy of what the source was, or of another part of it)
                 attributes = {ABOUT: self.about, **link(self.path, self.vectors)}
                 write_copy(self.reader, self.path, self.choice, attributes, label="input")
         return self if self.reader is None else _existing(self)
@@ -209,12 +210,17 @@ class Input:
                     f"{place}: exists and is no copy of {name} that this job made. Nothing was changed; move it away, "
                     "or choose another [output] path"
                 )
-            remove(place)
+            retire(place)
         copy_beside(self.vectors[name], place, name, label="input", attributes={ABOUT: about})
 
 
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
+    written = job.output
+    outputs = job.output_path, written.table, written.picture, written.model, written.report
+    require_apart(job.input_path, *outputs)
+    if written.scratch is not None:  # (which may hold the input beside what is left there)
+        require_apart(job.input_path, at(written.scratch) / "exchange")
     if job.input.dataset is None:
         copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
         return find_rows(job.input_path, copy, job.choice, job.beside, job.file.parent, lambda: _takes_sparse(job))

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -83,8 +82,9 @@ def _store_and_algebra() -> None:
     import scipy.sparse.linalg  # noqa: F401
 
     from bigembed.store.arrays import read_array, write_array
+    from bigembed.store.scratch import temporary
 
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary("measure") as folder:
         write_array(f"{folder}/rows", np.ones((4, 4)))
         read_array(f"{folder}/rows")
 

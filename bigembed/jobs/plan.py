@@ -28,7 +28,7 @@ from bigembed.jobs.measure import footprint, imported_here
 from bigembed.jobs.pace import TASK_HERE, Pace
 from bigembed.jobs.propose import proposals
 from bigembed.jobs.spec import BESIDE, ClusterTable, JobSpec
-from bigembed.reuse import outdated
+from bigembed.reuse import DAMAGED, outdated
 from bigembed.stages import Cost, Run, Stage
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
@@ -89,6 +89,8 @@ class Plan:
     """What would fit, if this does not."""
     scratch: str | None = None
     """Where exchanges lie, if not with the output."""
+    damaged: tuple[str, ...] = ()
+    """What is not as it was published, and will be made anew."""
 
     @property
     def pace(self) -> Pace | None:
@@ -181,6 +183,7 @@ class Plan:
                 {"name": name, **asdict(cost), "seconds": self.stage_seconds.get(name)} for name, cost in self.stages
             ],
             "published": self.published,
+            "damaged": self.damaged,
             "passes": self.total("passes"),
             "read": int(self.total("read")),
             "write": int(self.total("write")),
@@ -268,6 +271,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
 
     def plan_of(some: list[Stage]) -> Plan:
+        reused, damaged = _reused(rows, some, run)
         return Plan(
             str(rows.path),
             str(job.output_path),
@@ -275,10 +279,11 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
             str(rows.dtype),
             where,
             tuple(_costs(job, rows, some)),
-            _reused(rows, some, run),
+            reused,
             free_bytes(nearest_folder(job.output_path)),
             speed,
             scratch=job.output.scratch,
+            damaged=damaged,
         )
 
     plan = plan_of(stages)
@@ -303,12 +308,16 @@ def _require_libraries(job: JobSpec) -> None:
         require_libraries()
 
 
-def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[str, ...]:
-    """Stages that the job will not compute again. What follows one that it computes is none of them."""
+def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Stages that the job will not compute again, and damage to others.
+
+    What follows one that it computes is none of the first.
+    """
     if rows.ids is not None and rows.there(IDS):
         stages = [ids_stage(vector_source(rows.ids)), *stages]
     why = outdated(stages, run)
-    return tuple(stage.name for stage in stages if stage.name not in why)
+    damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
+    return tuple(stage.name for stage in stages if stage.name not in why), damaged
 
 
 def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:

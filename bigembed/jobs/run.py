@@ -23,15 +23,16 @@ from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.performance import check_performance, performance
 from bigembed.jobs.plan import Plan, estimator, make_plan
 from bigembed.jobs.spec import CHOICE, JobSpec
-from bigembed.jobs.status import read_status
+from bigembed.jobs.status import known_status
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
 from bigembed.reuse import supersede
 from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
+from bigembed.store.making import making
 from bigembed.store.manifest import digest_of
-from bigembed.store.paths import AnyPath, at, move, published, remove
+from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model, superseded
 from bigembed.store.tables import check_table
 
@@ -69,8 +70,10 @@ def run_job(
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, run.root)
             found = None if fresh else _finished(job, rows, run.root)
-            if found is not None and read_status(run.root).get("state") == "done":
+            if found is not None and known_status(run.root).get("state") == "done":
                 return {**found, "unchanged": True}
+            stack.enter_context(making(*_outputs(job)))
+            _claim(job, run.root)  # (what another job made meanwhile)
             told = stack.enter_context(
                 telling(wishes, str(run.root), lock.owner, run.root / status.NAME, metrics, run.root / logs.NAME)
             )
@@ -107,7 +110,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         gone = supersede(estimator(job).stages(rows.source(), Run(root)), Run(root), whole=True)
         if gone and model is not None and model in claimed:
             supersede_model(model, next(iter(gone.values())))
-        record = {
+        record: dict[str, Any] = {
             "plan": plan.as_dict(),
             "job": _asked(job, rows),
             "beside": {name: str(path) for name, path in rows.beside.items()},
@@ -117,6 +120,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             "finished": False,
         }
         manifests.write_json(root / RECORD, manifests.sealed(record))
+        told.status.claimed(record["claimed"])
         if fresh:
             remove_stages(Run(root))
         with (
@@ -185,7 +189,7 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
     with told.stage("model"):
         remove(partial)
         fitted.save(partial)
-        remove(model)
+        retire(model)
         move(partial, model)
 
 
@@ -251,19 +255,21 @@ def _sound(root: AnyPath, stage: str) -> bool:
 
 
 def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
-    """The same as :func:`read_record` for whoever writes it anew: nothing, with a warning, where it is damaged."""
+    """The same as :func:`read_record` for whoever writes it anew: only what was claimed, where it is damaged."""
     try:
         return read_record(root)
     except DamagedError as error:
         if not quiet:
             warnings.warn(f"{error}; it is made anew", DamageWarning, stacklevel=2)
-        return {}
+        return {"claimed": known_status(root).get("claimed") or [], "finished": False}
 
 
 def read_record(root: AnyPath) -> dict[str, Any]:
     """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
     path = root / RECORD
     record = manifests.read_sealed(path) if path.exists() else {}
+    if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
+        raise DamagedError(f"{path}: damaged: not the record of a job")
     keys = record.get("keys", {})
     if any(found not in (None, keys[name]) for name, found in ((name, _key_there(root, name)) for name in keys)):
         return {"claimed": record["claimed"], "finished": False}
@@ -305,7 +311,7 @@ def _outputs(job: JobSpec) -> list[str]:
 
 def _claim(job: JobSpec, root: AnyPath) -> None:
     """Refuse to overwrite a model, a picture or a report that this run did not announce before."""
-    own = known_record(root).get("claimed", [])
+    own = known_record(root).get("claimed") or known_status(root).get("claimed") or []
     wrong = [path for path in _outputs(job) if path not in own and at(path).exists()]
     if wrong:
         raise ExistingOutputError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Self
 
 from bigembed.errors import (
@@ -102,7 +103,7 @@ class Status:
             "started": moment(time.time()),
             "deadline": None if deadline is None else moment(deadline),
             "error": None,
-            "last_success": _last_success(path),
+            **_kept(path),
         }
         self._written = 0.0
         self._turn = threading.Lock()
@@ -124,6 +125,10 @@ class Status:
         """The stages to come are known."""
         self._write(stages=stages)
 
+    def claimed(self, outputs: list[str]) -> None:
+        """What this run has announced to write beside itself; ``job.json`` says it, too."""
+        self._write(claimed=outputs)
+
     def event(self, event: Event) -> None:
         """A stage starts or ends."""
         if event.kind == "start":
@@ -142,23 +147,39 @@ class Status:
         with self._turn:
             self.value |= {**changes, "updated": moment(time.time())}
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            manifests.write_json(self.path, self.value)
+            manifests.write_json(self.path, manifests.sealed(self.value))
             self._written = time.monotonic()
 
 
 def read_status(root: AnyPath) -> dict[str, Any]:
-    """``status.json`` of a run, or ``{}``. What a process that was killed left as running is ``interrupted``."""
+    """``status.json`` of a run, or ``{}``. What a process that was killed left as running is ``interrupted``.
+
+    :class:`DamagedError` if it does not say what was written.
+    """
     path = root / NAME
-    return _true(dict(manifests.read_json(path)), root) if path.exists() else {}
+    found = manifests.read_sealed(path) if path.exists() else {}
+    if path.exists() and not isinstance(found.get("state"), str):
+        raise DamagedError(f"{path}: damaged: not the status of a job")
+    return _true(found, root)
 
 
-def _last_success(path: AnyPath) -> str | None:
-    """When the job before this one ended well, if any did."""
-    return manifests.read_json(path).get("last_success") if path.exists() else None
+def known_status(root: AnyPath) -> dict[str, Any]:
+    """The same for whoever writes it anew: nothing where it is damaged."""
+    with suppress(DamagedError):
+        return read_status(root)
+    return {}
+
+
+def _kept(path: AnyPath) -> dict[str, Any]:
+    """What a job takes over from the one before it: when one ended well, and what it has announced to write."""
+    found: dict[str, Any] = {}
+    with suppress(DamagedError, MissingPathError):
+        found = manifests.read_sealed(path)
+    return {name: found.get(name) for name in ("last_success", "claimed")}
 
 
 def _true(value: dict[str, Any], held: AnyPath) -> dict[str, Any]:
-    if value["state"] in ("planned", "running") and holder(held) is None:
+    if value.get("state") in ("planned", "running") and holder(held) is None:
         message = "its process ended without a word (killed, or the machine went down); the same command goes on"
         return value | {"state": "interrupted", "error": {"status": 5, "kind": "InterruptedRun", "message": message}}
     return value

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.run import read_record
+from bigembed.jobs.status import read_status
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.superseded import superseded, superseded_model
 
 
-def verify(given: PathLike) -> dict[str, Any]:
-    """Read every stored byte of a run (or a saved model) and compare it with the manifests.
+def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
+    """Read every stored byte of a run, a saved model or a growing embedding, and compare it with the manifests.
+
+    ``deep=False``: names, sizes and metadata only, which takes seconds where the bytes are terabytes.
 
     Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
     ``unlisted`` (files that no manifest knows and nobody reads), ``finished``, what is ``superseded`` (made with other
@@ -22,9 +26,13 @@ def verify(given: PathLike) -> dict[str, Any]:
     path = at(given).absolute()
     if not path.exists():
         raise MissingPathError(f"{path}: no such run")
-    kind = kind_of(path)
+    if is_growth(path):
+        return verify_growth(path)
+    kind = "run" if manifests.ours(path, "run") and not manifests.sound_group(path, "run") else kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []
+    if not manifests.sound_group(path, kind):
+        problems.append(f"{path / 'zarr.json'}: damaged")
     names = run.published()
     there = {}
     for name in names:
@@ -33,7 +41,7 @@ def verify(given: PathLike) -> dict[str, Any]:
         except DamagedError as error:
             problems.append(str(error))
             continue
-        problems += manifests.damage(path, found, again=True)
+        problems += manifests.damage(path, found, again=True) if deep else manifests.glance(path, found)
         unlisted += manifests.unlisted(path, found)
         stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
     problems += [
@@ -47,6 +55,10 @@ def verify(given: PathLike) -> dict[str, Any]:
         record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
     except DamagedError as error:
         problems.append(str(error))
+    try:
+        read_status(path)
+    except DamagedError as error:
+        problems.append(str(error))
     old = superseded(path)
     missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
     problems += [f"{name}: published before, and gone now" for name in missing]
@@ -56,6 +68,7 @@ def verify(given: PathLike) -> dict[str, Any]:
     return {
         "path": str(path),
         "kind": kind,
+        "deep": deep,
         "stages": stages,
         "problems": problems,
         "unlisted": unlisted,
@@ -67,6 +80,8 @@ def verify(given: PathLike) -> dict[str, Any]:
 
 def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
+    if not manifests.sound_group(path, "run") and manifests.ours(path, "run"):
+        raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
     file = path / "zarr.json"
     kind = manifests.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
     if kind not in ("run", "model"):

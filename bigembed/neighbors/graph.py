@@ -159,6 +159,7 @@ class NeighborGraph:
     edges : int, each counted from both of its rows.
     matrix : squared distances by row blocks, in the order of the graph. ``original_ids()`` are the rows of the input.
     shape, block : of the rows, and how many a canonical block holds.
+    dense : whether it joins every pair of few rows, as one block without lists of neighbors.
 
     Notes
     -----

@@ -24,7 +24,7 @@ from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.paths.dijkstra import Dijkstra, LocalGraph, lengths_of, local_graph
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.manifest import read_json, write_json
+from bigembed.store.manifest import read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, at
 
 GROUP = 8
@@ -118,7 +118,7 @@ def _file(exchange: Exchange) -> AnyPath:
 
 
 def _save(exchange: Exchange, progress: Sequence[Progress]) -> None:
-    write_json(_file(exchange), [vars(state) for state in progress])
+    write_json(_file(exchange), sealed({"groups": [vars(state) for state in progress]}))
 
 
 def _load(exchange: Exchange) -> list[Progress]:
@@ -130,7 +130,7 @@ def _load(exchange: Exchange) -> list[Progress]:
             kept["visits"],
             kept["settled"],
         )
-        for kept in read_json(_file(exchange))
+        for kept in read_sealed(_file(exchange))["groups"]
     ]
 
 
@@ -305,7 +305,7 @@ def keep_block(b: int, *, sources: Array, starts: Array, exchange: Exchange, out
 
 def found_distances(b: int, groups: list[Array], rows: int, exchange: Exchange) -> Iterator[Array]:
     """After :func:`shortest_paths`: distances (sources of the group, rows) of block b, float64, group by group."""
-    for g, kept in enumerate(read_json(at(exchange.root) / "rounds.json")):
+    for g, kept in enumerate(read_sealed(_file(exchange))["groups"]):
         slot = kept["slots"].get(str(b))
         found = None if slot is None else exchange.get(f"distances{g}.{slot}", b, "own")
         yield np.full((len(groups[g]), rows), np.inf) if found is None else found

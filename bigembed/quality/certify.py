@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from bigembed.quality.neighborhoods import NEIGHBORS, SAMPLES, preserved
 from bigembed.store.exchange import Exchange
 from bigembed.store.input import row_source
 from bigembed.store.paths import PathLike, at, remove
+from bigembed.store.scratch import temporary
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,11 @@ def certify(
 @contextmanager
 def _scratch(workdir: PathLike | None) -> Iterator[str]:
     """A new folder, in ``workdir`` or that for temporary files, removed at the end."""
-    folder = at(tempfile.gettempdir() if workdir is None else workdir).absolute() / f"certify-{uuid.uuid4().hex[:12]}"
+    if workdir is None:
+        with temporary("certify") as made:
+            yield str(made)
+        return
+    folder = at(workdir).absolute() / f"certify-{uuid.uuid4().hex[:12]}"
     folder.mkdir(parents=True)
     try:
         yield str(folder)

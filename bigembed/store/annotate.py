@@ -18,7 +18,7 @@ from bigembed.store.arrays import zarr_place
 from bigembed.store.extras import needed
 from bigembed.store.hdf5 import opened
 from bigembed.store.ids import positions, rows_of
-from bigembed.store.paths import AnyPath, local, move
+from bigembed.store.paths import AnyPath, local, move, put, remove
 from bigembed.store.tables import ID, Table
 
 PARTIAL = "bigembed-partial"
@@ -41,7 +41,8 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
     order = _order(table, path)
     with opened(str(path), EXTRA, "r+") as root:
         there = [f"{group}/{one}" for group, one in (("obsm", key), ("uns", name)) if one in root.get(group, ())]
-        if there and not overwrite:
+        mark = path.with_name(f".{path.name}.{PARTIAL}-{key}")  # of a call that was killed while it gave the names
+        if there and not overwrite and not (path.is_dir() and mark.exists()):
             raise ExistingOutputError(f"{path}: {', '.join(there)}: there already. Nothing was changed; --overwrite")
         for group, one in (
             (group, one) for group in ("obsm", "uns") for one in (f"{PARTIAL}-{key}", f"{PARTIAL}-{name}")
@@ -55,10 +56,13 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # (what AnnData says of its own defaults to come)
             io.write_elem(root["uns"], f"{PARTIAL}-{name}", _made(table))
+        if path.is_dir():
+            put(mark, b"")
         _rename(root, path, "obsm", f"{PARTIAL}-{key}", key)
         _rename(root, path, "uns", f"{PARTIAL}-{name}", name)
     if path.is_dir():
         _consolidate(path)
+        remove(mark)
 
 
 def _order(table: Table, path: AnyPath) -> Array | None:

@@ -23,7 +23,7 @@ from bigembed.store.chunks import RowChunks, row_chunks
 from bigembed.store.groups import put_metadata
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
-from bigembed.store.paths import PathLike, at, stamp
+from bigembed.store.paths import AnyPath, PathLike, at, stamp
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -136,7 +136,9 @@ def whole(path: PathLike, what: str) -> Iterator[None]:
             yield
     except BigembedError:
         raise
-    except (ValueError, OSError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # (zarr reads damaged metadata into errors of any kind)
         raise DamagedError(f"{path}: {what} cannot be read: {error}") from error
 
 
@@ -264,11 +266,13 @@ def open_array(source: Any) -> da.Array:
         refuse_superseded(place.absolute())
         source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
         if isinstance(place, ObjectPath):
-            source = RemoteRows(source.shape, source.dtype, str(place), getattr(source, "shards", None))
+            source = StoredRows(source.shape, source.dtype, str(place), getattr(source, "shards", None))
+        elif is_zarr(source):
+            source = StoredRows(source.shape, source.dtype, str(place), source.shards or source.chunks)
     lazy: da.Array
     if is_zarr(source):
         lazy = da.from_zarr(source, chunks=source.shards or source.chunks)
-    elif isinstance(source, RemoteRows):
+    elif isinstance(source, StoredRows):
         lazy = da.from_array(source, chunks=source.chunks, name=False, asarray=False, fancy=False)
     else:
         array = np.asanyarray(source)
@@ -298,6 +302,7 @@ def open_zarr(path: PathLike) -> Any:
         raise MissingPathError(
             f"{place}: no such path. Give the path of a Zarr array; relative paths of a job file start at the job file"
         )
+    refuse_damaged(place)
     try:
         with asking(place):
             array = zarr.open_array(zarr_place(place), mode="r")
@@ -318,8 +323,8 @@ def open_zarr(path: PathLike) -> Any:
 
 
 @dataclass(frozen=True)
-class RemoteRows:
-    """An array in an object store as Dask takes it: its URL goes to the workers, nothing else."""
+class StoredRows:
+    """A stored array as Dask takes it: its path goes to the workers, nothing else; damage is :class:`DamagedError`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -339,6 +344,17 @@ class RemoteRows:
     def __getitem__(self, index: Any) -> Array:
         with whole(self.path, "a part"):
             return np.asarray((npy_rows(self.path) if self.path.endswith(".npy") else cached(self.path))[index])
+
+
+def refuse_damaged(path: AnyPath) -> None:
+    """:class:`DamagedError` for an array of a stage whose files are not those that were published."""
+    from bigembed.store import manifest as manifests
+
+    root, stages, inside = str(path.absolute()).rpartition("/stages/")
+    stage = inside.partition("/")[0]
+    found = manifests.find(at(root), stage) if stages and stage else None
+    if found is not None and (problems := manifests.damage(at(root), found)):
+        raise DamagedError(f"{root}: stage {stage!r} is damaged ({problems[0]}); make it anew: run the job again")
 
 
 def is_zarr(source: Any) -> bool:

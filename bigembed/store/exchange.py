@@ -26,7 +26,8 @@ from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.store.paths import at, is_url, put, remove
 
 _FOOTER = struct.Struct("<QI4s")
-_MAGIC = b"bex1"
+_MAGIC = b"bex2"
+_GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
 
 Entry = tuple[int, str, list[int], int]
 """Position, dtype, shape and CRC-32C of a piece."""
@@ -43,12 +44,14 @@ class Exchange:
         path = self._path(name, block)
         if is_url(path):
             buffer = io.BytesIO()
-            _write(buffer, pieces)
+            _write(buffer, pieces, f"{name}/{block}")
             return put(path, buffer.getbuffer())
         os.makedirs(os.path.dirname(path), exist_ok=True)
         partial = f"{path}.{os.getpid()}.partial"
         with open(partial, "wb") as file:
-            _write(file, pieces)
+            _write(file, pieces, f"{name}/{block}")
+        if os.path.isdir(path):  # (damaged)
+            remove(path)
         os.replace(partial, path)
 
     def get(self, name: str, block: int, key: str) -> Array | None:
@@ -64,10 +67,10 @@ class Exchange:
         path = self._path(name, block)
         try:
             with at(path).open("rb") as file:
-                index = _index(file, path)
+                index = _index(file, path, f"{name}/{block}")
                 entries = [_entry(index, key) for key in keys]
                 return [entry if entry is None else _read(file, entry, path, key) for key, entry in zip(keys, entries)]
-        except FileNotFoundError as error:
+        except _GONE as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
 
     def get_many(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
@@ -86,9 +89,10 @@ class Exchange:
         path = self._path(name, block)
         try:
             with at(path).open("rb") as file:
-                lines = (line.partition("\t") for line in _index(file, path).decode().split("\n") if line)
+                index = _index(file, path, f"{name}/{block}").decode()
+                lines = (line.partition("\t") for line in index.split("\n") if line)
                 return {key: _read(file, json.loads(entry), path, key) for key, _, entry in lines}
-        except FileNotFoundError as error:
+        except _GONE as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
 
     def has(self, name: str, block: int) -> bool:
@@ -110,7 +114,7 @@ class Exchange:
         return f"{self.root}/{name}/{block}"
 
 
-def _write(file: Any, pieces: Mapping[str, Array]) -> None:
+def _write(file: Any, pieces: Mapping[str, Array], place: str) -> None:
     import google_crc32c
 
     lines, position = [""], 0
@@ -122,11 +126,14 @@ def _write(file: Any, pieces: Mapping[str, Array]) -> None:
         position += array.nbytes
     text = "\n".join([*lines, ""]).encode()
     file.write(text)
-    file.write(_FOOTER.pack(len(text), google_crc32c.value(text), _MAGIC))
+    file.write(_FOOTER.pack(len(text), google_crc32c.value(text + place.encode()), _MAGIC))
 
 
-def _index(file: Any, path: str) -> bytes:
-    """The lines of the index, with a line break before the first and behind the last."""
+def _index(file: Any, path: str, place: str) -> bytes:
+    """The lines of the index, with a line break before the first and behind the last.
+
+    Its checksum is over them and the place that the file was written for, so that two files cannot be swapped.
+    """
     import google_crc32c
 
     try:
@@ -134,7 +141,7 @@ def _index(file: Any, path: str) -> bytes:
         length, crc, magic = _FOOTER.unpack(file.read(_FOOTER.size))
         file.seek(-_FOOTER.size - length, os.SEEK_END)
         text: bytes = file.read(length)
-        if magic != _MAGIC or google_crc32c.value(text) != crc:
+        if magic != _MAGIC or google_crc32c.value(text + place.encode()) != crc:
             raise ValueError("its index is damaged")
         return text
     except BigembedError:

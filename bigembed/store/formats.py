@@ -13,15 +13,17 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr, whole, zarr_place
-from bigembed.store.beside import link, named_vector, place_beside, vector_source
+from bigembed.store.beside import VectorReader, link, named_vector, place_beside, vector_source
 from bigembed.store.copying import columns_of, copy_rows, copy_sparse, copy_vector, named_columns, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
+from bigembed.store.making import making
 from bigembed.store.npy import npy_rows
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
-from bigembed.store.reader import Choice, Reader, features_of, named, two_dimensional
+from bigembed.store.reader import Choice, Reader, features_of, named, native, two_dimensional
 from bigembed.store.source import work_dtype
 from bigembed.store.sparse import group_source, is_csr_group
 
@@ -44,20 +46,36 @@ def ingest(
     :class:`ExistingOutputError`, :class:`MissingPathError`, :class:`InputError`, :class:`DamagedError`.
     """
     dest, beside = at(dest), dict(beside or {})
+    require_apart(source, dest)
     choice = replace(choice or Choice(), beside=tuple(beside.values()))
     reader = open_reader(source, choice)
     if (source_of_names := named(reader)) is not None and source_of_names.row_ids is not None:
         beside.setdefault("ids", source_of_names.row_ids)
     vectors = {name: named_vector(reader, source, given, name) for name, given in beside.items()}
-    there = [path for path in (dest, *(place_beside(dest, name) for name in vectors)) if published(path)]
-    if there:
-        raise ExistingOutputError(
-            f"{', '.join(map(str, there))}: exists. Nothing was changed; choose another path or move it away"
-        )
-    for name, vector in vectors.items():
-        copy_beside(vector, place_beside(dest, name), name)
-    write_copy(reader, dest, choice, attributes=link(dest, vectors))
+    with making(dest):
+        places = {name: place_beside(dest, name) for name in vectors}
+        there = [name for name, place in places.items() if published(place)]
+        # A killed call leaves vectors without their rows.
+        wrong = [places[name] for name in there if published(dest) or not _is_vector(vectors[name], places[name])]
+        if published(dest) or wrong:
+            raise ExistingOutputError(
+                f"{', '.join(map(str, [dest] * published(dest) + wrong))}: exists. Nothing was changed; choose another "
+                "path or move it away"
+            )
+        for name, vector in vectors.items():
+            if name not in there:
+                copy_beside(vector, places[name], name)
+        write_copy(reader, dest, choice, attributes=link(dest, vectors))
     return reader.shape
+
+
+def _is_vector(vector: Reader, place: AnyPath) -> bool:
+    """Whether what lies there is a copy of the vector: one pass over both."""
+    try:
+        found = VectorReader(vector_source(place))
+        return (found.shape, found.dtype) == (vector.shape, native(vector.dtype)) and same_rows(vector, place)
+    except (DamagedError, InputError):
+        return False
 
 
 def copy_beside(

@@ -1,4 +1,4 @@
-"""Groups of Zarr, and metadata of Zarr in an object store."""
+"""Groups of Zarr, and metadata of Zarr written to any place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import PathLike, at
+from bigembed.store.paths import AnyPath, PathLike, at, put, remove_file
 
 
 def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool = False) -> None:
@@ -22,11 +22,19 @@ def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool
     put_metadata(place, lambda store: zarr.create_group(store, attributes=dict(attributes)))
 
 
-def put_metadata(place: ObjectPath, make: Callable[[Any], Any]) -> None:
-    """Write what zarr makes in an empty store to this place of an object store."""
+def put_metadata(place: AnyPath, make: Callable[[Any], Any]) -> None:
+    """Write what zarr makes in an empty store to this place."""
     from zarr.storage import MemoryStore
 
     made: dict[str, Any] = {}
     make(MemoryStore(made))
     for name, content in made.items():
-        (place / name).write_bytes(content.to_bytes())
+        remove_file(place / name)
+        put(place / name, content.to_bytes())
+
+
+def rewrite_group(path: PathLike, attributes: Mapping[str, Any]) -> None:
+    """The metadata of a group anew, nothing else in it touched."""
+    import zarr
+
+    put_metadata(at(path), lambda store: zarr.create_group(store, attributes=dict(attributes)))

@@ -83,13 +83,15 @@ def rows_digest(path: str, start: int, stop: int) -> str:
     return digest.hexdigest()
 
 
-def append_rows(path: PathLike, rows: Any) -> int:
+def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     """Append rows (m, d) to a Zarr array of version 3, so that no reader ever sees half of them.
 
     Parameters
     ----------
     path : path of the array.
     rows : (m, d), a NumPy array or what makes one; cast to the dtype of the array where nothing is lost.
+    first : the number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
+        call that was killed after they had become visible, are then not appended again.
 
     Returns
     -------
@@ -98,7 +100,8 @@ def append_rows(path: PathLike, rows: Any) -> int:
     Raises
     ------
     MissingPathError : no such array; the message names the way to make it.
-    InputError : shapes or dtypes that do not fit, an array of another version, one with ids or the like beside it.
+    InputError : shapes or dtypes that do not fit, an array of another version, one with ids or the like beside it;
+        other rows at ``first``, or fewer before it.
     LockedError : another process appends.
 
     Notes
@@ -113,6 +116,8 @@ def append_rows(path: PathLike, rows: Any) -> int:
     >>> path = tempfile.mkdtemp() + "/points.zarr"
     >>> write_array(path, np.zeros((3, 2)))
     >>> append_rows(path, np.ones((2, 2)))
+    5
+    >>> append_rows(path, np.ones((2, 2)), first=3)  # again
     5
     >>> be.open_array(path)[:, 0].compute().tolist()
     [0.0, 0.0, 0.0, 1.0, 1.0]
@@ -131,10 +136,12 @@ def append_rows(path: PathLike, rows: Any) -> int:
     if not np.can_cast(values.dtype, array.dtype, "safe"):
         raise InputError(f"{path}: holds {array.dtype}; rows of {values.dtype} would lose digits. Cast them first")
     values = values.astype(array.dtype)
-    return append_source(path, RowSource(values.shape, values.dtype, array=values))
+    return append_source(path, RowSource(values.shape, values.dtype, array=values), first=first)
 
 
-def append_source(path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None) -> int:
+def append_source(
+    path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None, first: int | None = None
+) -> int:
     """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the rows."""
     root = at(path).absolute()
     if not (root / "zarr.json").is_file():
@@ -145,6 +152,10 @@ def append_source(path: PathLike, source: RowSource, attributes: Mapping[str, An
         aside = beside / "rows"
         metadata = read_json(root / "zarr.json")
         n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
+        if first is not None and first != n:
+            remove(aside)
+            _require_there(path, source, first, n)
+            return int(n)
         metadata["shape"][0] = total
         metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
         remove(aside)
@@ -160,6 +171,16 @@ def append_source(path: PathLike, source: RowSource, attributes: Mapping[str, An
         write_json(root / "zarr.json", metadata)
         remove(aside)
     return int(total)
+
+
+def _require_there(path: PathLike, source: RowSource, first: int, n: int) -> None:
+    """InputError unless the rows are there from ``first`` on."""
+    last = first + source.shape[0]
+    if not 0 <= first <= last <= n:
+        raise InputError(f"{path}: holds {n} rows; rows {first}:{last} cannot follow them. Nothing was appended")
+    for low, high in bounds(source.shape[0], block_rows(source.width, source.dtype.itemsize)):
+        if source.read(low, high).tobytes() != read_array(path, first + low, first + high).tobytes():
+            raise InputError(f"{path}: holds other rows at {first}:{last}. Nothing was appended")
 
 
 def write_unit(start: int, stop: int, *, path: str, n: int, source: RowSource, aside: str) -> None:

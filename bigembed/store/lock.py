@@ -7,8 +7,9 @@ one process can do; and only if the highest is released, or its owner is dead. A
 later one is there, so one who was slow to judge an owner dead cannot take the folder from the next one.
 
 An owner is dead when its process is gone (same machine), or when its file was not touched for :data:`PATIENCE`
-heartbeats (another machine; both times are the file server's). One that was only asleep finds a higher number when it
-wakes, and publishes nothing more.
+heartbeats (another machine, or a file that is broken; both times are the file server's). A sign of life that lies more
+than :data:`SKEW` seconds in the future is not believed: it is set to the present, so that it counts from then on. An
+owner that was only asleep finds a higher number when it wakes, and publishes nothing more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import threading
 import time
 import uuid
@@ -26,15 +28,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import LockedError
-from bigembed.store.paths import AnyPath, create, rewrite, touch
+from bigembed.errors import BigembedError, LockedError
+from bigembed.store.paths import AnyPath, create, remove, rewrite, touch
 
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""
 PATIENCE = 12
 """Heartbeats of silence after which an owner on another machine is dead. Attributes of files are cached for up to a
 minute on some network mounts, and a busy interpreter may be late."""
+SKEW = 60.0
+"""Seconds that a sign of life may lie in the future."""
+SLOWEST = 600.0
+"""Longest heartbeat, in seconds, that is believed of a file."""
 FOLDER = "hold"
+_NAME = re.compile(r"([0-9]{7,18})\.json")
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,12 @@ class Owner:
     """When the process started, so that another one of the same number is not taken for it."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     released: bool = False
+    broken: str = ""
+    """Why the file that names it cannot be read; then nobody knows who it is."""
 
     def __str__(self) -> str:
+        if self.broken:
+            return f"somebody since {moment(self.since)}, who cannot be told ({self.broken})"
         return f"{self.user} (process {self.pid} on {self.host}) since {moment(self.since)}"
 
     def about(self) -> dict[str, Any]:
@@ -77,8 +88,11 @@ class Lock:
         return _file(self.folder, self.number)
 
     def check(self) -> None:
-        """:class:`LockedError` if somebody took this process for dead and took over."""
+        """:class:`LockedError` if somebody took this process for dead and took over, or removed the hold."""
         highest = _highest(self.folder)
+        mine = _read(self.folder, self.number)
+        if highest <= self.number and (mine is None or not (mine.broken or mine.token == self.owner.token)):
+            raise LockedError(f"{self.path}: was removed while this process held it. Nothing more is published here")
         if highest > self.number:
             raise LockedError(
                 f"{self.folder.parent}: this process gave no sign of life for long, and {_read(self.folder, highest)} "
@@ -115,7 +129,10 @@ def take(root: AnyPath) -> Lock:
     try:
         folder.mkdir(exist_ok=True)
     except FileNotFoundError as error:
-        raise LockedError(f"{root}: was removed just now by the process that held it. Run again") from error
+        raise _gone(root) from error
+    except FileExistsError:  # a file of this name: broken, and nobody can hold by it
+        remove(folder)
+        folder.mkdir(exist_ok=True)
     while True:
         owner = _myself()
         highest = _highest(folder)
@@ -126,12 +143,14 @@ def take(root: AnyPath) -> Lock:
             create(mine, _text(asdict(owner)))
         except FileExistsError:
             continue  # somebody was quicker: who?
+        except FileNotFoundError as error:
+            raise _gone(root) from error
         if _highest(folder) > highest + 1:  # the list of names that was read first was an old one
             mine.unlink(missing_ok=True)
             continue
         for number in _numbers(folder):
             if number < highest:  # the one before stays, for those who look at it now
-                _file(folder, number).unlink(missing_ok=True)
+                remove(_file(folder, number))
         return Lock(folder, highest + 1, owner)
 
 
@@ -146,7 +165,11 @@ def holder(root: AnyPath) -> Owner | None:
         age = time.time() - _file(folder, highest).stat().st_mtime
     except OSError:
         return None
-    return owner if _lives(owner, age) else None
+    return owner if age >= -SKEW and _lives(owner, age) else None
+
+
+def _gone(root: AnyPath) -> LockedError:
+    return LockedError(f"{root}: was removed just now by the process that held it. Run again")
 
 
 def moment(seconds: float) -> str:
@@ -166,6 +189,13 @@ def _refuse_living(root: AnyPath, folder: AnyPath, number: int) -> None:
         age = _clock(folder) - _file(folder, number).stat().st_mtime
     except FileNotFoundError:
         return  # released and cleared meanwhile: the link decides
+    if age < -SKEW and not _here(owner):
+        with suppress(OSError):
+            touch(_file(folder, number))
+        raise LockedError(
+            f"{root}: held by {owner}, whose last sign of life lies {-age:.0f} s in the future. It is not believed: "
+            f"without another one the folder is free in {PATIENCE * owner.heartbeat:.0f} s. Run again then"
+        )
     if not _lives(owner, age):
         return
     silent = f" (no sign of life for {age:.0f} s)" if age > 2 * owner.heartbeat else ""
@@ -174,14 +204,19 @@ def _refuse_living(root: AnyPath, folder: AnyPath, number: int) -> None:
 
 def _lives(owner: Owner, age: float) -> bool:
     """Whether an owner that touched its file ``age`` seconds ago is alive."""
-    if owner.host == os.uname().nodename and owner.machine and owner.machine == _machine():
-        return _born(owner.pid) == owner.born
+    if _here(owner):
+        return born(owner.pid) == owner.born
     return age <= PATIENCE * owner.heartbeat
+
+
+def _here(owner: Owner) -> bool:
+    """Whether it is a process of this machine, so that one can look."""
+    return owner.host == os.uname().nodename and bool(owner.machine) and owner.machine == machine()
 
 
 def _myself() -> Owner:
     pid = os.getpid()
-    return Owner(_user(), pid, os.uname().nodename, time.time(), HEARTBEAT, _machine(), _born(pid))
+    return Owner(_user(), pid, os.uname().nodename, time.time(), HEARTBEAT, machine(), born(pid))
 
 
 def _user() -> str:
@@ -191,7 +226,7 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def _machine() -> str:
+def machine() -> str:
     """This boot of this machine, and the name space of its process numbers."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
@@ -199,7 +234,7 @@ def _machine() -> str:
         return ""
 
 
-def _born(pid: int) -> str:
+def born(pid: int) -> str:
     """When a process started, in the clock of its machine; empty if there is none (a zombie is none)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -216,9 +251,9 @@ def _file(folder: AnyPath, number: int) -> AnyPath:
 def _numbers(folder: AnyPath) -> list[int]:
     try:
         names = [path.name for path in folder.iterdir()]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+    return [int(found[1]) for found in map(_NAME.fullmatch, names) if found]
 
 
 def _highest(folder: AnyPath) -> int:
@@ -226,22 +261,41 @@ def _highest(folder: AnyPath) -> int:
 
 
 def _read(folder: AnyPath, number: int) -> Owner | None:
-    path = _file(folder, number)
+    """Whom the file names; None if it is gone. Being written, torn by a crash or damaged: its age says who lives."""
+    path, touched = _file(folder, number), 0.0
     try:
-        text, touched = path.read_text(encoding="utf-8"), path.stat().st_mtime
-    except FileNotFoundError:
+        touched = path.stat().st_mtime
+        return _parsed(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return None  # cleared meanwhile
-    try:
-        value = json.loads(text)
-        return Owner(**{key: value[key] for key in Owner.__dataclass_fields__ if key in value})
-    except (ValueError, TypeError):  # being written, or torn by a crash of the machine: its age says which
-        return Owner("somebody", 0, "an unknown host", touched)
+    except BigembedError:
+        raise
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError) as error:
+        why = f"{path} is broken: {type(error).__name__}"
+        return Owner("somebody", 0, "an unknown host", touched, broken=why)
+
+
+def _parsed(text: bytes) -> Owner:
+    """What a file says; an exception where it cannot be so."""
+    value = json.loads(text.decode())
+    kinds = {"user": str, "pid": int, "host": str, "machine": str, "born": str, "token": str, "released": bool}
+    for name, kind in kinds.items():
+        if not isinstance(value[name], kind):
+            raise TypeError(name)
+    since, heartbeat = float(value["since"]), float(value["heartbeat"])
+    moment(since)
+    if not 0 < heartbeat <= SLOWEST:
+        raise ValueError("heartbeat")
+    return Owner(since=since, heartbeat=heartbeat, **{name: value[name] for name in kinds})
 
 
 def _clock(folder: AnyPath) -> float:
     """The time of whoever keeps the files, which need not be that of this machine."""
     probe = folder / f".{os.getpid()}-{uuid.uuid4().hex}.partial"
-    probe.write_bytes(b"")
+    try:
+        probe.write_bytes(b"")
+    except FileNotFoundError as error:
+        raise _gone(folder.parent) from error
     try:
         return probe.stat().st_mtime
     finally:

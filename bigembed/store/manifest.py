@@ -13,6 +13,7 @@ long as no file is written anew.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import map_blocks
-from bigembed.errors import DamagedError, ExistingOutputError, LockedError, MissingPathError
-from bigembed.store.groups import make_group
+from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError, MissingPathError
+from bigembed.store.groups import make_group, rewrite_group
 from bigembed.store.objects import PIECE_BYTES
 from bigembed.store.paths import AnyPath, PathLike, Stored, at, create, put, remove, remove_file, stored
 
@@ -199,15 +200,26 @@ def damage(root: AnyPath, manifest: Manifest, again: bool = False) -> list[str]:
     problems = _missing(manifest, there)
     if problems or (not again and _whole.get((str(root), manifest.stage)) == _state(manifest, there)):
         return problems
-    found = digests(root / "stages" / manifest.stage, list(manifest.files))
-    problems = [
-        f"{manifest.stage}/{name}: not the bytes that were published"
-        for name, entry in manifest.files.items()
-        if found.get(name) != entry
-    ]
+    problems = _changed(root, manifest, list(manifest.files))
     if not problems:
         _remember(root, manifest, there)
     return problems
+
+
+def glance(root: AnyPath, manifest: Manifest) -> list[str]:
+    """The damage that names, sizes and the metadata of the arrays show, without a look at their chunks."""
+    problems = _missing(manifest, _files(root / "stages" / manifest.stage))
+    return problems or _changed(root, manifest, [name for name in manifest.files if name.endswith("zarr.json")])
+
+
+def _changed(root: AnyPath, manifest: Manifest, names: Sequence[str]) -> list[str]:
+    """Which of these files have other bytes than were published."""
+    found = digests(root / "stages" / manifest.stage, names)
+    return [
+        f"{manifest.stage}/{name}: not the bytes that were published"
+        for name in names
+        if found.get(name) != manifest.files[name]
+    ]
 
 
 def verify(root: AnyPath, manifest: Manifest) -> list[str]:
@@ -279,6 +291,8 @@ def prepare(root: AnyPath, kind: str) -> None:
         raise ExistingOutputError(f"{root}: a file, and a {kind} is a folder. Nothing was changed; choose another path")
     if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
         attributes = _attributes(root)
+        if not sound_group(root, kind) and ours(root, kind):
+            return  # (who writes here next mends it)
         if attributes.get("bigembed") != kind:
             raise ExistingOutputError(
                 f"{root}: exists and is not a bigembed {kind}. Nothing was changed; choose another path or move it away"
@@ -290,14 +304,50 @@ def prepare(root: AnyPath, kind: str) -> None:
     make_group(root, {"bigembed": kind, "format": FORMAT})
 
 
+def sound_group(root: AnyPath, kind: str) -> bool:
+    """Whether the metadata of the group say that it is of this kind and format."""
+    try:
+        found = read_json(root / "zarr.json")
+    except (DamagedError, MissingPathError):
+        return False
+    attributes = found.get("attributes") if isinstance(found, dict) else None
+    said = isinstance(attributes, dict) and (attributes.get("bigembed"), attributes.get("format")) == (kind, FORMAT)
+    return said and (found.get("zarr_format"), found.get("node_type")) == (3, "group")
+
+
+def ours(root: AnyPath, kind: str) -> bool:
+    """Whether a folder whose metadata are damaged holds a run, as what else is in it says."""
+    if kind != "run" or (root / "model.json").exists():
+        return False
+    folder = root / "manifest"
+    names = [path.stem for path in folder.glob("*.json")] if folder.is_dir() else []
+    return any(_readable(root, name) for name in names) or (root / "job.json").is_file()
+
+
+def _readable(root: AnyPath, stage: str) -> bool:
+    with suppress(DamagedError):
+        return find(root, stage) is not None
+    return False
+
+
+def mend(root: AnyPath, kind: str) -> None:
+    """Write the metadata of a run anew, with a warning, where they are damaged. For whoever holds it."""
+    if not sound_group(root, kind) and ours(root, kind):
+        warnings.warn(f"{root / 'zarr.json'}: damaged; it is made anew", DamageWarning, stacklevel=3)
+        rewrite_group(root, {"bigembed": kind, "format": FORMAT})
+
+
 def _unfinished(path: AnyPath) -> bool:
     """Whether this is what a process leaves that was killed while it made the group."""
     return path.name.startswith("zarr.") and path.name.endswith(".partial")
 
 
 def _attributes(root: AnyPath) -> dict[str, Any]:
-    path = root / "zarr.json"
-    return dict(read_json(path).get("attributes", {})) if path.exists() else {}
+    with suppress(DamagedError, MissingPathError):
+        found = read_json(root / "zarr.json")
+        attributes = found.get("attributes") if isinstance(found, dict) else None
+        return attributes if isinstance(attributes, dict) else {}
+    return {}
 
 
 def _plain(value: Any) -> Any:

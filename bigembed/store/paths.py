@@ -177,6 +177,19 @@ def remove_file(path: PathLike) -> None:
         place.unlink(missing_ok=True)
 
 
+def retire(path: PathLike) -> None:
+    """Delete a folder that readers know by its name, in one step for them, and what a killed call left of one."""
+    place = at(path)
+    if isinstance(place, ObjectPath):
+        remove(place)
+        return
+    going = place.with_name(f"{place.name}.removing")
+    remove(going)
+    if place.exists():
+        os.rename(place, going)
+        remove(going)
+
+
 def published(path: PathLike) -> bool:
     """Whether readers would find something whole. Of a folder of objects its mark says so, not an object in it."""
     place = at(path)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.store.arrays import RemoteRows, is_zarr, missing_shards
+from bigembed.store.arrays import StoredRows, is_zarr, missing_shards
 from bigembed.store.paths import AnyPath, at
 
 GETTERS = {"getter", "getter_nofancy", "getter_inline", "getitem"}
@@ -69,7 +69,7 @@ def window_of(X: Any) -> Window | None:
 
 def place_of(stored: Any) -> AnyPath | None:
     """Where a zarr array lies, if any process can open it there."""
-    if isinstance(stored, RemoteRows):
+    if isinstance(stored, StoredRows):
         return at(stored.path)
     store = stored.store
     root = getattr(store, "root", None)
@@ -133,7 +133,7 @@ def _of_value(stored: Any) -> Window | None:
             return None
         found = _of_value(stored.array)
         return found.cut(stored.key.tuple) if found is not None and hasattr(stored, "key") else found
-    if not (is_zarr(stored) or isinstance(stored, RemoteRows)) or len(stored.shape) != 2:
+    if not (is_zarr(stored) or isinstance(stored, StoredRows)) or len(stored.shape) != 2:
         return None
     n, d = map(int, stored.shape)
     return Window(stored, ((0, n), (0, d)))

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,10 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.store.extras import needed
+from bigembed.store.making import making
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, at, copy_file
+from bigembed.store.scratch import temporary
 from bigembed.store.source import RowSource
 
 ID = "id"
@@ -60,8 +61,8 @@ def write_table(table: Table, out: PathLike, overwrite: bool = False) -> None:
     check_table(place)
     if place.exists() and not overwrite:
         raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path, or --overwrite")
-    with TemporaryDirectory(prefix="bigembed-") as scratch:
-        partial = Path(scratch) if isinstance(place, ObjectPath) else place.parent
+    with making(place), temporary("table") as scratch:
+        partial = scratch if isinstance(place, ObjectPath) else place.parent
         partial /= f".partial-{place.name}"
         partial.parent.mkdir(parents=True, exist_ok=True)
         try:

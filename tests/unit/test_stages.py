@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,41 @@ def test_a_stage_half_replaced_when_its_run_was_killed_is_not_restored(tmp_path:
         run_stages([replace(first[0], parameters={"value": 9.0}, run=killed)], Run(tmp_path / "run"))
     run_stages(first, Run(tmp_path / "run"))
     np.testing.assert_array_equal(read_array(Run(tmp_path / "run").path("first", "x")), np.full(4, 2.0))
+
+
+def resuming(seen: list[list[float]]) -> Stage:
+    """A stage in three steps that goes on from its exchange."""
+
+    def steps(context: Context) -> dict[str, Any]:
+        done = [step for step in range(3) if context.exchange.has("step", step)]
+        seen.append([float(context.exchange.get_many("step", step, ["value"])[0][0]) for step in done])
+        for step in range(len(done), 3):
+            context.exchange.put("step", step, {"value": np.full(9, step, float)})
+            if step == 1 and len(seen) == 1:
+                raise KeyboardInterrupt
+        return {}
+
+    return Stage("steps", (), {}, steps, resumes=True)
+
+
+@pytest.mark.parametrize("name", ["step/0", "step/1", "key.json"])
+@pytest.mark.parametrize("how", ["flip", "swap", "empty"])
+def test_a_stage_begins_anew_where_what_it_goes_on_from_is_damaged(tmp_path: Path, name: str, how: str) -> None:
+    seen: list[list[float]] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_stages([resuming(seen)], Run(tmp_path / "run"))
+    home = tmp_path / "run" / "exchange" / "steps"
+    path, other = home / name, home / ("step/0" if name == "step/1" else "step/1")
+    if how == "flip":
+        flip(path)
+    elif how == "swap":
+        path.write_bytes(other.read_bytes())
+    else:
+        path.write_bytes(b"")
+    with warnings.catch_warnings(action="ignore", category=DamageWarning):
+        run_stages([resuming(seen)], Run(tmp_path / "run"))
+    assert seen[-1] == []
+    assert Run(tmp_path / "run").has("steps")
 
 
 def test_verify_lists_every_damaged_missing_and_foreign_file(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.manifest import read_json, write_json
+from bigembed.store.manifest import read_sealed, sealed, write_json
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.vectors import StoredSpace
@@ -109,8 +109,7 @@ def landmark_component(
     exchange = Exchange(f"{context.exchange.root}/component{c}")
     done = at(exchange.root) / "done.json"
     if done.exists():
-        found: dict[str, Any] = read_json(done)
-        return found
+        return read_sealed(done)
     exchange.clear()
     ordered = Ordered.open(context.of("order"))
     component = Component(
@@ -157,7 +156,7 @@ def landmark_component(
         "vectors": "V",
         "averaged": "F",
     }
-    write_json(done, found)
+    write_json(done, sealed(found))
     return found
 
 

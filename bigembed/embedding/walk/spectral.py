@@ -29,7 +29,7 @@ from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.manifest import read_json, write_json
+from bigembed.store.manifest import read_sealed, sealed, write_json
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.vectors import StoredSpace
@@ -243,11 +243,10 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     space = StoredSpace(weights, exchange)
     state_file, done_file = at(exchange.root) / "state.json", at(exchange.root) / "done.json"
     if done_file.exists():
-        done: dict[str, Any] = read_json(done_file)
-        return done
+        return read_sealed(done_file)
     operator = SparseOperator(weights, space, "scale")
     if state_file.exists():
-        state = lobpcg.State.from_json(read_json(state_file))
+        state = lobpcg.State.from_json(read_sealed(state_file))
         context.note(f"component {c} of the graph: going on from step {state.iteration}")
     else:
         exchange.clear()
@@ -264,12 +263,12 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
         )
 
     def publish(state: lobpcg.State) -> None:
-        write_json(state_file, state.to_json(), indent=None)
+        write_json(state_file, sealed(state.to_json()), indent=None)
         context.note(f"component {c} of the graph: {state.describe()}")
 
     result = lobpcg.solve(operator, state, on_step=publish)
     summary = _summary(result) | {"vectors": result.vectors}
-    write_json(done_file, summary)
+    write_json(done_file, sealed(summary))
     return summary
 
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bigembed.blocks.rows import block_rows, bounds, map_blocks
-from bigembed.errors import InputError
+from bigembed.errors import DamagedError, ExistingOutputError, InputError
 from bigembed.jobs.cluster import Place
+from bigembed.jobs.growth.account import Range, attributes, span_digest
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, present, upto
-from bigembed.jobs.growth.versions import Range, Version, asked_of, model_digest
-from bigembed.jobs.growth.work import about, place_for, refuse_unfitted, unchanged, working
+from bigembed.jobs.growth.mend import advising, ledger_of, mend, restore
+from bigembed.jobs.growth.versions import Version, asked_of, model_digest
+from bigembed.jobs.growth.work import about, place_for, reading, refuse_unfitted, unchanged, working
 from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, place_of
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.arrays import read_array
-from bigembed.store.growing import StoreRows, append_source, rows_digest
+from bigembed.store.growing import StoreRows, append_source
 from bigembed.store.lock import Lock
-from bigembed.store.manifest import digest_of
-from bigembed.store.npy import npy_rows
 from bigembed.store.paths import free_bytes, nearest_folder, remove
 from bigembed.store.source import RowSource
 
@@ -41,11 +40,16 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
     wishes, began = wishes or Wishes(), time.perf_counter()
     refuse_unfitted(job)
     with working(job, wishes) as (growth, told, lock):
-        version = growth.current
-        assert version is not None  # (once there is one, there always is)
         there = present(job.input_path)
-        known = unchanged(job, version.ledger, there, verify, told)
+        with advising(job), reading(job, there, told, 0):
+            restore(growth)
+            version = growth.current
+            assert version is not None  # (once there is one, there always is)
+            known = ledger_of(version, there)
+        known = unchanged(job, known, there, verify, told)
         version.keep(known)
+        with advising(job), reading(job, there, told, version.fitted):
+            mend(version)
         before, n = version.covered, there.shape[0]
         if before < n:
             _place(job, version, there, known, told, lock)
@@ -61,7 +65,8 @@ def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: 
     """All rows that have no coordinates yet, range after range."""
     from bigembed.methods import load
 
-    fitted, n = load(version.model), there.shape[0]
+    with advising(job):
+        fitted, n = load(version.model), there.shape[0]
     if not job.cluster.address:  # before a cluster is started
         first = min(n, version.covered + RANGE_ROWS)
         _plan(job, _stage_of(fitted, there, version.covered, first, ""), there, None, version, fitted).refuse()
@@ -94,17 +99,22 @@ def _place_range(
     stage = _stage_of(fitted, there, start, stop, content)
     _plan(job, stage, there, place, version, fitted).refuse()
     aside = version.root / "placing" / f"{start}-{stop}"
-    run = Run(aside, [fitted._run])
+    try:
+        run = Run(aside, [fitted._run])
+    except (DamagedError, ExistingOutputError):  # what a killed call left is damaged
+        remove(aside)
+        run = Run(aside, [fitted._run])
     try:
         run_stages([stage], run)
     except InputError as error:
         remove(aside)
         raise InputError(f"{there.path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
-    account = Range(start, stop, "placed", content, model_digest(version.model))
     array = run.path(stage.name, "coordinates")
+    mine = span_digest(array, 0, stop - start)
+    account = Range(start, stop, "placed", content, model_digest(version.model), mine)
     placed = RowSource((stop - start, *read_array(array, 0, 0).shape[1:]), read_array(array, 0, 0).dtype, path=array)
     lock.check()
-    append_source(version.array, placed, version.attributes([*version.ranges, account]))
+    append_source(version.array, placed, attributes([*version.ranges, account]))
     remove(aside)
 
 
@@ -116,13 +126,6 @@ def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) 
     extension = fitted._map()
     check_width(source, extension, fitted)
     return coordinates_of(source, extension, fitted._run)
-
-
-def span_digest(path: str, start: int, stop: int) -> str:
-    """Digest of rows ``start:stop``, however they are stored."""
-    width = npy_rows(path) if path.endswith(".npy") else read_array(path, 0, 0)
-    spans = bounds(stop - start, block_rows(width.shape[1], width.dtype.itemsize))
-    return digest_of(map_blocks(rows_digest, [(path, start + a, start + b) for a, b in spans], label="digest rows"))
 
 
 def _plan(job: JobSpec, stage: Stage, there: Present, place: Place | None, version: Version, fitted: Any) -> Plan:

@@ -8,20 +8,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
-
-from bigembed.errors import ChangedInputError
-from bigembed.jobs.growth.ledger import Present, covering, new_ledger, present
-from bigembed.jobs.growth.versions import FirstRows, Growth, Range, Version, asked_of, model_digest
+from bigembed.errors import ChangedInputError, DamagedError
+from bigembed.jobs.growth.check import version_problems
+from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, present
+from bigembed.jobs.growth.mend import ledger_of, restore, warn, write_fitted
+from bigembed.jobs.growth.versions import CURRENT, FirstRows, Growth, Version, asked_of
 from bigembed.jobs.growth.work import about, reading, unchanged, working
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.telling import Telling, Wishes
-from bigembed.store.copying import write_dask
-from bigembed.store.growing import append_source
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove
-from bigembed.store.source import RowSource
 
 BESIDE = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""
@@ -43,11 +40,13 @@ def refresh(
     """
     wishes, began = wishes or Wishes(), time.perf_counter()
     with working(job, wishes) as (growth, told, lock):
-        there, current, asked = present(job.input_path), growth.current, asked_of(job)
-        known = new_ledger(there)
+        there, asked = present(job.input_path), asked_of(job)
+        current, known = _current(growth), new_ledger(there)
+        whole = current is not None
         if current is not None and not fresh:
-            known = unchanged(job, current.ledger, there, verify, told)
-            if (current.asked, current.fitted) == (asked, there.shape[0]):
+            known = unchanged(job, _ledger(current, there), there, verify, told)
+            whole = _whole(current)
+            if whole and (current.asked, current.fitted) == (asked, there.shape[0]):
                 current.keep(known)
                 growth.clear()
                 return about(growth, current, unchanged=True)
@@ -57,8 +56,39 @@ def refresh(
             with reading(job, there, told, there.shape[0] - known.n):
                 version = growth.begin(asked, covering(known, there))
         _fit(job, version, there, wishes, told)
-        _publish(job, growth, version, keep, told, lock)
+        _publish(job, growth, version, keep if whole else 0, told, lock)
         return about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
+
+
+def _current(growth: Growth) -> Version | None:
+    """The current version; None where it is damaged, too: it is made anew."""
+    try:
+        restore(growth)
+    except DamagedError as error:
+        warn(error)
+        remove(growth.root / CURRENT)
+    try:
+        return growth.current
+    except DamagedError as error:
+        warn(error)
+        return None
+
+
+def _ledger(version: Version, there: Present) -> Ledger:
+    """The rows that were there; none are known where that cannot be told any more."""
+    try:
+        return ledger_of(version, there)
+    except DamagedError as error:
+        warn(error)
+        return new_ledger(there)
+
+
+def _whole(version: Version) -> bool:
+    """Whether the version is what was published: every byte is read."""
+    problems = version_problems(version)
+    for problem in problems:
+        warn(problem)
+    return not problems
 
 
 def _unfinished(
@@ -92,14 +122,8 @@ def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: T
 
 def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling, lock: Lock) -> None:
     """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
-    from bigembed.methods import load
-
     with told.stage("publish"):
-        fitted = load(version.model)
-        write_dask(fitted.embedding_, version.array)
-        whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model))
-        nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
-        append_source(version.array, nothing, version.attributes([whole]))
+        write_fitted(version)
         lock.check()
         growth.publish(version, keep)
     for name, file in BESIDE.items():

@@ -11,26 +11,30 @@
         placing/              ranges of new rows in work
     status.json, hold/        how the last job on it stands, and who works on it
 
-The attributes of ``coordinates`` say which rows were fitted and which ranges were placed, by which model; they are
-replaced together with the shape, so the array and its account never differ.
+The attributes of ``coordinates`` are its account (:mod:`bigembed.jobs.growth.account`). Every file of JSON carries a
+digest of what it says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bigembed import __version__
-from bigembed.errors import InputError, JobError, MissingPathError
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
+from bigembed.jobs.growth.account import Range, prove, read_account
 from bigembed.jobs.growth.ledger import Ledger
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
+from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_array
 from bigembed.store.growing import StoreRows
-from bigembed.store.manifest import digest_of, read_json, write_json
+from bigembed.store.manifest import digest_of, read_json, read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 from bigembed.store.source import RowSource
 
@@ -39,20 +43,8 @@ if TYPE_CHECKING:
 
 KIND = "growth"
 CURRENT, ABOUT, LEDGER = "current.json", "version.json", "rows.json"
-
-
-@dataclass(frozen=True)
-class Range:
-    """Rows ``start:stop``, and how they came to their coordinates."""
-
-    start: int
-    stop: int
-    how: str
-    """``"fitted"`` or ``"placed"`` (by the extension of the model)."""
-    rows: str
-    """Digest of the rows."""
-    model: str
-    """Digest of the model."""
+_NAME = re.compile(r"([0-9]{4,9})-[0-9]+-[0-9a-f]{8}")
+"""Of a version: its number, the rows fitted, their digest."""
 
 
 @dataclass(frozen=True)
@@ -84,32 +76,33 @@ class Version:
 
     @property
     def coordinates(self) -> da.Array:
-        """Coordinates (n, m) of rows 0:n of the input, lazy: row i of the input is row i here."""
+        """Coordinates (n, m) of rows 0:n of the input, lazy: row i of the input is row i here.
+
+        Read once in a process, as long as no file changes, to be those that were published; :class:`DamagedError`.
+        """
+        prove(self.array, self.ranges)
         return open_array(self.array)
 
     @property
     def ranges(self) -> tuple[Range, ...]:
         """Which rows were fitted, which placed, by which model: 0:n without gap or overlap."""
-        found = read_json(self.array / "zarr.json")["attributes"].get("ranges", [])
-        return tuple(Range(**entry) for entry in found)
+        return read_account(self.array)
 
     @property
     def covered(self) -> int:
         """Rows that have coordinates."""
-        return int(read_json(self.array / "zarr.json")["shape"][0])
+        return self.ranges[-1].stop
 
     @property
     def ledger(self) -> Ledger:
         """The rows that were there when they were last looked at."""
-        return Ledger.from_dict(read_json(self.root / LEDGER))
+        file = self.root / LEDGER
+        with understood(file):
+            return Ledger.from_dict(read_sealed(file))
 
     def keep(self, ledger: Ledger) -> None:
         """Write the ledger."""
-        write_json(self.root / LEDGER, ledger.as_dict(), indent=None)
-
-    def attributes(self, ranges: Sequence[Range]) -> dict[str, Any]:
-        """What the array of coordinates says of itself."""
-        return {"bigembed": "coordinates", "format": manifests.FORMAT, "ranges": [asdict(part) for part in ranges]}
+        write_json(self.root / LEDGER, sealed(ledger.as_dict()), indent=None)
 
 
 class Growth:
@@ -122,41 +115,52 @@ class Growth:
     @property
     def current(self) -> Version | None:
         """The version that counts, or None before the first one is whole."""
-        file = self.root / CURRENT
-        return self._version(read_json(file)["version"]) if file.exists() else None
+        names = self.history
+        return self.version(names[0]) if names else None
 
     @property
     def history(self) -> list[str]:
         """Names of the versions published, the current one first."""
         file = self.root / CURRENT
-        found = read_json(file) if file.exists() else {}
-        return [found["version"], *found["previous"]] if found else []
+        if not file.exists():
+            return []
+        with understood(file):
+            found = read_sealed(file)
+            names = [found["version"], *found["previous"]]
+            if not all(_NAME.fullmatch(name) for name in names):
+                raise DamagedError(f"{file}: {names} are no names of versions")
+        return names
 
     def unfinished(self) -> list[Version]:
         """Versions begun and not published, the newest first."""
         published = self.history
         names = [path.name for path in self.root.glob("versions/*") if path.name not in published]
-        return [self._version(name) for name in sorted(names, reverse=True) if self._begun(name)]
+        found = []
+        for name in sorted(filter(_NAME.fullmatch, names), reverse=True):
+            with suppress(DamagedError):  # (it is begun anew)
+                found += [self.version(name)] if self._begun(name) else []
+        return found
 
     def begin(self, asked: str, ledger: Ledger) -> Version:
         """A new version on the rows of the ledger."""
-        numbers = [int(path.name.partition("-")[0]) for path in self.root.glob("versions/*-*")]
+        found = [_NAME.fullmatch(path.name) for path in self.root.glob("versions/*-*")]
+        numbers = [int(name[1]) for name in found if name]
         name = f"{max(numbers, default=0) + 1:04d}-{ledger.n}-{ledger.content[:8]}"
         version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content)
         version.keep(ledger)
         about = {"fitted": ledger.n, "asked": asked, "content": ledger.content, "bigembed": __version__}
-        write_json(version.root / ABOUT, about)
+        write_json(version.root / ABOUT, sealed(about))
         return version
 
     def publish(self, version: Version, keep: int = 1) -> None:
         """Make it the current one, and remove those before it but the last ``keep``."""
-        previous = [name for name in self.history if name != version.root.name][:keep]
-        model = model_digest(version.model)
-        write_json(
-            self.root / CURRENT,
-            {"version": version.root.name, "previous": previous, "fitted": version.fitted, "model": model},
-        )
+        self.point(version, [name for name in self.history if name != version.root.name][:keep])
         self.clear()
+
+    def point(self, version: Version, previous: Sequence[str] = ()) -> None:
+        """Say that it is the current one."""
+        said = {"version": version.root.name, "previous": list(previous), "fitted": version.fitted}
+        write_json(self.root / CURRENT, sealed(said | {"model": model_digest(version.model)}))
 
     def clear(self) -> None:
         """Remove every version that is not listed."""
@@ -168,10 +172,23 @@ class Growth:
     def _begun(self, name: str) -> bool:
         return (self.root / "versions" / name / ABOUT).exists()
 
-    def _version(self, name: str) -> Version:
+    def version(self, name: str) -> Version:
+        """One of them."""
         root = self.root / "versions" / name
-        about = read_json(root / ABOUT)
-        return Version(root, about["fitted"], about["asked"], about["content"])
+        with understood(root / ABOUT):
+            about = read_sealed(root / ABOUT)
+            return Version(root, int(about["fitted"]), str(about["asked"]), str(about["content"]))
+
+
+@contextmanager
+def understood(file: AnyPath) -> Iterator[None]:
+    """What cannot be understood of a file is damage."""
+    try:
+        yield
+    except MissingPathError as error:
+        raise DamagedError(f"{file}: is gone") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise DamagedError(f"{file}: not what was written there ({type(error).__name__}: {error})") from error
 
 
 def open_growth(path: PathLike) -> Growth:
@@ -209,7 +226,8 @@ def open_growth(path: PathLike) -> Growth:
     if not root.exists():
         raise MissingPathError(f"{root}: no such path. Give [output] path of the job that workflows/refresh.py runs")
     file = root / "zarr.json"
-    kind = read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
+    with understood(file):
+        kind = read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
     if kind != KIND:
         raise InputError(f"{root}: not a growing embedding but {kind or 'something else'}")
     return Growth(root)
@@ -229,8 +247,17 @@ def prepared(job: JobSpec) -> Growth:
         problems.append("[output] model: each version keeps its own in [output] path; leave it out")
     if problems:
         raise JobError(f"{job.file}: " + "".join(f"\n  {problem}" for problem in problems))
-    manifests.prepare(job.output_path, KIND)
-    return Growth(job.output_path)
+    require_apart(job.input_path, job.output_path, job.output.picture, job.output.report)
+    root = job.output_path
+    try:
+        with understood(root / "zarr.json"):
+            manifests.prepare(root, KIND)
+    except (DamagedError, ExistingOutputError):
+        if not (root / CURRENT).is_file() or not (root / "versions").is_dir():
+            raise
+        about = {"bigembed": KIND, "format": manifests.FORMAT}  # (its own file is damaged, or gone)
+        write_json(root / "zarr.json", {"attributes": about, "node_type": "group", "zarr_format": 3})
+    return Growth(root)
 
 
 def asked_of(job: JobSpec) -> str:

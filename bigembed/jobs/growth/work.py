@@ -11,7 +11,7 @@ from bigembed.errors import ChangedInputError, MissingPathError
 from bigembed.jobs import logs, status
 from bigembed.jobs.cluster import Place, choose, cluster
 from bigembed.jobs.growth.ledger import Ledger, Present, check, present, suspects
-from bigembed.jobs.growth.versions import Growth, Version, prepared
+from bigembed.jobs.growth.versions import CURRENT, Growth, Version, prepared
 from bigembed.jobs.metrics import Metrics
 from bigembed.jobs.spec import JobSpec
 from bigembed.jobs.stopping import stoppable
@@ -45,7 +45,8 @@ def held(root: AnyPath, job: JobSpec, wishes: Wishes) -> Iterator[tuple[Telling,
 
 def refuse_unfitted(job: JobSpec) -> None:
     """MissingPathError before the first refresh."""
-    if Growth(job.output_path).current is None:
+    growth = Growth(job.output_path)
+    if not (growth.root / CURRENT).exists():
         raise MissingPathError(f"{job.output_path}: no model is there yet. Run workflows/refresh.py {job.file} first")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import BigembedError
+from bigembed.errors import BigembedError, DamagedError
 from bigembed.jobs.console import documented
 from bigembed.jobs.plan import size
 from bigembed.jobs.report.figures import Figure, Line, coordinate_lines, map_figures
@@ -69,7 +69,24 @@ class Contents:
     @classmethod
     def read(cls, root: AnyPath) -> Contents:
         """From the files of a run."""
-        return cls(root, Run(root), read_record(root), read_status(root), superseded(root))
+        found = cls(root, Run(root), {}, {}, superseded(root))
+        for name, read in (("record", read_record), ("status", read_status)):
+            try:
+                setattr(found, name, read(root))
+            except DamagedError as error:
+                found.warn("damaged", f"{error}. Run the job again to make it anew")
+        for name in found.run.published():
+            try:
+                found.run.manifest(name)
+            except DamagedError as error:
+                found.warn("damaged", f"{error}. Run the job again to make it anew")
+        return found
+
+    def has(self, stage: str) -> bool:
+        """Whether a stage is published, and its manifest as it was written."""
+        with suppress(DamagedError):
+            return self.run.has(stage)
+        return False
 
     # ------------------------------------------------------------------------- what was asked
 
@@ -155,7 +172,7 @@ class Contents:
     def shape(self) -> tuple[int, int] | None:
         """n and d, where they are recorded."""
         found = self.record.get("plan", {}).get("shape")
-        if found is None and self.run.has("survey"):
+        if found is None and self.has("survey"):
             survey = self.run.results("survey")
             found = (survey["n"], survey["d"]) if "n" in survey and "d" in survey else None
         return (int(found[0]), int(found[1])) if found else None
@@ -165,12 +182,12 @@ class Contents:
     @property
     def finished(self) -> bool:
         """Whether the job ended; of a run without a job, whether it has coordinates."""
-        return bool(self.record.get("finished", not self.record and not self.old and self.run.has("coordinates")))
+        return bool(self.record.get("finished", not self.record and not self.old and self.has("coordinates")))
 
     @cached_property
     def certificate(self) -> dict[str, Any]:
         """As recorded; of a diffusion map that Python made, from its stages; else none."""
-        if self.record or not self.run.has("judgement"):
+        if self.record or not self.has("judgement"):
             return dict(self.record.get("certificate", {}))
         from bigembed.estimator.certificate import certificate
 
@@ -240,14 +257,14 @@ class Contents:
     def fitted(self, name: str) -> Array | None:
         """A fitted attribute as float64; None where there is none."""
         value = getattr(self.estimator, name, None)
-        if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.run.has("judgement"):
+        if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.has("judgement"):
             with suppress(BigembedError, OSError):
                 value = read_array(self.run.path("solve", name[:-1]))
         return None if value is None or not np.size(value) else np.asarray(value, np.float64)
 
     def bandwidth(self) -> dict[str, Any] | None:
         """The kernel sum over ε, its slope, and the ε that was chosen."""
-        if not self.run.has("bandwidth"):
+        if not self.has("bandwidth"):
             return None
         try:
             curve = {
@@ -326,7 +343,7 @@ class Contents:
         if any(line.flagged for line in self.coordinates) and not any(self.certificate.get("warnings", {}).values()):
             marked = ", ".join(str(line.number) for line in self.coordinates if line.flagged)
             out["other"] = [f"Coordinates {marked}: see the amber cells of their table"]
-        gone = [name for name in self.record.get("keys", {}) if not self.run.has(name)]
+        gone = [name for name in self.record.get("keys", {}) if not self.has(name)]
         if gone:
             out["damaged"] = [f"Published before, and gone now: {', '.join(gone)}. Run the job again to make them anew"]
         return out

@@ -13,7 +13,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
 from bigembed.embedding.graph.parts import ISLAND
-from bigembed.errors import BigembedError, DamagedError, InputError
+from bigembed.errors import BigembedError, InputError
 from bigembed.jobs.report.contents import Contents
 from bigembed.jobs.spec import BESIDE
 from bigembed.plotting.limits import Limits, limits_of
@@ -21,7 +21,6 @@ from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifte
 from bigembed.plotting.raster import Grid, View, count_points, png
 from bigembed.plotting.stream import Aligned, Rows, numbered
 from bigembed.plotting.vector import Series, chart, ends, number
-from bigembed.store import manifest as manifests
 from bigembed.store.arrays import open_zarr
 from bigembed.store.formats import open_reader
 from bigembed.store.npy import npy_rows
@@ -92,7 +91,7 @@ def draw_map(contents: Contents, color: str | None) -> Map | None:
     Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a
     warning of the page.
     """
-    if not contents.run.has("coordinates"):
+    if not contents.has("coordinates"):
         return None
     try:
         source = _coordinates(contents)
@@ -115,11 +114,9 @@ def draw_coordinates(source: RowSource) -> Map:
 
 
 def _coordinates(contents: Contents) -> RowSource:
-    """The coordinates as rows; DamagedError where files of theirs are missing."""
-    path, found = contents.run.path("coordinates", "embedding"), contents.run.manifest("coordinates")
+    """The coordinates as rows; DamagedError where they are not as they were published."""
+    path = contents.run.path("coordinates", "embedding")
     array = open_zarr(path)
-    if not manifests.complete(contents.root, found):
-        raise DamagedError("files are missing or have another size than was published")
     return MarkedRows(tuple(array.shape), np.dtype(array.dtype), path=path, marks=contents.run.marks())
 
 
@@ -306,7 +303,7 @@ def _truth(contents: Contents, n: int) -> Coloring | None:
 
 def _components(contents: Contents, n: int) -> Coloring | None:
     """The component of each row, where there are several."""
-    found: Any = contents.run.results("components") if contents.run.has("components") else {}
+    found: Any = contents.run.results("components") if contents.has("components") else {}
     path = contents.run.path("coordinates", "labels")
     if found.get("components", 1) < 2 or not at(path).exists():
         return None

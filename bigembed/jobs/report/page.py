@@ -20,6 +20,7 @@ from bigembed.jobs.report.map import CLOSE, Map, draw_map
 from bigembed.jobs.report.words import seconds_of, shown
 from bigembed.jobs.verify import kind_of
 from bigembed.plotting.vector import Mark, Series, chart, number
+from bigembed.store.apart import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at, put
 
 TEMPLATE = "report.html"
@@ -65,6 +66,7 @@ def write_report(
         raise InputError(f"{root}: a model; a report is made of a run. Give the path that [output] of a job names")
     page = at(out).absolute() if out is not None else root.with_suffix(".html")
     refuse_page(page)
+    require_apart(root / "stages", page)
     contents = Contents.read(root)
     drawn = draw_map(contents, None if color is None else str(color))
     text = render(contents, drawn, title)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bigembed.errors import DamagedError
 from bigembed.jobs.plan import MARGIN
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
@@ -41,13 +43,17 @@ def stage_lines(root: AnyPath, record: Mapping[str, Any], status: Mapping[str, A
     lines: list[StageLine] = []
     start = 0.0
     for name in list(told) or list(planned) or published:
-        line = _line(
-            name, told.get(name, {}), planned.get(name, {}), manifests.find(root, name), name in stepped, start
-        )
+        line = _line(name, told.get(name, {}), planned.get(name, {}), _made(root, name), name in stepped, start)
         held = _held(planned[name], plan["place"]) if name in planned and "place" in plan else None
         lines.append(replace(line, planned=held))
         start += line.seconds
     return lines
+
+
+def _made(root: AnyPath, stage: str) -> Manifest | None:
+    with suppress(DamagedError):  # (said elsewhere)
+        return manifests.find(root, stage)
+    return None
 
 
 def _line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bigembed.errors import (
     MissingPathError,
     PlanError,
 )
+from bigembed.jobs.plan import plan_job
 from bigembed.jobs.run import read_record, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.status import read_status
@@ -23,7 +25,8 @@ from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import read_array
 from bigembed.store.lock import hold
-from bigembed.store.manifest import read_sealed
+from bigembed.store.manifest import find, read_sealed
+from bigembed.store.superseded import supersede
 from tests.unit.jobs.small_method import mean_of
 
 
@@ -160,11 +163,14 @@ def test_verify_finds_every_damage(write_job, rows, tmp_path):
     content[100] ^= 1
     shard.write_bytes(content)
     (root / "stages" / "mean" / "extra").write_text("x")
+    assert verify(root, deep=False)["problems"] == []
     found = verify(root)
     assert found["problems"] == [
         f"center/{shard.relative_to(root / 'stages/center')}: not the bytes that were published"
     ]
     assert found["unlisted"] == ["mean/extra: not in the manifest"]
+    shard.write_bytes(content[:-1])
+    assert "bytes, and" in verify(root, deep=False)["problems"][0]
     (root / "manifest" / "mean.json").unlink()
     assert any("gone now" in text for text in verify(root)["problems"])
     (root / "manifest" / "center.json").write_text("{")
@@ -181,6 +187,7 @@ def test_damage_of_equal_size_is_found_and_repaired(write_job, rows, tmp_path, n
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert verify(tmp_path / "run.zarr")["problems"]
+    assert name == "job.json" or name.split("/")[1].removesuffix(".json") in str(plan_job(job).damaged)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert not run_job(job)["unchanged"]
@@ -188,6 +195,44 @@ def test_damage_of_equal_size_is_found_and_repaired(write_job, rows, tmp_path, n
     assert verify(tmp_path / "run.zarr")["problems"] == []
     assert name.startswith(("manifest", "job")) or path.read_bytes() == before
     assert run_job(job)["unchanged"]
+
+
+BROKEN = {
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "empty": lambda path: path.write_bytes(b""),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe\x00"),
+    "gone": lambda path: path.unlink(),
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+    "another": lambda path: path.write_text('{"attributes": {"bigembed": "rvn", "format": 1}}'),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("name", ["zarr.json", "job.json", "status.json", "manifest/mean.json"])
+def test_broken_metadata_stop_nothing_for_good(write_job, rows, tmp_path, name, how):
+    job, root = read_job(write_job(output='picture = "map.png"')), tmp_path / "run.zarr"
+    run_job(job)
+    BROKEN[how](root / name)
+    if (name, how) not in {("job.json", "gone"), ("status.json", "gone")}:
+        assert any(Path(name).stem in problem for problem in verify(root)["problems"])
+    with warnings.catch_warnings(action="ignore", category=DamageWarning):
+        run_job(job)
+    found = verify(root)
+    assert (found["problems"], found["finished"]) == ([], True)
+
+
+def test_a_damaged_mark_of_a_superseded_stage_stops_nothing(write_job, rows, tmp_path):
+    root = tmp_path / "run.zarr"
+    run_job(read_job(write_job()))
+    supersede(root, find(root, "center"), "made with n_components=2, now 3")
+    for broken in BROKEN.values():
+        if (root / "superseded" / "center.json").is_file():
+            broken(root / "superseded" / "center.json")
+        found = verify(root)
+        assert found["problems"] or not found["finished"]
+    run_job(read_job(write_job()))
+    assert verify(root)["problems"] == []
+    assert verify(root)["finished"]
 
 
 def test_verify_of_something_else(tmp_path):

@@ -144,3 +144,15 @@ def test_units_name_files_and_notice_writing(tmp_path, rows):
     assert [a.stamp == b.stamp for a, b in zip(units, stored_units(path)[2], strict=True)] == [False, True]
     metadata = json.loads((path / "zarr.json").read_text())
     assert metadata["shape"] == [100, 3]
+
+
+def test_an_append_that_says_where_its_rows_belong_may_be_repeated(tmp_path, rows):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    for _ in range(2):
+        assert append_rows(path, rows[100:130], first=100) == 130
+    assert append_rows(path, rows[130:140], first=130) == 140
+    assert append_rows(path, rows[100:130], first=100) == 140  # a late repetition
+    for wrong, first in ((rows[:30], 100), (rows[140:150], 141), (rows[100:150], 100), (rows[:3], -1)):
+        with pytest.raises(InputError, match="Nothing was appended"):
+            append_rows(path, wrong, first=first)
+    np.testing.assert_array_equal(read_array(path), rows[:140])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 from bigembed.errors import LockedError
 from bigembed.store import lock as locks
 from bigembed.store.lock import PATIENCE, hold, holder, take
+from bigembed.store.making import making
 
 TAKE = (
     "import sys, time; from pathlib import Path; from bigembed.store.lock import take\n"
@@ -134,6 +137,103 @@ def test_a_torn_file_holds_nothing_for_long(tmp_path):
     os.utime(path, (late, late))
     with hold(tmp_path) as lock:
         assert lock.number == 2
+
+
+@pytest.mark.parametrize("born", ["", "1"])
+def test_a_dead_owner_of_this_machine_is_free_whatever_its_time_says(tmp_path, born):
+    take(tmp_path)._stop.set()
+    path = rewrite(tmp_path, pid=2**22 + 1, born=born or "77")
+    ahead = time.time() + 365 * 86400
+    os.utime(path, (ahead, ahead))
+    assert holder(tmp_path) is None
+    with hold(tmp_path) as lock:
+        assert lock.number == 2
+
+
+def test_a_sign_of_life_in_the_future_counts_from_now_on(tmp_path):
+    take(tmp_path)._stop.set()
+    path = rewrite(tmp_path, host="elsewhere", pid=1)
+    ahead = time.time() + 365 * 86400
+    os.utime(path, (ahead, ahead))
+    assert holder(tmp_path) is None
+    with pytest.raises(LockedError, match=r"in the future\. It is not believed"):
+        take(tmp_path)
+    assert abs(path.stat().st_mtime - time.time()) < 30
+    with pytest.raises(LockedError, match="held by"):  # it may live
+        take(tmp_path)
+    late = time.time() - PATIENCE * locks.HEARTBEAT - 1
+    os.utime(path, (late, late))
+    with hold(tmp_path) as lock:
+        assert lock.number == 2
+
+
+BROKEN = {
+    "not UTF-8": b'{"user": "\xff\xfe"}',
+    "empty": b"",
+    "truncated": b'{"user": "x", "pi',
+    "a list": b"[1, 2]",
+    "a number": b"7",
+    "deep": b"[" * 200_000,
+    "other kinds": b'{"user": 1, "pid": "x", "host": null, "since": "then"}',
+}
+
+
+@pytest.mark.parametrize("what", [*BROKEN, "a folder", "an endless heartbeat", "an endless time"])
+def test_a_broken_file_is_named_and_got_past(tmp_path, what):
+    take(tmp_path)._stop.set()
+    path = tmp_path / "hold" / "0000001.json"
+    if what == "a folder":
+        path.unlink()
+        path.mkdir()
+    elif what in BROKEN:
+        path.write_bytes(BROKEN[what])
+    else:
+        rewrite(tmp_path, host="elsewhere", **{"heartbeat" if "heart" in what else "since": 1e300})
+    with pytest.raises(LockedError, match=r"0000001\.json is broken"):  # its owner may live
+        take(tmp_path)
+    assert holder(tmp_path) is not None
+    late = time.time() - PATIENCE * locks.HEARTBEAT - 1
+    os.utime(path, (late, late))
+    assert holder(tmp_path) is None
+    with hold(tmp_path) as lock:
+        assert lock.number == 2
+    with hold(tmp_path):
+        pass
+    assert not path.exists()
+
+
+def test_an_owner_whose_file_breaks_keeps_the_hold(tmp_path):
+    with hold(tmp_path) as lock:
+        lock.path.write_bytes(b"\xff")
+        lock.check()
+        with pytest.raises(LockedError, match="is broken"):
+            take(tmp_path)
+    with hold(tmp_path):  # it was released
+        pass
+
+
+def test_a_hold_that_was_removed_publishes_nothing(tmp_path):
+    with hold(tmp_path) as lock:
+        shutil.rmtree(tmp_path / "hold")
+        with pytest.raises(LockedError, match="was removed"):
+            lock.check()
+        with hold(tmp_path), pytest.raises(LockedError, match="was removed"):
+            lock.check()
+
+
+def test_a_file_of_the_name_of_the_folder(tmp_path):
+    (tmp_path / "hold").write_text("?")
+    assert holder(tmp_path) is None
+    with hold(tmp_path):
+        pass
+
+
+def test_outputs_are_held_while_they_are_made(tmp_path):
+    with making(tmp_path / "model.zarr", tmp_path / "new" / "table.csv"), making(tmp_path / "model.zarr"):
+        context = contextvars.Context()
+        with pytest.raises(LockedError, match=r"model\.zarr.*held by"):
+            context.run(lambda: making(tmp_path / "model.zarr").__enter__())
+    assert [path.name for path in tmp_path.rglob("*")] == ["new"]
 
 
 def test_without_hard_links(tmp_path, monkeypatch):

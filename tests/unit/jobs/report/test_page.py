@@ -25,6 +25,7 @@ from bigembed.jobs.spec import needed_beside, parse_job, read_job
 from bigembed.methods import REGISTRY
 from bigembed.store import manifest as manifests
 from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.manifest import sealed
 
 METHODS = sorted(REGISTRY)
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
@@ -88,7 +89,7 @@ def finished(once, tmp_path):
 
 def edit(run, **changes):
     record = json.loads((run / RECORD).read_text())
-    (run / RECORD).write_text(json.dumps(record | changes))
+    (run / RECORD).write_text(json.dumps(sealed(record | changes)))
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")

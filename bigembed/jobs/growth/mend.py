@@ -1,0 +1,115 @@
+"""Damage of a growing embedding, found by a job that holds it: named, and made again where rows and model allow it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from bigembed.errors import DamagedError, DamageWarning
+from bigembed.jobs.growth.account import Range, attributes, damaged, span_digest
+from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, upto
+from bigembed.jobs.growth.versions import CURRENT, Growth, Version, model_digest
+from bigembed.jobs.spec import JobSpec
+from bigembed.store.copying import write_dask
+from bigembed.store.growing import append_source
+from bigembed.store.manifest import read_json, write_json
+from bigembed.store.paths import retire
+from bigembed.store.source import RowSource
+
+
+def warn(found: object) -> None:
+    """Name what is damaged."""
+    warnings.warn(f"{found}; it is made anew", DamageWarning, stacklevel=3)
+
+
+@contextmanager
+def advising(job: JobSpec) -> Iterator[None]:
+    """What is damaged and cannot be made again alone is made again by a refresh."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(
+            f"{error}. It cannot be made again alone; workflows/refresh.py {job.file} fits the rows anew"
+        ) from error
+
+
+def restore(growth: Growth) -> None:
+    """Where ``current.json`` is damaged, say anew that the newest version with coordinates is the current one."""
+    try:
+        _ = growth.history
+        return
+    except DamagedError as error:
+        warn(error)
+    names = sorted((path.name for path in growth.root.glob("versions/*")), reverse=True)
+    for number, name in enumerate(names):
+        if (growth.root / "versions" / name / "coordinates" / "zarr.json").exists():
+            version = growth.version(name)
+            _ = version.ranges
+            growth.point(version, names[number + 1 : number + 2])
+            return
+    raise DamagedError(f"{growth.root / CURRENT}: is damaged, and no version with coordinates is there")
+
+
+def ledger_of(version: Version, there: Present) -> Ledger:
+    """The ledger; where it is damaged, made again of the rows, which must be those of the account."""
+    try:
+        return version.ledger
+    except DamagedError as error:
+        warn(error)
+        if there.shape[0] < version.covered:
+            raise
+        fitted = covering(new_ledger(there), upto(there, version.fitted))
+        placed = version.ranges[1:]
+        if fitted.content != version.content or any(
+            span_digest(there.path, part.start, part.stop) != part.rows for part in placed
+        ):
+            raise DamagedError(f"{error}; and the rows that are there are not those of the coordinates") from error
+        return covering(fitted, upto(there, version.covered))
+
+
+def mend(version: Version) -> None:
+    """Drop coordinates that are not those published, from the first such range on, so that they are placed again.
+
+    Those of the rows fitted are made again from the model. Reads all coordinates.
+    """
+    try:
+        ranges = version.ranges
+    except DamagedError as error:
+        warn(error)
+        write_fitted(version)
+        return
+    wrong = damaged(version.array, ranges)
+    for part, why in wrong:
+        warn(f"{version.array}: coordinates of rows {part.start}:{part.stop} are damaged ({why})")
+    if wrong and not wrong[0][0].start:
+        write_fitted(version, ranges[0].coordinates)
+    elif wrong:
+        _cut(version, [part for part in ranges if part.start < wrong[0][0].start])
+
+
+def write_fitted(version: Version, published: str = "") -> None:
+    """The coordinates of the rows fitted, by the model, as the whole array. ``published``: the digest they had."""
+    from bigembed.methods import load
+
+    fitted = load(version.model)
+    retire(version.array)
+    write_dask(fitted.embedding_, version.array)
+    found = span_digest(str(version.array), 0, version.fitted)
+    if published and found != published:
+        retire(version.array)
+        raise DamagedError(f"{version.model}: gives other coordinates than were published")
+    whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found)
+    nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
+    append_source(version.array, nothing, attributes([whole]))
+
+
+def _cut(version: Version, ranges: list[Range]) -> None:
+    """Only these ranges are there, in one step."""
+    file = version.array / "zarr.json"
+    metadata = read_json(file)
+    metadata["shape"][0] = ranges[-1].stop
+    metadata["attributes"] |= attributes(ranges)
+    write_json(file, metadata)
