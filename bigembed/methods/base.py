@@ -17,6 +17,7 @@ import numpy as np
 
 from bigembed import errors
 from bigembed.blocks.declared import undeclared
+from bigembed.blocks.functions import Functions
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.methods.frames import Framed
@@ -287,12 +288,15 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level + 1)
 
 
-def load(path: Any) -> Any:
+def load(path: Any, functions: Functions = ()) -> Any:
     """The fitted estimator that ``save`` wrote, here or elsewhere; it extends to new rows as before.
 
     Parameters
     ----------
     path : path of a saved model: of ``save``, or of ``[output] model`` in a job file.
+    functions : what a model with a kernel or a metric of the user's own may call: a mapping from the name in it
+        (``"module:name"``) to the function, or a list of modules (or of such names) that you trust. By default none:
+        nothing that a model names is imported.
 
     Returns
     -------
@@ -301,7 +305,7 @@ def load(path: Any) -> Any:
     Raises
     ------
     MissingPathError : no such path.
-    InputError : not a saved model.
+    InputError : not a saved model; one that names a function which is not allowed.
     DamagedError : an incomplete model, or one of another format.
 
     Notes
@@ -318,4 +322,4 @@ def load(path: Any) -> Any:
     """
     from bigembed.methods.saving import load as load_model
 
-    return load_model(path)
+    return load_model(path, functions)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.distances import importable, reference
+from bigembed.blocks.functions import Functions, allowed, importable, reference
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError, StaleWarning
 from bigembed.methods import AROUND, method
 from bigembed.stages import Run
@@ -26,6 +26,11 @@ from bigembed.store.superseded import superseded_model
 
 FORMAT = 2
 LARGEST_PICKLE = 1 << 30
+ALLOW = (
+    "give be.load(path, functions={NAME: function}) or be.load(path, functions=[MODULE]); on the command line "
+    "--allow-functions MODULE"
+)
+"""How a function that a model names is allowed."""
 KEPT = ("_sklearn_output_config", "_metadata_request")
 """What scikit-learn's protocols set on an estimator, fitted or not."""
 
@@ -126,14 +131,19 @@ def _named(name: str, value: Any) -> Any:
     return reference(value)
 
 
-def load(path: PathLike) -> Any:
+def load(path: PathLike, functions: Functions = ()) -> Any:
     """The fitted estimator of a saved model; every kind of input extends as before.
+
+    ``functions``: what the model may call of those that it names; nothing else that a model names is imported.
 
     Raises MissingPathError, InputError (not a model) or DamagedError (incomplete, or another format). Gives a
     StaleWarning where the run that wrote the model has begun anew with other parameters or rows.
     """
     description, run = _read(at(path).absolute())
-    estimator = method(description["method"])(**description["parameters"])
+    parameters, problems = allowed(description["parameters"], functions, ALLOW)
+    if problems:
+        raise InputError(f"{run.root}: " + "; ".join(problems))
+    estimator = method(description["method"])(**parameters)
     _restore(estimator, description, run, estimator.get_params())
     return estimator
 
