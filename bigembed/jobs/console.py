@@ -266,6 +266,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *(f"  {told(name, why)}" for name, why in found["superseded"].items()),
         *(f"  {line}; nobody reads it" for line in found["unlisted"]),
+        *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
         *certificate_lines(found, whole=True),
     ]
 

@@ -8,6 +8,7 @@ from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.run import read_record
 from bigembed.jobs.status import read_status
+from bigembed.methods.model_files import check_stages, read_description
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.paths import AnyPath, PathLike, at
@@ -20,7 +21,8 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
     ``deep=False``: names, sizes and metadata only, which takes seconds where the bytes are terabytes.
 
     Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
-    ``unlisted`` (files that no manifest knows and nobody reads), ``finished``, what is ``superseded`` (made with other
+    ``unlisted`` (files that no manifest knows and nobody reads), ``digest`` (whether a model carries one over its
+    metadata; those saved by earlier versions do not), ``finished``, what is ``superseded`` (made with other
     parameters or of other rows, which is no damage), the stages with their bytes, and the certificate.
     """
     path = at(given).absolute()
@@ -51,8 +53,13 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
         if source in there and kind == "run" and there[source].digest != digest
     ]
     record: dict[str, Any] = {}
+    digest = True
     try:
-        record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
+        if kind == "run":
+            record = read_record(path)
+        else:
+            record, digest = read_description(path)
+            check_stages(run)
     except DamagedError as error:
         problems.append(str(error))
     try:
@@ -72,6 +79,7 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
         "stages": stages,
         "problems": problems,
         "unlisted": unlisted,
+        "digest": digest,
         "finished": finished,
         "superseded": old,
         "certificate": record.get("certificate", {}),

@@ -11,6 +11,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -71,9 +72,16 @@ class Estimator(Framed, Routed, ABC):
 
     def _map(self) -> Extension:
         """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
+        from bigembed.methods.model_files import check_width, consistent, saved_at
+
         self._check_fitted()
         self._run.check()
-        return self.as_fitted()._extension(self._run)
+        if not (saved := saved_at(self._run, getattr(self, "_parameters", {}))):
+            return self.as_fitted()._extension(self._run)
+        with consistent(saved):
+            found = replace(self.as_fitted()._extension(self._run), saved=saved)
+        check_width(self._run, found.width)
+        return found
 
     def as_fitted(self) -> Self:
         """This estimator with the parameters that it was fitted with."""

@@ -45,7 +45,7 @@ def reconstruction_error(rows: Array, model: str, functions: tuple[str, ...] = (
     """‖x − x̂‖ (m,) of rows (m, d), x̂ from the coordinates of x by the model saved at a path."""
     estimator = load(model, functions)
     extension = estimator._map()
-    rebuilt = estimator.inverse_transform(extension.function(rows, extension.model))
+    rebuilt = estimator.inverse_transform(extension.of_rows(rows))
     return np.asarray(np.linalg.norm(np.asarray(rows, np.float64) - rebuilt, axis=1))
 
 
