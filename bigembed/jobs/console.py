@@ -267,8 +267,16 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
         *(f"  {told(name, why)}" for name, why in found["superseded"].items()),
         *(f"  {line}; nobody reads it" for line in found["unlisted"]),
         *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
-        *certificate_lines(found, whole=True),
+        *_readable(found),
     ]
+
+
+def _readable(found: dict[str, Any]) -> list[str]:
+    """The certificate in words; of one that says what none says, that."""
+    try:
+        return certificate_lines(found, whole=True)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return [f"  the certificate cannot be shown ({type(error).__name__}: {str(error)[:200]})"]
 
 
 def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:

@@ -90,8 +90,7 @@ def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
     if not manifests.sound_group(path, "run") and manifests.ours(path, "run"):
         raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
-    file = path / "zarr.json"
-    kind = manifests.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
+    kind = manifests.attributes_of(path).get("bigembed")
     if kind not in ("run", "model"):
         raise InputError(f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names")
     return str(kind)

@@ -72,7 +72,7 @@ class Estimator(Framed, Routed, ABC):
 
     def _map(self) -> Extension:
         """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
-        from bigembed.methods.model_files import check_width, consistent, saved_at
+        from bigembed.methods.model_files import check_extension, consistent, saved_at
 
         self._check_fitted()
         self._run.check()
@@ -80,7 +80,7 @@ class Estimator(Framed, Routed, ABC):
             return self.as_fitted()._extension(self._run)
         with consistent(saved):
             found = replace(self.as_fitted()._extension(self._run), saved=saved)
-        check_width(self._run, found.width)
+        check_extension(self._run, found.width, found.dtype)
         return found
 
     def as_fitted(self) -> Self:
@@ -123,8 +123,10 @@ class Estimator(Framed, Routed, ABC):
 
     def _repr_html_(self) -> str:
         from bigembed.methods.html import html_of
+        from bigembed.methods.model_files import consistent
 
-        return html_of(self)
+        with consistent(str(self._run.root) if hasattr(self, "_run") and self._run.kind == "model" else ""):
+            return html_of(self)
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""

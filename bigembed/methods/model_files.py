@@ -8,7 +8,6 @@ out of the folder.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -33,6 +32,8 @@ NAME, FILES = "model.json", "files"
 METADATA = "zarr.json"
 LARGEST = 256 << 20
 """Bytes of a JSON file of a model."""
+DEEP = 64
+"""Tables in tables of a JSON file of a model."""
 PACKED = 1 << 16
 """Numbers take this many times the bytes that they are packed into, at the most."""
 UNPACKED = ("bytes", "crc32c", "sharding_indexed")
@@ -46,14 +47,10 @@ def described(root: AnyPath, description: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(root: AnyPath) -> dict[str, str]:
     """SHA-256 of each JSON file beside ``model.json``."""
-    names = [METADATA, *(f"manifest/{path.name}" for path in sorted(manifest_files(root), key=str))]
-    return {name: digest for name, (_, digest) in digest_files(str(root), names)}
-
-
-def manifest_files(root: AnyPath) -> list[AnyPath]:
-    """The manifests of a model."""
     folder = root / "manifest"
-    return list(folder.glob("*.json")) if folder.is_dir() else []
+    there = sorted(path.name for path in folder.glob("*.json")) if folder.is_dir() else []
+    names = [name for name in (METADATA, *(f"manifest/{one}" for one in there)) if (root / name).is_file()]
+    return {name: digest for name, (_, digest) in digest_files(str(root), names)}
 
 
 def read_description(root: AnyPath) -> tuple[dict[str, Any], bool]:
@@ -74,6 +71,7 @@ def read_description(root: AnyPath) -> tuple[dict[str, Any], bool]:
         listed = said[FILES] if isinstance(said[FILES], dict) else {}
         names = [name for name in {**listed, **there} if listed.get(name) != there.get(name)]
         raise DamagedError(f"{root}: damaged: {', '.join(names)} not as saved; copy the model again")
+    _refuse_nests(root / NAME, said)
     _check_description(root, said)
     return said, FILES in said
 
@@ -86,6 +84,7 @@ def check_stages(run: Run) -> None:
         if not manifests.complete(run.root, manifest):
             raise DamagedError(f"{run.root}: stage {stage!r} of the model is incomplete; copy the model again")
         base = run.root / "stages" / stage
+        _refuse_nests(manifests.path_of(run.root, stage), [manifest.inputs, manifest.parameters, manifest.results])
         names = [name for name in manifest.files if name.rpartition("/")[2] == METADATA]
         for name, found in digest_files(str(base), names):
             if found != manifest.files[name]:
@@ -93,8 +92,10 @@ def check_stages(run: Run) -> None:
             _refuse_claims(base / name, name.rpartition("/")[0], manifest)
 
 
-def check_width(run: Run, width: Any) -> None:
-    """DamagedError where a model has more coordinates than bytes for numbers."""
+def check_extension(run: Run, width: Any, dtype: Any = "float64") -> None:
+    """DamagedError where a model has more coordinates than bytes for numbers, or coordinates that are none."""
+    if dtype not in ("float32", "float64"):
+        raise DamagedError(f"{run.root}: damaged: coordinates of type {str(dtype)[:60]!r}")
     held = sum(size for stage in run.published() for size, _ in run.manifest(stage).files.values())
     if not isinstance(width, int) or not 0 < width <= held:
         raise DamagedError(f"{run.root}: damaged: a model of {held:,} bytes claims {width!r} coordinates")
@@ -136,6 +137,16 @@ def _refuse_links(root: AnyPath) -> None:
                 )
             if name.endswith(".json") and found.st_size > LARGEST:
                 raise InputError(f"{root}: {name} has {found.st_size >> 20} MiB; at most {LARGEST >> 20} are read")
+
+
+def _refuse_nests(file: AnyPath, said: Any) -> None:
+    """DamagedError where tables and lists stand in each other deeper than any that was written."""
+    level = [said]
+    for _ in range(DEEP):
+        level = [one for table in level for one in (table.values() if isinstance(table, dict) else table)]
+        level = [one for one in level if isinstance(one, (dict, list))]
+    if level:
+        raise DamagedError(f"{file}: damaged: tables in tables, more than {DEEP} deep")
 
 
 def _check_description(root: AnyPath, said: Mapping[str, Any]) -> None:

@@ -20,8 +20,8 @@ from bigembed.methods import AROUND, method
 from bigembed.methods.model_files import (
     FORMAT,
     NAME,
+    check_extension,
     check_stages,
-    check_width,
     consistent,
     described,
     read_description,
@@ -155,7 +155,7 @@ def load(path: PathLike, functions: Functions = ()) -> Any:
         estimator = method(description["method"])(**parameters)
         estimator._check()
         _restore(estimator, description, run, estimator.get_params())
-        check_width(run, estimator.n_components_)
+        check_extension(run, estimator.n_components_)
     return estimator
 
 

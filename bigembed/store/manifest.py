@@ -290,7 +290,7 @@ def prepare(root: AnyPath, kind: str) -> None:
     if root.is_file():
         raise ExistingOutputError(f"{root}: a file, and a {kind} is a folder. Nothing was changed; choose another path")
     if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
-        attributes = _attributes(root)
+        attributes = attributes_of(root)
         if not sound_group(root, kind) and ours(root, kind):
             return  # (who writes here next mends it)
         if attributes.get("bigembed") != kind:
@@ -342,7 +342,8 @@ def _unfinished(path: AnyPath) -> bool:
     return path.name.startswith("zarr.") and path.name.endswith(".partial")
 
 
-def _attributes(root: AnyPath) -> dict[str, Any]:
+def attributes_of(root: AnyPath) -> dict[str, Any]:
+    """What a Zarr group says of itself, its kind and format; nothing where it cannot be read."""
     with suppress(DamagedError, MissingPathError):
         found = read_json(root / "zarr.json")
         attributes = found.get("attributes") if isinstance(found, dict) else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.store import manifest as manifests
-from bigembed.store.manifest import Manifest, read_json, read_sealed, sealed, write_json
+from bigembed.store.manifest import Manifest, read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
 if TYPE_CHECKING:
