@@ -123,3 +123,20 @@ def test_a_sealed_name_is_not_called() -> None:
     with pytest.raises(InputError, match="not executed"):
         uncalled({"kernel": NAME})["kernel"](ROWS, ROWS)
     assert uncalled({"kernel": "rbf"}) == {"kernel": "rbf"}
+
+
+def test_the_command_line_names_the_option_and_takes_it(stranger: Path) -> None:
+    from typer.testing import CliRunner
+
+    from bigembed.cli import app
+
+    file = str(job_file(stranger, kernel="stranger_kernel:kernel"))
+    for command in (["plan", file], ["run", file]):
+        found = CliRunner().invoke(app, command)
+        assert found.exit_code == 2
+        assert "--allow-functions" in found.output
+    assert not (stranger / "executed").exists()
+    assert CliRunner().invoke(app, ["run", file, "--allow-functions", "stranger_kernel"]).exit_code == 0
+    extend_it = ["extend", "model.zarr", "rows.npy", "out.zarr"]
+    assert CliRunner().invoke(app, extend_it).exit_code == 2
+    assert CliRunner().invoke(app, [*extend_it, "--allow-functions", "stranger_kernel:kernel"]).exit_code == 0
