@@ -123,9 +123,9 @@ class Estimator(Framed, Routed, ABC):
 
     def _repr_html_(self) -> str:
         from bigembed.methods.html import html_of
-        from bigembed.methods.model_files import consistent
+        from bigembed.methods.model_files import consistent, saved_at
 
-        with consistent(str(self._run.root) if hasattr(self, "_run") and self._run.kind == "model" else ""):
+        with consistent(saved_at(self._run, {}) if hasattr(self, "_run") else ""):
             return html_of(self)
 
     def __sklearn_tags__(self) -> Any:

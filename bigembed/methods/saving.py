@@ -25,6 +25,7 @@ from bigembed.methods.model_files import (
     consistent,
     described,
     read_description,
+    saved_at,
 )
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
@@ -48,7 +49,8 @@ def save(estimator: Any, path: PathLike) -> None:
     target = at(path).absolute()
     if published(target):
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
-    description = _description(estimator, _named_parameters(estimator))
+    with consistent(saved_at(estimator._run, {})):
+        description = _description(estimator, _named_parameters(estimator))
     with making(target):
         partial = target.with_name(f"{target.name}.partial")
         remove(partial)  # of a call that was killed

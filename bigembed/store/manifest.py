@@ -173,7 +173,8 @@ def parsed(value: Any, path: PathLike, stage: str | None = None) -> Manifest:
         raise DamagedError(f"{path}: damaged: not a manifest ({error})") from error
     named = isinstance(found.stage, str) and isinstance(found.key, str)
     tables = (found.parameters, found.inputs, found.results, found.measured)
-    if not named or not all(isinstance(table, dict) for table in tables) or not all(map(_stays_inside, files)):
+    possible = all(_stays_inside(name) and 0 <= size < 1 << 63 for name, (size, _) in files.items())
+    if not named or not all(isinstance(table, dict) for table in tables) or not possible:
         raise DamagedError(f"{path}: damaged: not a manifest")
     if stage not in (None, found.stage):
         raise DamagedError(f"{path}: damaged: the manifest of another stage, {found.stage!r}")

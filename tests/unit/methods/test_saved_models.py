@@ -15,6 +15,7 @@ import pytest
 
 import bigembed as be
 from bigembed.errors import DamagedError, InputError
+from bigembed.jobs.console import verify_lines
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import write_array
 from bigembed.store.manifest import digest_of
@@ -189,6 +190,23 @@ def test_nothing_in_a_model_leads_out_of_its_folder(saved: Path, tmp_path: Path)
         write_sealed(manifest, whole | change)
         with pytest.raises(DamagedError, match=r"not a manifest|the manifest of another stage"):
             be.load(saved)
+
+
+def test_what_only_verify_and_save_would_stumble_over(saved: Path) -> None:
+    edit(saved / "model.json", lambda said: said["certificate"].pop("seed"))
+    edit(saved / "model.json", lambda said: said["certificate"].update(warnings=0.5))
+    reseal(saved)
+    with pytest.raises(DamagedError, match="the parts of the model do not fit"):
+        be.load(saved).save(saved.with_name("again.zarr"))
+    with pytest.raises(DamagedError, match="the parts of the model do not fit"):
+        be.load(saved)._repr_html_()
+    assert "the certificate cannot be shown" in "".join(verify_lines(verify(saved)))
+    said = json.loads((saved / "manifest" / "solve.json").read_text())
+    said["files"] = {name: [10**400, digest] for name, (_, digest) in said["files"].items()}
+    write_sealed(saved / "manifest" / "solve.json", said)
+    with pytest.raises(DamagedError):
+        be.load(saved)
+    assert verify_lines(verify(saved))
 
 
 # --- reading only --------------------------------------------------------------------------------
