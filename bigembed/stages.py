@@ -99,6 +99,8 @@ class Run:
         self._found: dict[str, tuple[Mark, Manifest]] = {}
         self._whole: set[str] = set()
         self._home: Run | None = None  # a temporary run that must outlive this one
+        self.aside: Run | None = None
+        """A temporary run for what is written while this one is read."""
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
         manifests.prepare(self.root, kind)

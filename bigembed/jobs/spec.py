@@ -9,14 +9,15 @@ from __future__ import annotations
 import inspect
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from bigembed.errors import BigembedError, JobError
+from bigembed.blocks.functions import allowed
+from bigembed.errors import BigembedError, InputError, JobError
 from bigembed.jobs.where import ClusterTable as ClusterTable
 from bigembed.jobs.where import Table, cluster_problems
 from bigembed.store.paths import AnyPath, is_url
@@ -28,6 +29,8 @@ BESIDE = ("ids", "weights", "labels", "epsilons")
 CHOICE = ("columns", "array", "rows", "fill_absent")
 """Keys of [input] that choose among what the source of the rows holds."""
 TABLE_SUFFIXES = (".parquet", ".csv", ".npy")
+ALLOW = 'give --allow-functions with its name (in Python read_job(file, functions=["MODULE"]))'
+"""How a function that a job file names is allowed."""
 FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
 
@@ -101,6 +104,8 @@ class JobSpec(Table):
     method: MethodTable
     output: OutputTable
     cluster: ClusterTable = ClusterTable()
+    functions: tuple[str, ...] = ()
+    """Modules, or single functions, that the caller trusts: no job file can say so."""
 
     @property
     def input_path(self) -> AnyPath:
@@ -137,8 +142,11 @@ TABLES: dict[str, type[Table]] = {
 }
 
 
-def read_job(file: str | Path) -> JobSpec:
-    """The job in a TOML file; :class:`JobError` lists everything that is wrong with it."""
+def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
+    """The job in a TOML file; :class:`JobError` lists everything that is wrong with it.
+
+    ``functions``: modules, or single functions (``"module:name"``), that the file may name; by default none.
+    """
     path = Path(file).absolute()
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -146,10 +154,10 @@ def read_job(file: str | Path) -> JobSpec:
         raise JobError(f"{file}: no such job file") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise JobError(f"{file}: not readable as TOML: {error}") from error
-    return parse_job(value, path)
+    return parse_job(value, path, functions)
 
 
-def parse_job(value: Mapping[str, Any], file: Path) -> JobSpec:
+def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] = ()) -> JobSpec:
     """A job from the tables of a file (which need not exist: it names the job and roots its paths)."""
     problems = _unknown("a table", value, TABLES)
     problems += [f"[{name}] is missing" for name in ("input", "method", "output") if name not in value]
@@ -162,14 +170,16 @@ def parse_job(value: Mapping[str, Any], file: Path) -> JobSpec:
     for name, model in TABLES.items():
         given = value.get(name, {})
         if isinstance(given, Mapping) and name in value:
-            tables[name] = _table(name, model, dict(given), problems)
+            tables[name] = _table(name, model, dict(given), functions, problems)
     _check_places(tables, problems)
     if problems:
         raise JobError(f"{file}: " + "".join(f"\n  {problem}" for problem in problems))
-    return _rooted(JobSpec(file=file, **tables), file.parent)
+    return _rooted(JobSpec(file=file, **tables, functions=tuple(functions)), file.parent)
 
 
-def checked_parameters(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def checked_parameters(
+    name: str, given: Mapping[str, Any], functions: Collection[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
     """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
     from bigembed.methods import AROUND, method
 
@@ -178,15 +188,21 @@ def checked_parameters(name: str, given: Mapping[str, Any]) -> tuple[dict[str, A
     if "workdir" in given:
         problems.append("[method] workdir: a job's stages are kept in [output] path; leave it out")
     known = {key: parameter for key, parameter in known.items() if key not in AROUND}
+    try:
+        problems += [f"[method] {problem}" for problem in allowed(given, functions, ALLOW)[1]]
+    except InputError as error:  # (allowed, and cannot be imported)
+        problems.append(f"[method] {error}")
     return _typed(method(name).__init__, "method", given, known, problems)
 
 
-def _table(name: str, model: type[Table], given: dict[str, Any], problems: list[str]) -> Table | None:
+def _table(
+    name: str, model: type[Table], given: dict[str, Any], functions: Collection[str], problems: list[str]
+) -> Table | None:
     own = {key: given.pop(key) for key in list(given) if key in model.model_fields and key != "parameters"}
     parameters: dict[str, Any] = {}
     free = "name" if name == "method" else "dataset" if name == "input" else ""
     if free and isinstance(own.get(free), str):
-        parameters = _parameters(name, own[free], given, problems)
+        parameters = _parameters(name, own[free], given, functions, problems)
     else:
         fields = [key for key in model.model_fields if key != "parameters"]
         problems.extend(_unknown(f"[{name}]", given, fields))
@@ -197,11 +213,13 @@ def _table(name: str, model: type[Table], given: dict[str, Any], problems: list[
         return None
 
 
-def _parameters(table: str, name: str, given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _parameters(
+    table: str, name: str, given: Mapping[str, Any], functions: Collection[str], problems: list[str]
+) -> dict[str, Any]:
     """Check the parameters of a method or of a data set."""
     try:
         if table == "method":
-            typed, wrong = checked_parameters(name, given)
+            typed, wrong = checked_parameters(name, given, functions)
         else:
             from bigembed.datasets import REGISTRY, parameters
 

@@ -79,7 +79,7 @@ def grid_points(job: JobSpec, grid: Mapping[str, Sequence[Any]]) -> Iterator[Job
     points = []
     for values in itertools.product(*grid.values()):
         given = {**job.method.parameters, **dict(zip(grid, values, strict=True))}
-        typed, wrong = checked_parameters(job.method.name, given)
+        typed, wrong = checked_parameters(job.method.name, given, job.functions)
         problems |= dict.fromkeys(wrong)
         output = {"path": str(job.output_path / "point"), "model": None, "picture": None, "report": None}
         points.append(

@@ -11,12 +11,14 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed import errors
 from bigembed.blocks.declared import undeclared
+from bigembed.blocks.functions import Functions
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.methods.frames import Framed
@@ -70,9 +72,16 @@ class Estimator(Framed, Routed, ABC):
 
     def _map(self) -> Extension:
         """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
+        from bigembed.methods.model_files import check_extension, consistent, saved_at
+
         self._check_fitted()
         self._run.check()
-        return self.as_fitted()._extension(self._run)
+        if not (saved := saved_at(self._run, getattr(self, "_parameters", {}))):
+            return self.as_fitted()._extension(self._run)
+        with consistent(saved):
+            found = replace(self.as_fitted()._extension(self._run), saved=saved)
+        check_extension(self._run, found.width, found.dtype)
+        return found
 
     def as_fitted(self) -> Self:
         """This estimator with the parameters that it was fitted with."""
@@ -114,8 +123,10 @@ class Estimator(Framed, Routed, ABC):
 
     def _repr_html_(self) -> str:
         from bigembed.methods.html import html_of
+        from bigembed.methods.model_files import consistent, saved_at
 
-        return html_of(self)
+        with consistent(saved_at(self._run, {}) if hasattr(self, "_run") else ""):
+            return html_of(self)
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""
@@ -287,12 +298,15 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level + 1)
 
 
-def load(path: Any) -> Any:
+def load(path: Any, functions: Functions = ()) -> Any:
     """The fitted estimator that ``save`` wrote, here or elsewhere; it extends to new rows as before.
 
     Parameters
     ----------
     path : path of a saved model: of ``save``, or of ``[output] model`` in a job file.
+    functions : what a model with a kernel or a metric of the user's own may call: a mapping from the name in it
+        (``"module:name"``) to the function, or a list of modules (or of such names) that you trust. By default none:
+        nothing that a model names is imported.
 
     Returns
     -------
@@ -301,7 +315,7 @@ def load(path: Any) -> Any:
     Raises
     ------
     MissingPathError : no such path.
-    InputError : not a saved model.
+    InputError : not a saved model; one that names a function which is not allowed.
     DamagedError : an incomplete model, or one of another format.
 
     Notes
@@ -318,4 +332,4 @@ def load(path: Any) -> Any:
     """
     from bigembed.methods.saving import load as load_model
 
-    return load_model(path)
+    return load_model(path, functions)

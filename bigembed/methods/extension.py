@@ -16,6 +16,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks, remote
 from bigembed.errors import ExistingOutputError, FeatureNamesWarning, InputError
 from bigembed.methods.base import feature_names, warn
+from bigembed.methods.model_files import consistent
 from bigembed.methods.rowwise import output_cost
 from bigembed.methods.streaming import STAGE, Placed, placed_stage
 from bigembed.stages import Context, Run, Stage, run_stages
@@ -49,6 +50,8 @@ class Extension:
     """Whether the function takes CSR rows."""
     beside: tuple[str, ...] = ()
     """Vectors that lie beside the rows and that the function needs, by name."""
+    saved: str = ""
+    """Where the saved model lies that it is of."""
 
     def __call__(self, block: RowBlock) -> Array:
         """Coordinates of a block of rows, which must be finite."""
@@ -58,7 +61,12 @@ class Extension:
     def of_block(self, block: RowBlock) -> Array:
         """Coordinates of a block that was checked."""
         needed = {name: block.beside[name] for name in self.beside}
-        return np.asarray(self.function(block.rows, self.model, **needed), dtype=self.dtype)
+        return np.asarray(self.of_rows(block.rows, **needed), dtype=self.dtype)
+
+    def of_rows(self, rows: Any, **beside: Array) -> Array:
+        """The function of rows; :class:`DamagedError` where the parts of a saved model do not fit."""
+        with consistent(self.saved):
+            return self.function(rows, self.model, **beside)
 
 
 def transform(estimator: Any, X: Any, **beside: Any) -> Any:
@@ -74,14 +82,15 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
     if extension.cheap:
         run: Run = estimator._run
         return MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks()).lazy()
-    shared = not in_memory or remote()
-    scratch = Run(estimator._run.root / f"transform-{uuid.uuid4().hex[:8]}" if shared else None)
+    fitted, shared = estimator._run, not in_memory or remote()
+    inside = shared and fitted.kind != "model"
+    scratch = Run(fitted.root / f"transform-{uuid.uuid4().hex[:8]}" if inside else None)
     kept = False
     try:
         out = scratch.root / "coordinates"
-        write_coordinates(source, extension, out, estimator._run)
+        write_coordinates(source, extension, out, fitted)
         kept = not in_memory
-        lazy = estimator._run.kept_by(open_array(out))
+        lazy = (fitted if inside else scratch).kept_by(open_array(out))
         return lazy if kept else np.asarray(lazy)
     finally:
         if not kept:
@@ -215,8 +224,14 @@ def extend_block(start: int, stop: int, *, source: RowSource, extension: Extensi
 
 
 def scratch_of(estimator: Any) -> AnyPath:
-    """Where inputs are copied that tasks cannot read in place."""
-    return estimator._run.root / "exchange"  # type: ignore[no-any-return]
+    """Where inputs are copied that tasks cannot read in place: with the run, but not with a saved model, which may be
+    anybody's; then in a temporary folder."""
+    run: Run = estimator._run
+    if run.kind != "model":
+        return run.root / "exchange"
+    if run.aside is None:
+        run.aside = Run(None)
+    return run.aside.root
 
 
 def refuse_existing(out: PathLike) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store.chunks import RowChunks, row_chunks
+from bigembed.store.codecs import refuse_codecs
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
 from bigembed.store.paths import AnyPath, PathLike, at, put, remove_file, stamp
@@ -218,8 +219,12 @@ def _to_write(path: PathLike) -> Any:
 
 
 def zarr_place(path: PathLike) -> Any:
-    """What zarr opens; of an object store made here, in the process that reads or writes, and never pickled."""
+    """What zarr opens; of an object store made here, in the process that reads or writes, and never pickled.
+
+    Raises InputError where the metadata name a codec that is not known: see :mod:`bigembed.store.codecs`.
+    """
     place = at(path)
+    refuse_codecs(place)
     return place.zarr() if isinstance(place, ObjectPath) else str(place)
 
 
