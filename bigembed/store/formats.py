@@ -13,8 +13,16 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
-from bigembed.store.arrays import open_zarr, whole, zarr_place
+from bigembed.store.arrays import missing_shards, open_zarr, whole, zarr_place
 from bigembed.store.beside import link, named_vector, place_beside, vector_source
+from bigembed.store.claims import (
+    CHUNKS,
+    ROWS_BYTES,
+    refuse_rows,
+    refuse_unpacked,
+    require_regular,
+    sound,
+)
 from bigembed.store.copying import columns_of, copy_rows, copy_sparse, copy_vector, named_columns, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
@@ -77,12 +85,14 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
     if not path.exists():
         raise MissingPathError(f"{path}: no such path. Give {KNOWN}")
     path = path.absolute()
+    require_regular(path)
     if path.suffix == ".npz":
         raise InputError(
             f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
             'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
         )
-    return _checked(path, _opened(path, choice))
+    with sound(path):
+        return _checked(path, _opened(path, choice))
 
 
 def _opened(path: AnyPath, choice: Choice) -> Reader:
@@ -193,6 +203,12 @@ def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> ZarrReader:
                 f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
             ) from error
         array = zarr.open_array(zarr_place(path), mode="r")
+        refuse_unpacked(path, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
+        if (absent := missing_shards(array)) > CHUNKS and absent > CHUNKS * array.nbytes_stored():
+            raise InputError(
+                f"{path}: {absent:,} chunks are absent, and {array.nbytes_stored():,} bytes are stored: that cannot be "
+                "meant. Write it again, in larger chunks"
+            ) from error
     return ZarrReader(str(path), two_dimensional(path, array.shape), np.dtype(array.dtype))
 
 
@@ -207,6 +223,10 @@ def _checked(path: AnyPath, reader: Reader) -> Reader:
     if n < 1 or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")
     work_dtype(reader.dtype)
+    if not isinstance(reader, CsrReader):
+        refuse_rows(path, reader.shape, reader.dtype.itemsize)
+    elif n > ROWS_BYTES or d > ROWS_BYTES:
+        raise InputError(f"{path}: shape {reader.shape}; at most {ROWS_BYTES:,} rows and columns can be sparse rows")
     if reader.dtype.itemsize > 8:
         raise InputError(f"{path}: dtype {reader.dtype}; at most 8 bytes a number can be stored")
     return reader

@@ -19,6 +19,7 @@ from bigembed.errors import DamagedError, InputError
 from bigembed.store.extras import needed
 from bigembed.store.paths import AnyPath, local
 from bigembed.store.reader import TEXT, Choice, as_text, described, native, pieces
+from bigembed.store.source import as_worked
 
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".netcdf")
 _ONE_AT_A_TIME = Lock()
@@ -69,7 +70,7 @@ class NetcdfReader:
                     f"value, missing_value or outside its valid range), the first in rows {low}:{high}. Every row "
                     "needs all its numbers: write a file without those rows"
                 )
-            values = np.concatenate([np.ma.getdata(part) for part in found]).astype(self.dtype, copy=False)
+            values: Array = as_worked(np.concatenate([np.ma.getdata(part) for part in found]), self.dtype, low, name)
         return values if len(self.shape) == 1 or len(self.variables) > 1 else values.reshape(high - low, width)
 
 

@@ -20,7 +20,7 @@ from bigembed.blocks.vectors import tree_fold
 from bigembed.errors import InputError
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
+from bigembed.store.source import RowSource, as_worked
 
 Parts = dict[str, Array]
 """What a block contributes, by name; numbers are arrays without axes."""
@@ -244,7 +244,7 @@ def row_blocks(source: RowSource, numbers: Sequence[int]) -> Iterator[RowBlock]:
     beside = {name: windows(other, spans) for name, other in source.beside.items()}
     for number, (start, _), part in zip(numbers, spans, windows(source, spans), strict=True):
         aligned = {name: next(parts) for name, parts in beside.items()}
-        yield RowBlock(number, start, worked(part, source.work), aligned)
+        yield RowBlock(number, start, worked(part, source.work, start), aligned)
 
 
 def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
@@ -253,9 +253,9 @@ def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
     return RowBlock(start // source.block, start, source.matrix(start, stop), beside)
 
 
-def worked(rows: Any, dtype: np.dtype[Any]) -> Any:
+def worked(rows: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
     """Rows in the work dtype: C-contiguous, or CSR."""
-    return rows.astype(dtype, copy=False) if is_sparse(rows) else settled(np.asarray(rows, dtype=dtype))
+    return as_worked(rows, dtype, start) if is_sparse(rows) else settled(as_worked(rows, dtype, start))
 
 
 def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.store.arrays import make_group, open_zarr, whole, write_array, zarr_place
 from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath, at, remove, stamp
-from bigembed.store.source import RowSource, work_dtype
+from bigembed.store.source import RowSource, as_worked, work_dtype
 
 ENTRY_BYTES = 12
 """A stored entry as it is worked on: a value and a column, with a share of the row pointers."""
@@ -51,7 +51,7 @@ class SparseSource(RowSource):
 
     def matrix(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` in the work dtype."""
-        return self.read(start, stop).astype(self.work, copy=False)
+        return as_worked(self.read(start, stop), self.work, start)
 
     @property
     def sparse(self) -> bool:
@@ -134,6 +134,8 @@ def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
         indptr, indices, data = _opened(path, _stamp(path))
         pointers = np.asarray(indptr[start : stop + 1], np.int64)
         low, high = int(pointers[0]), int(pointers[-1])
+        if not 0 <= low <= high <= data.shape[0]:
+            raise ValueError(f"its pointers are not between 0 and {data.shape[0]}")
         column = np.asarray(indices[low:high])
         values = np.asarray(data[low:high], dtype)
     if (np.diff(pointers) < 0).any() or (len(column) and (column.min() < 0 or column.max() >= columns)):
