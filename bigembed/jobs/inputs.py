@@ -17,7 +17,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
-from bigembed.jobs.spec import JobSpec, needed_beside
+from bigembed.jobs.spec import JobSpec, needed_beside, placed
 from bigembed.store.annotated import CsrReader
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
@@ -297,7 +297,7 @@ def _stamp(path: AnyPath) -> str:
 
 
 def _placed(text: str, folder: Path) -> AnyPath:
-    return at(text) if is_url(text) else (folder / Path(text).expanduser()).resolve()
+    return at(text) if is_url(text) else placed(text, folder)
 
 
 def _jsonable(about: Mapping[str, Any]) -> Any:

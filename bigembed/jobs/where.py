@@ -43,6 +43,8 @@ def parse_bytes(value: Any) -> Any:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     if match is None or match[2].upper() not in UNITS:
         raise ValueError('a size such as "1 GiB", "500 MB" or a number of bytes')
+    if len(match[1]) > 20:
+        raise ValueError("a size of at most 20 digits")
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
