@@ -66,6 +66,7 @@ def parse_walltime(value: Any) -> Any:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
 Word = Annotated[str, Field(pattern=r"^[^\s'\"]+$")]
+Address = Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^\s/]+:[0-9]{1,5}$|^inproc://")]
 Walltime = Annotated[int, BeforeValidator(parse_walltime), Field(ge=60)]
 
 
@@ -81,7 +82,7 @@ class ClusterTable(Table):
     The last two have ``workers`` processes of ``memory`` each.
     """
 
-    address: str | None = None
+    address: Address | None = None
     """A running scheduler, e.g. ``"tls://host:8786"``; without it the job starts processes of its own."""
     manager: Literal["slurm"] | None = None
     """Who starts the workers: ``"slurm"`` queues jobs for them; without it they are processes on this machine."""

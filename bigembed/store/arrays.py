@@ -21,7 +21,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store.chunks import RowChunks, row_chunks
-from bigembed.store.claims import CHUNKS, refuse_unpacked
+from bigembed.store.claims import CHUNKS, refuse_unpacked, require_files
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
 from bigembed.store.paths import PathLike, at, stamp
@@ -326,6 +326,7 @@ def open_zarr(path: PathLike) -> Any:
         )
     try:
         with asking(place):
+            require_files(place)
             array = zarr.open_array(zarr_place(place), mode="r")
             refuse_unpacked(place, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
             missing = missing_shards(array)

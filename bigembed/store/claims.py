@@ -6,6 +6,7 @@ out of all proportion to the bytes that are stored.
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ ROWS_BYTES, ROWS_RATIO = 64 << 30, 1 << 16
 """Bytes of rows that any file may claim; and how many for a stored byte (Zstandard packs 2¹⁵ equal bytes into one)."""
 CHUNK_BYTES, CHUNK_RATIO = 1 << 30, 100
 """The same of what must be unpacked at once."""
+METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 CHUNKS = 1 << 16
 """Chunks that any array may claim to have left out."""
 
@@ -59,6 +61,19 @@ def require_regular(path: AnyPath) -> None:
     """InputError for a pipe, a device or a socket, which would be waited for, or never end."""
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: neither a file nor a folder (a pipe, a device or a socket). Give a file or a folder")
+
+
+def require_files(path: AnyPath, deep: bool = False) -> None:
+    """InputError where a metadata file of a Zarr array (``deep``: anything under a folder) is a pipe or a device."""
+    if not isinstance(path, Path) or not path.is_dir():
+        return
+    for name in METADATA if not deep else ():
+        require_regular(path / name)
+    for entry in os.scandir(path) if deep else ():
+        if entry.is_dir(follow_symlinks=False):
+            require_files(Path(entry.path), deep)
+        elif not entry.is_file():
+            require_regular(Path(entry.path))
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from bigembed.store.arrays import missing_shards, open_zarr, whole, zarr_place
 from bigembed.store.beside import link, named_vector, place_beside, vector_source
 from bigembed.store.claims import (
     CHUNKS,
-    ROWS_BYTES,
     refuse_rows,
     refuse_unpacked,
+    require_files,
     require_regular,
     sound,
 )
@@ -31,7 +31,7 @@ from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
 from bigembed.store.reader import Choice, Reader, features_of, named, two_dimensional
 from bigembed.store.source import work_dtype
-from bigembed.store.sparse import group_source, is_csr_group
+from bigembed.store.sparse import WIDEST, group_source, is_csr_group
 
 KNOWN = (
     "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV, HDF5, AnnData (.h5ad, .zarr), "
@@ -86,6 +86,7 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
         raise MissingPathError(f"{path}: no such path. Give {KNOWN}")
     path = path.absolute()
     require_regular(path)
+    require_files(path, deep=True)
     if path.suffix == ".npz":
         raise InputError(
             f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
@@ -225,8 +226,8 @@ def _checked(path: AnyPath, reader: Reader) -> Reader:
     work_dtype(reader.dtype)
     if not isinstance(reader, CsrReader):
         refuse_rows(path, reader.shape, reader.dtype.itemsize)
-    elif n > ROWS_BYTES or d > ROWS_BYTES:
-        raise InputError(f"{path}: shape {reader.shape}; at most {ROWS_BYTES:,} rows and columns can be sparse rows")
+    elif max(n, d) > WIDEST:
+        raise InputError(f"{path}: shape {reader.shape}; at most {WIDEST:,} rows and columns can be sparse rows")
     if reader.dtype.itemsize > 8:
         raise InputError(f"{path}: dtype {reader.dtype}; at most 8 bytes a number can be stored")
     return reader
