@@ -13,7 +13,7 @@ from bigembed.methods.rowwise import pass_memory
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks, offenders, refuse, write_mapped
+from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks, offenders, refuse, usable, write_mapped
 from bigembed.store.source import RowSource
 
 SELECTIONS = ("max-min", "uniform")
@@ -83,7 +83,8 @@ def picked_rows(source: RowSource, numbers: Array, exchange: Exchange) -> Array:
 def pick_block(block: RowBlock, numbers: Array, *, exchange: Exchange) -> dict[str, Any]:
     """Leave some rows of one block in the exchange; return what is wrong with the block."""
     exchange.put("picked", block.number, {"rows": block.rows[numbers - block.start]})
-    return offenders(block)
+    found = offenders(block)
+    return {} if usable(found) else found
 
 
 def distinct(rows: Array) -> Array:

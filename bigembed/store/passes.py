@@ -32,6 +32,8 @@ CHUNKS_A_TASK = 8
 TASKS = 16
 NAMED = 10
 """Offending rows named in an error."""
+LARGEST = 2.0**240
+"""Of rows in float64: methods take fourth powers, which are in its range for such numbers and their inverses."""
 
 
 @dataclass(frozen=True)
@@ -201,21 +203,23 @@ def sum_groups(
     todo = [group for group in range(len(groups)) if not exchange.has(name, first_group + group)]
     blocks = row_blocks(source, [number for group in todo for number in range(*groups[group])])
     bad: list[dict[str, Any]] = []
+    sizes = [] if len(todo) == len(groups) else [1.0]  # (of groups that are there nothing is known)
     for group in todo:
         total: Parts | None = None
         for _ in range(*groups[group]):
             block = next(blocks)
             wrong = offenders(block, rows=not propagates) if first else {}
-            part = None if bad or wrong else compute(block, **fixed)
+            sizes.append(wrong.get("size", 0.0))
+            part = None if bad or not usable(wrong) else compute(block, **fixed)
             if first and propagates and part is not None and not _finite(part):
                 wrong = offenders(block)
-            if wrong:
+            if not usable(wrong):
                 bad.append(wrong)
             elif part is not None:
                 total = part if total is None else combine(total, part)
         if not bad and total is not None:
             exchange.put(name, first_group + group, {key: np.asarray(value) for key, value in total.items()})
-    return bad
+    return [*bad, {"size": max(sizes)}]
 
 
 def write_groups(
@@ -230,7 +234,8 @@ def write_groups(
     """Write the blocks of the groups, each a whole shard; return what is wrong with the rows."""
     bad: list[dict[str, Any]] = []
     for block in row_blocks(source, range(groups[0][0], groups[-1][1])):
-        if first and (wrong := offenders(block)):
+        wrong = offenders(block) if first else {}
+        if not usable(wrong):
             bad.append(wrong)
         else:
             write_rows(out, block.start, compute(block, **fixed))
@@ -283,7 +288,10 @@ def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any
 
 
 def offenders(block: RowBlock, rows: bool = True) -> dict[str, Any]:
-    """What is wrong with the ``rows`` or the weights of a block: NaN, infinity, a negative weight; empty if nothing."""
+    """What is wrong with the ``rows`` or the weights of a block: NaN, infinity, a negative weight, beyond LARGEST.
+
+    If nothing is: the ``size`` of the largest number, by which :func:`refuse` knows rows that are all too small.
+    """
     found: dict[str, Any] = {}
     values = block.rows.data if is_sparse(block.rows) else block.rows.reshape(-1)
     with np.errstate(all="ignore"):
@@ -292,11 +300,26 @@ def offenders(block: RowBlock, rows: bool = True) -> dict[str, Any]:
     if len(bad):
         nan = bool(np.isnan(values).any())
         found |= {"rows": len(bad), "first": (bad[:NAMED] + block.start).tolist(), "nan": nan}
+    size = size_of(values)
+    if LARGEST < size < np.inf and not len(bad):
+        found |= {"large": size}
     weights = block.weights
     wrong = np.zeros(0, int) if weights is None else np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         found |= {"weights": len(wrong), "first_weights": (wrong[:NAMED] + block.start).tolist()}
-    return found
+    return found or {"size": size if np.isfinite(size) else 1.0}
+
+
+def usable(found: Mapping[str, Any]) -> bool:
+    """Whether :func:`offenders` found nothing wrong."""
+    return not found or "size" in found
+
+
+def size_of(values: Array) -> float:
+    """The largest absolute value of float64; 1 for float32, which may hold nothing that is out of range."""
+    if values.dtype != np.float64 or not values.size:
+        return 1.0
+    return float(np.fmax(np.abs(values.min()), np.abs(values.max())))
 
 
 def _finite(parts: Parts) -> bool:
@@ -312,7 +335,10 @@ def _row_of_bad(rows: Any, values: Array) -> Array:
 
 def refuse_block(block: RowBlock) -> None:
     """InputError where rows of one block hold NaN or infinity."""
-    if wrong := offenders(block):
+    wrong = offenders(block)
+    if "large" in wrong:
+        refuse_size(wrong["large"], LARGEST, 1 / LARGEST)
+    if "rows" in wrong:
         raise InputError(
             f"Input X contains {not_finite(wrong['nan'])}: {wrong['rows']} of the rows {block.start}:{block.stop} do, "
             f"the first are rows {wrong['first']}. Drop or impute them"
@@ -337,6 +363,21 @@ def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
     if count := sum(part.get("weights", 0) for part in found):
         first = [row for part in found for row in part.get("first_weights", [])][:NAMED]
         raise InputError(f"weights must be finite and nonnegative: {count} of {n} are not, the first of rows {first}")
+    large = [part for part in found if "large" in part]
+    sizes = [part["size"] for part in found if "size" in part]
+    if large or (sizes and 0 < max(sizes) < 1 / LARGEST):
+        refuse_size(max([part["large"] for part in large] or sizes), LARGEST, 1 / LARGEST)
+
+
+def refuse_size(size: float, most: float, least: float, of: str = "the rows") -> None:
+    """InputError for rows whose squares, or those of their distances, are no numbers any more."""
+    what = "overflow" if size > 1 else "underflow"
+    unit = -int(np.floor(np.log2(size))) if np.isfinite(size) else -1000
+    raise InputError(
+        f"the squares of {of} {what}: {of} reach to {size:.3g}, and {least:.3g} to {most:.3g} can be "
+        f"worked with here. Multiply all rows by 2**{unit}, which rounds nothing"
+        + ("" if most == LARGEST else ", or give them as float64")
+    )
 
 
 def checked_shape(source: RowSource, at_least: int = 1) -> tuple[int, int]:
