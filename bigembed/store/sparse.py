@@ -120,7 +120,7 @@ def _group_source(path: AnyPath) -> SparseSource:
             "by rows (encoding-type csr_matrix; of a csc_matrix write matrix.tocsr())"
         )
     indptr, indices, data = (open_zarr(path / name) for name in NAMES)
-    if any(part.ndim != 1 for part in (indptr, indices, data)) or indices.shape != data.shape or not len(indptr):
+    if any(part.ndim != 1 for part in (indptr, indices, data)) or indices.shape != data.shape or not indptr.size:
         raise DamagedError(f"{path}: indices and data have different lengths, or no rows")
     if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
         raise DamagedError(f"{path}: indptr and indices are {indptr.dtype} and {indices.dtype}; they are integers")

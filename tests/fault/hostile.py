@@ -353,8 +353,8 @@ def data_cases(count: int, bases: dict[str, Path], seed: int = 0) -> Iterator[tu
         yield f"{name} #{number}", data_case(bases[name], generator.randrange(1 << 30))
 
 
-def data_case(base: Path, seed: int) -> Case:
-    """A damaged copy of a file or a folder, ingested and (where that can be) fitted by its path."""
+def data_case(base: Path, seed: int | None) -> Case:
+    """A damaged copy of a file or a folder (an intact one without a seed), ingested, and fitted where it lies."""
 
     def case(home: Path) -> Outcome:
         import dask
@@ -363,21 +363,22 @@ def data_case(base: Path, seed: int) -> Case:
         from bigembed.errors import BigembedError
         from bigembed.store.formats import ingest, open_reader
         from bigembed.store.reader import Choice
+        from tests.unit.store.written import NAMED
 
         path = home / base.name
         shutil.copytree(base, path) if base.is_dir() else shutil.copyfile(base, path)
         generator = random.Random(seed)
-        damage(path, generator)
-        choice = (
-            Choice(columns=("x0", "x1", "x2", "x3")) if generator.random() < 0.5 and ".csv" in path.name else Choice()
-        )
-        choice = Choice(columns=("x0", "x1")) if path.suffix == ".parquet" else choice
+        if seed is not None:
+            damage(path, generator)
+        table = ".csv" in path.name or path.suffix == ".parquet"
+        choice = Choice(columns=("x0", "x1")) if table and (seed is None or generator.random() < 0.9) else Choice()
+        ids = {"ids": "cell"} if path.name in NAMED and (seed is None or generator.random() < 0.5) else {}
         said = []
         with dask.config.set(scheduler="synchronous"):
             try:
                 reader = open_reader(path, choice)
                 said.append(f"opened {reader.shape}")
-                ingest(path, home / "out.zarr", choice)
+                ingest(path, home / "out.zarr", choice, ids)
                 said = ["read"]
             except BigembedError as error:
                 said.append(type(error).__name__)
