@@ -83,14 +83,22 @@ def _require_sources(path: Path, name: str, stored: Any) -> None:
             if inner.is_virtual:
                 raise InputError(f"{path}: {name}: its source {source.file_name} is virtual itself. Give that one")
             require_held(str(place), source.dset_name, inner)
-            last = source.src_space.get_select_bounds()[1]
-            if len(last) != len(inner.shape) or any(end >= size for end, size in zip(last, inner.shape, strict=True)):
+            if not _inside(source, inner):
                 raise DamagedError(f"{path}: {name}: {source.file_name} holds fewer rows than it takes from there")
     if mapped < prod(stored.shape):
         raise DamagedError(
             f"{path}: {name} is a virtual dataset that maps {mapped:,} of its {prod(stored.shape):,} numbers; the "
             "others would read as fill values"
         )
+
+
+def _inside(source: Any, inner: Any) -> bool:
+    """Whether a dataset holds all that a virtual one takes from it."""
+    h5s = needed("h5py.h5s", "hdf5", "HDF5")
+    if source.src_space.get_select_type() == h5s.SEL_ALL:
+        return bool(source.vspace.get_select_npoints() == inner.size)
+    last = source.src_space.get_select_bounds()[1]
+    return len(last) == len(inner.shape) and all(end < size for end, size in zip(last, inner.shape, strict=True))
 
 
 def linked_elsewhere(file: Any, name: str) -> str:

@@ -66,9 +66,9 @@ class IdxReader:
                     data = file.read(count * row)
                     if len(data) != count * row:
                         raise EOFError(f"ends in the rows {first}:{first + count}")
-                    yield (np.frombuffer(data, self.dtype).reshape(count, -1).astype(self.dtype.newbyteorder("=")))
-                if stop == self.shape[0] and file.read(1):  # (a compressed file is checked against its CRC at its end)
-                    raise EOFError("goes on behind its last row")
+                    if first + count == self.shape[0] and file.read(1):  # (at its end a .gz is held against its CRC)
+                        raise EOFError("goes on behind its last row")
+                    yield np.frombuffer(data, self.dtype).reshape(count, -1).astype(self.dtype.newbyteorder("="))
             except (EOFError, OSError, zlib.error) as error:
                 raise DamagedError(f"{self.path}: not as long as its header says, or damaged ({error})") from error
 

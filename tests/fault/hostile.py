@@ -162,7 +162,7 @@ BASES = {
 ODD = (
     '""', '" "', '"none"', '"\\u0000"', '"a\\u0000b"', '"\\u001b[31mred"', '"a\\nb"', '"\\u202Egnp.exe"', '"~nobody"',
     '"~nobody/x"', '"~"', '"."', '".."', '"/"', '"../../../../etc/passwd"', '"/dev/zero"', '"/dev/null/x"',
-    '"/proc/self/mem"', '"pipe"', '"folder"', '"loop"', '"rows.npy"', '"missing.npy"', '"s3://"', '"s3:/x"', '"gs://b/k"',
+    '"/proc/self/mem"', '"pipe"', '"folder"', '"loop"', '"rows.npy"', '"missing.npy"', '"s3://"', '"s3:/x"', '"gs:/b"',
     '"http://127.0.0.1:1/x"', '"file:///etc/passwd"', '"://"', f'"{"n" * 300}"', f'"{"d/" * 3000}x"',
     f'"{"n" * 70000}"', "true", "false", "0", "-1", "1", "3", "99", "2147483648", "9223372036854775807",
     "-9223372036854775808",
