@@ -21,10 +21,10 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined, locate_blocks
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import LEAST_32, MOST_32, Shape, prepare
+from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import RowBlock, refuse_block, refuse_size
+from bigembed.store.passes import LEAST_32, MOST_32, RowBlock, refuse_block, refuse_size
 
 
 @dataclass(frozen=True)

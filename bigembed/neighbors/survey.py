@@ -13,15 +13,13 @@ from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import LARGEST, RowBlock, checked_shape, map_row_blocks, refuse_size
+from bigembed.store.passes import LARGEST, LEAST_32, MOST_32, RowBlock, checked_shape, map_row_blocks, refuse_size
 from bigembed.store.source import RowSource, work_dtype
 
 METRICS = ("euclidean", "cosine")
 SAMPLE_BYTES = 32 << 20
 SAMPLE_PER_PARTITION = 256
 MIN_SAMPLE = 20_000
-LEAST_32, MOST_32 = 2.0**-40, 2.0**60
-"""Of the longest distance between rows in float32."""
 
 
 @dataclass(frozen=True)
@@ -171,4 +169,5 @@ def refuse_extent(low: Array, high: Array, shape: Shape) -> None:
             longest = float(sides.max())
             size = longest * float(np.linalg.norm(sides / longest)) if 0 < longest < np.inf else longest
     if size and not least <= size <= most:
-        refuse_size(size, most, least, "the rows" if shape.metric == "cosine" else "the distances between rows")
+        of = "rows" if shape.metric == "cosine" else "distances between rows"
+        refuse_size(size, most, least, f"the squares of the {of}")

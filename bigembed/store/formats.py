@@ -130,7 +130,7 @@ def write_copy(
     """Copy rows with the names of their columns: dense ones to an array; sparse ones to a group, unless ``dense``."""
     attributes = {**(attributes or {}), **named_columns(features_of(reader))}
     if stays_sparse(reader, choice):
-        copy_sparse(reader.parts(), reader.shape, dest, attributes, label)  # type: ignore[attr-defined]
+        copy_sparse(_parts(reader), reader.shape, dest, attributes, label)
     else:
         copy_rows(reader, dest, attributes, label)
 
@@ -138,9 +138,13 @@ def write_copy(
 def is_copy(reader: Reader, path: AnyPath, choice: Choice | None = None) -> bool:
     """Whether what lies at the path is what :func:`write_copy` would write there."""
     if stays_sparse(reader, choice):
-        parts: Mapping[str, Reader] = reader.parts()  # type: ignore[attr-defined]
-        return all(same_rows(part, path / name) for name, part in parts.items())
+        return all(same_rows(part, path / name) for name, part in _parts(reader).items())
     return same_rows(reader, path)
+
+
+def _parts(reader: Any) -> Mapping[str, Reader]:
+    with sound(reader.path):
+        return reader.parts()  # type: ignore[no-any-return]
 
 
 def stays_sparse(reader: Reader, choice: Choice | None = None) -> bool:

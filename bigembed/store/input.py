@@ -163,7 +163,7 @@ def _numpy(X: Any) -> Array:
 def _of_objects(array: Array) -> Array:
     """Objects as float64; InputError where that would round integers of Python."""
     found = array.astype(np.float64)
-    for index in np.argwhere(np.abs(found) > EXACT).tolist():
+    for index in np.argwhere(np.abs(found) >= EXACT).tolist():
         value = array[tuple(index)]
         if isinstance(value, int) and int(found[tuple(index)]) != value:
             raise InputError(f"row {index[0]} holds the integer {value}, beyond 2^53, which float64 would round")

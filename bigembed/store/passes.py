@@ -34,6 +34,8 @@ NAMED = 10
 """Offending rows named in an error."""
 LARGEST = 2.0**240
 """Of rows in float64: methods take fourth powers, which are in its range for such numbers and their inverses."""
+LEAST_32, MOST_32 = 2.0**-40, 2.0**60
+"""Of the longest distance between rows whose squared distances are float32."""
 
 
 @dataclass(frozen=True)
@@ -369,14 +371,13 @@ def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
         refuse_size(max([part["large"] for part in large] or sizes), LARGEST, 1 / LARGEST)
 
 
-def refuse_size(size: float, most: float, least: float, of: str = "the rows") -> None:
-    """InputError for rows whose squares, or those of their distances, are no numbers any more."""
+def refuse_size(size: float, most: float, least: float, of: str = "the squares of the rows") -> None:
+    """InputError for rows whose squares, say, are no numbers any more: ``least`` to ``most`` are those that can be."""
     what = "overflow" if size > 1 else "underflow"
     unit = -int(np.floor(np.log2(size))) if np.isfinite(size) else -1000
     raise InputError(
-        f"the squares of {of} {what}: {of} reach to {size:.3g}, and {least:.3g} to {most:.3g} can be "
-        f"worked with here. Multiply all rows by 2**{unit}, which rounds nothing"
-        + ("" if most == LARGEST else ", or give them as float64")
+        f"{of} {what}: they reach to {size:.3g}, and {least:.3g} to {most:.3g} can be worked with here. Multiply "
+        f"all rows by 2**{unit}, which rounds nothing" + (", or give them as float64" if most == MOST_32 else "")
     )
 
 

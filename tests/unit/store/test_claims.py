@@ -122,7 +122,7 @@ def test_headers_of_npy_that_claim(tmp_path):
         header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(8000).encode()
         path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(96))
         for use in (open_reader, PCA(1).fit):
-            with pytest.raises(InputError, match="not readable as .npy"):
+            with pytest.raises(InputError, match=r"not readable as \.npy"):
                 use(str(path))
 
 
@@ -164,7 +164,7 @@ def test_hdf5_that_was_never_written_is_refused(h5py, tmp_path):
             made = file.create_dataset("rows", (6, 2), "f8", chunks=chunks)
             if chunks:
                 made[:3] = 1.0
-        with pytest.raises(DamagedError, match="1 of 3 chunks were never written|its numbers were never written"):
+        with pytest.raises(DamagedError, match=r"1 of 3 chunks were never written|its numbers were never written"):
             open_reader(tmp_path / "a.h5")
         assert open_reader(tmp_path / "a.h5", Choice(fill_absent=True)).shape == (6, 2)
         with h5py.File(tmp_path / "a.h5") as file, pytest.raises(DamagedError, match="never written"):
