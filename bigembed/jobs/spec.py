@@ -150,6 +150,7 @@ def read_job(file: str | Path) -> JobSpec:
     try:
         path = Path(file).absolute()
         value = tomllib.loads(_text(path))
+        _refuse_large(value)
     except FileNotFoundError as error:
         raise JobError(f"{file}: no such job file") from error
     except RecursionError as error:
@@ -157,6 +158,14 @@ def read_job(file: str | Path) -> JobSpec:
     except (OSError, ValueError) as error:  # (of an integer of thousands of digits, too)
         raise JobError(f"{file}: not readable as TOML: {error}") from error
     return parse_job(value, path)
+
+
+def _refuse_large(value: Any, key: str = "") -> None:
+    """ValueError for an integer that TOML does not have: it may not even be printed."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        raise ValueError(f"{key[:SHOWN]}: {shown(value)}; integers have at most 64")
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        _refuse_large(part, f"{key}.{name}".lstrip("."))
 
 
 def _text(path: Path) -> str:

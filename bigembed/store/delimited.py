@@ -50,6 +50,8 @@ PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".z
 LINE = 1 << 26
 """Characters of a line at the most."""
 WHOLE = re.compile(r"\s*[+-]?\d{16,300}\s*")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that a spreadsheet takes for a formula."""
 PIECE_BYTES = 1 << 20
 """Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
 
@@ -86,7 +88,7 @@ class DelimitedReader:
         return max(1, self.shape[0])
 
     def vector(self, name: str) -> DelimitedReader:
-        """One column as text, exactly as it stands there."""
+        """One column as text, as it stands there (see :func:`unguarded`)."""
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
@@ -101,7 +103,7 @@ class DelimitedReader:
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
                     self._refuse_rounded()
                     looked = True
-                yield rows if len(self.shape) == 2 else rows[:, 0]
+                yield rows if len(self.shape) == 2 else unguarded(rows[:, 0])
             if first + batch.num_rows >= stop:
                 return
 
@@ -236,3 +238,18 @@ def _is_number(text: str, decimal: str = ".") -> bool:
 
 def _pyarrow(module: str = "") -> Any:
     return needed(f"pyarrow.{module}".rstrip("."), "csv", "reading CSV")
+
+
+def unguarded(texts: Array) -> Array:
+    """Text as it was before :func:`bigembed.store.tables.guarded` put an apostrophe before what looks like a formula.
+
+    >>> unguarded(np.array(["'=1", "''@x", "'a", "b"], TEXT)).tolist()
+    ['=1', "'@x", "'a", 'b']
+    """
+    if texts.dtype != TEXT:
+        return texts
+    out = texts.copy()
+    for row in np.flatnonzero(np.strings.startswith(texts, "'")).tolist():
+        if texts[row].lstrip("'").startswith(FORMULA):
+            out[row] = texts[row][1:]
+    return out
