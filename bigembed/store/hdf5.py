@@ -103,7 +103,7 @@ def opened(path: str, extra: str = "hdf5", mode: str = "r") -> Iterator[Any]:
     try:
         file = h5py.File(handle(path), mode)
     except OSError as error:
-        known = _begins_as_hdf5(place)
+        known = begins_as_hdf5(place)
         raise (DamagedError if known else InputError)(
             f"{path}: {'truncated or damaged HDF5' if known else 'not an HDF5 file'} ({error})"
         ) from error
@@ -142,7 +142,7 @@ def about(stored: Any) -> str:
 
 def is_hdf5(path: AnyPath) -> bool:
     """Whether the name or the first bytes are those of such a file."""
-    return path.suffix in SUFFIXES or _begins_as_hdf5(path)
+    return path.suffix in SUFFIXES or begins_as_hdf5(path)
 
 
 def open_hdf5(path: AnyPath, choice: Choice) -> GroupArrayReader:
@@ -176,7 +176,8 @@ def _chosen(path: AnyPath, choice: Choice, there: Mapping[str, Any], names: Mapp
     return flat[0]
 
 
-def _begins_as_hdf5(path: AnyPath) -> bool:
+def begins_as_hdf5(path: AnyPath) -> bool:
+    """Whether the first bytes are those of an HDF5 file."""
     try:
         with path.open("rb") as file:
             return file.read(len(SIGNATURE)) == SIGNATURE

@@ -224,3 +224,22 @@ def test_links_into_other_files(h5py, tmp_path):
         file["rows"] = h5py.ExternalLink("other.h5", "/rows")
     with pytest.raises(DamagedError, match="holds no dataset rows"):
         open_reader(virtual(h5py, tmp_path / "c.h5", "source.h5"))
+
+
+def test_netcdf_that_lies_elsewhere(h5py, tmp_path):
+    netcdf = pytest.importorskip("netCDF4")
+    with netcdf.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("r", 2)
+        file.createDimension("c", 2)
+        file.createVariable("rows", "u1", ("r", "c"))[:] = 1
+    assert open_reader(tmp_path / "a.nc").shape == (2, 2)
+    with h5py.File(tmp_path / "a.nc", "r+") as file:
+        del file["rows"]
+        file.create_dataset("rows", (2, 2), "u1", external=[("/etc/passwd", 0, 4)])
+    with pytest.raises(InputError, match="external storage"):
+        open_reader(tmp_path / "a.nc")
+    with h5py.File(tmp_path / "a.nc", "r+") as file:
+        del file["rows"]
+        file["rows"] = h5py.ExternalLink("b.nc", "/rows")
+    with pytest.raises(InputError, match="links to other files"):
+        open_reader(tmp_path / "a.nc")
