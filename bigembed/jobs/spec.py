@@ -386,6 +386,8 @@ def placed(path: str, root: Path) -> Path:
         return found
     except (OSError, ValueError, RuntimeError) as error:  # (too long, a loop of links, nobody's home)
         raise JobError(f"path {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+    if found == found.parent:
+        raise JobError(f"path {shown(path)}: the root of the file system. Give a path below it")
     return found
 
 

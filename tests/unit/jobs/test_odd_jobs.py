@@ -53,6 +53,7 @@ ODD = {
     "memory of 5000 digits": {"rest": f'[cluster]\nmemory = "{"9" * 5000} GiB"'},
     "a name too long": {"path": "n" * 300},
     "a path too long": {"path": "d/" * 3000},
+    "the root": {"path": "/"},
     "nobody's home": {"path": "~nobody_at_all/run.zarr"},
     "a key of 10 000 parts": {"rest": "a." * 10_000 + "a = 1"},
     "a quoted one": {"rest": '"a".' * 10_000 + "a = 1"},
