@@ -58,7 +58,7 @@ class Console:
             message = "stopped by the keyboard"
         if self.as_json:
             self._json({"event": "error", "status": status, "kind": type(error).__name__, "message": message})
-        typer.echo(f"error: {message}", err=True)
+        typer.echo(printable(f"error: {message}"), err=True)
         raise typer.Exit(status) from None
 
     def event(self, event: Event) -> None:
@@ -97,7 +97,7 @@ class Console:
         if self.as_json:
             self._json({"event": "result", **value})
         else:
-            typer.echo("\n".join(lines))
+            typer.echo(printable("\n".join(lines)))
 
     def _due(self, seconds: float) -> bool:
         now = time.monotonic()
@@ -128,9 +128,9 @@ class Console:
 
     def _line(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self._bar.console.print(printable(text), markup=False, highlight=False)
         else:
-            typer.echo(text)
+            typer.echo(printable(text))
 
     def _close_bar(self) -> None:
         if self._bar is not None:
@@ -141,10 +141,19 @@ class Console:
         typer.echo(json.dumps(plain(value)))
 
     def _warn(self, message: Any, category: Any, *_: Any, **__: Any) -> None:
-        typer.echo(f"warning: {message}", err=True)
+        typer.echo(printable(f"warning: {message}"), err=True)
 
 
 # --------------------------------------------------------------------------------------- text
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: what names of files, columns or ids hold of control characters is escaped.
+
+    >>> printable("a" + chr(27) + "[31m" + chr(0x202E))
+    'a\\x1b[31m\\u202e'
+    """
+    return "".join(one if one == "\n" or one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def plan_lines(plan: Any) -> list[str]:

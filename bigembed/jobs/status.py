@@ -42,7 +42,7 @@ SECONDS = 2.0
 STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
     ((InterruptedRun, UnreachableError, KeyboardInterrupt, Stopped), 5),
     ((LockedError,), 4),
-    ((PlanError,), 3),
+    ((PlanError, MemoryError), 3),
     ((DamagedError,), 6),
     (
         (

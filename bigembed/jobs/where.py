@@ -43,6 +43,8 @@ def parse_bytes(value: Any) -> Any:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     if match is None or match[2].upper() not in UNITS:
         raise ValueError('a size such as "1 GiB", "500 MB" or a number of bytes')
+    if len(match[1]) > 20:
+        raise ValueError("a size of at most 20 digits")
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
@@ -62,8 +64,9 @@ def parse_walltime(value: Any) -> Any:
     return int(parse_deadline(value, 0.0))
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, le=1 << 60)]
 Word = Annotated[str, Field(pattern=r"^[^\s'\"]+$")]
+Address = Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^\s/]+:[0-9]{1,5}$|^inproc://")]
 Walltime = Annotated[int, BeforeValidator(parse_walltime), Field(ge=60)]
 
 
@@ -79,11 +82,11 @@ class ClusterTable(Table):
     The last two have ``workers`` processes of ``memory`` each.
     """
 
-    address: str | None = None
+    address: Address | None = None
     """A running scheduler, e.g. ``"tls://host:8786"``; without it the job starts processes of its own."""
     manager: Literal["slurm"] | None = None
     """Who starts the workers: ``"slurm"`` queues jobs for them; without it they are processes on this machine."""
-    workers: int | None = Field(default=None, ge=1)
+    workers: int | None = Field(default=None, ge=1, le=100_000)
     """Worker processes that the job starts."""
     memory: Bytes | None = None
     """Memory of each of them; what cannot fit is refused."""

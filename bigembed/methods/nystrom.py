@@ -24,7 +24,7 @@ from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of,
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import RowBlock, refuse_block
+from bigembed.store.passes import LEAST_32, MOST_32, RowBlock, refuse_block, refuse_size
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ def place_rows(rows: Array, model: Located, start: int) -> Array:
 
 def ready_rows(rows: Array, shape: Shape) -> Array:
     """New rows as the fitted ones were made ready for the search."""
+    if shape.metric != "cosine" and shape.dtype == "float32" and (size := float(np.abs(rows).max(initial=0))) > MOST_32:
+        refuse_size(size, MOST_32, LEAST_32)
     rows = prepare(rows, shape)
     if shape.metric == "cosine" and (~rows.any(axis=1)).any():
         raise InputError("metric='cosine' is not defined for rows of zeros")

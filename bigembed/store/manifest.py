@@ -288,7 +288,7 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
 
 def prepare(root: AnyPath, kind: str) -> None:
     """Make ``root`` a Zarr group of this kind, or check that it is one already."""
-    if root.is_file():
+    if root.exists() and not root.is_dir():
         raise ExistingOutputError(f"{root}: a file, and a {kind} is a folder. Nothing was changed; choose another path")
     if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
         attributes = attributes_of(root)
