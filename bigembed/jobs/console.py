@@ -62,8 +62,9 @@ class Console:
         raise typer.Exit(status) from None
 
     def event(self, event: Event) -> None:
-        """A stage starts, is done or reused, or says something."""
-        self.stage, self._last = event.stage, time.monotonic()
+        """A stage starts, is done or reused, or says something; or a worker is frozen."""
+        if event.kind != "worker":
+            self.stage, self._last = event.stage, time.monotonic()
         if self.as_json:
             self._json(
                 {
@@ -77,8 +78,8 @@ class Console:
         elif event.kind == "start":
             if not self._show(f"{event.stage} …", None):
                 self._line(f"{event.stage}: started")
-        elif event.kind == "note":
-            self._line(f"{event.stage}: {event.message}")
+        elif event.kind in ("note", "worker"):
+            self._line(f"{event.stage or self.stage}: {event.message}")
         else:
             self._line(f"{event.stage}: " + (f"done in {event.seconds:.1f} s" if event.kind == "done" else "reused"))
 

@@ -93,7 +93,10 @@ class Logs:
         self._logger.log(level, message, extra=fields)
 
     def event(self, event: Event, **fields: Any) -> None:
-        """A stage starts, ends, is reused, or says something."""
+        """A stage starts, ends, is reused, or says something; or a worker is frozen."""
+        if event.kind == "worker":
+            self.say(event.message, logging.WARNING, event="worker", **event.results)
+            return
         self.stage, self._last = event.stage, time.monotonic()
         if event.kind == "note":
             self.say(event.message, event="note")

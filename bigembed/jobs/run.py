@@ -94,7 +94,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
     if plan is None and kind != "remote":
         plan = make_plan(job, None, rows)
         plan.refuse()
-    with cluster(job.cluster, kind, told.progress) as place:
+    with cluster(job.cluster, kind, told.progress, told) as place:
         if plan is None:
             plan = make_plan(job, place, rows)
             plan.refuse()

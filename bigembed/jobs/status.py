@@ -98,6 +98,7 @@ class Status:
             "total": None,
             "stages": [],
             "finished_stages": [],
+            "frozen": [],
             "owner": owner.about(),
             "started": moment(time.time()),
             "deadline": None if deadline is None else moment(deadline),
@@ -125,12 +126,15 @@ class Status:
         self._write(stages=stages)
 
     def event(self, event: Event) -> None:
-        """A stage starts or ends."""
+        """A stage starts or ends; a worker gives no sign of life, or is given up."""
         if event.kind == "start":
             self._write(state="running", stage=event.stage, label=None, done=0, total=None)
         elif event.kind in ("done", "reused"):
             finished = [*self.value["finished_stages"], event.stage]
             self._write(state="running", stage=event.stage, finished_stages=finished)
+        elif event.kind == "worker":
+            others = [known for known in self.value["frozen"] if known["worker"] != event.results["worker"]]
+            self._write(frozen=[*others, dict(event.results)])
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Blocks of the stage in work; written now and then."""

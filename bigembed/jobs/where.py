@@ -97,6 +97,9 @@ class ClusterTable(Table):
     """Key of this client (PEM)."""
     no_workers_timeout: float | None = Field(default=None, gt=0)
     """Seconds without any worker after which the job gives up: by default 60, and an hour with a manager."""
+    frozen_timeout: float = Field(default=120.0, gt=0)
+    """Seconds without a sign of life of a worker (a heartbeat, or processor time that it uses) after which it is given
+    up: its nanny kills it and starts another, and its tasks go to others. It is told after a quarter of that time."""
     partition: Word | None = None
     """Of the manager, as all that follow: the queue."""
     account: Word | None = None
