@@ -46,6 +46,31 @@ class JsonLines(logging.Formatter):
         return json.dumps(plain(value))
 
 
+class FileLog(logging.FileHandler):
+    """A log that is appended to. A disk that takes no more does not disturb the job here, which meets it itself."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, encoding="utf-8")
+        if _torn(path):
+            self.stream.write("\n")
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say what failed, unless it is the disk."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        """Close it; what no longer fits is lost."""
+        with suppress(OSError):
+            super().close()
+
+
+def _torn(path: str) -> bool:
+    """Whether a file ends in the middle of a line: its process was killed, or the disk was full."""
+    with open(path, "rb") as file:
+        return bool(file.seek(0, 2)) and bool(file.seek(-1, 2)) and file.read(1) != b"\n"
+
+
 class ObjectLog(logging.Handler):
     """A log in an object store, where nothing can be appended to: the whole of it is written now and then."""
 
@@ -186,7 +211,7 @@ def _handler(place: AnyPath | str, told: Logs) -> logging.Handler:
         handler = ObjectLog(at(place))
     else:
         at(place).absolute().parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(str(place), encoding="utf-8")
+        handler = FileLog(str(place))
     handler.setFormatter(JsonLines())
     written = Written(handler)
     written.addFilter(told.filter)

@@ -184,7 +184,11 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
     partial = model.with_name(model.name + ".partial")
     with told.stage("model"):
         remove(partial)
-        fitted.save(partial)
+        try:
+            fitted.save(partial)
+        except OSError:
+            remove(partial)
+            raise
         remove(model)
         move(partial, model)
 

@@ -31,10 +31,9 @@ from bigembed.jobs.stopping import Stopped
 from bigembed.stages import Event
 from bigembed.store import manifest as manifests
 from bigembed.store.lock import Owner, holder, moment
-from bigembed.store.paths import AnyPath
+from bigembed.store.paths import FULL, AnyPath
 
 NAME = "status.json"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
@@ -59,11 +58,10 @@ STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status of an error; of a full disk that of what cannot fit, of a folder that is closed that of input."""
+    """The exit status of an error; of a folder that is closed that of input."""
     own = next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
-    if isinstance(error, BigembedError) or not storage_advice(error):
-        return own
-    return 3 if error.errno in FULL else 2  # type: ignore[attr-defined]
+    closed = isinstance(error, OSError) and not isinstance(error, BigembedError) and error.errno in CLOSED
+    return 2 if closed else own
 
 
 def storage_advice(error: BaseException) -> str:
@@ -146,8 +144,22 @@ class Status:
         with self._turn:
             self.value |= {**changes, "updated": moment(time.time())}
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            manifests.write_json(self.path, self.value)
+            self._put()
             self._written = time.monotonic()
+
+    def _put(self) -> None:
+        """On a full disk over the old text, in the room that it has; where even that fails no status is better."""
+        try:
+            manifests.write_json(self.path, self.value)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            try:
+                with open(str(self.path), "r+b") as file:
+                    file.write(manifests.text_of(self.value))
+                    file.truncate()
+            except OSError:
+                self.path.unlink(missing_ok=True)
 
 
 def read_status(root: AnyPath) -> dict[str, Any]:
