@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import Executor
-from bigembed.errors import BigembedError, StoreAccessError, UnreachableError, WorkerAccessError
+from bigembed.errors import BigembedError, JobError, StoreAccessError, UnreachableError, WorkerAccessError
 from bigembed.jobs.security import client_security
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.vigil import Vigil
+from bigembed.jobs.where import address_problems
 from bigembed.stages import Observer, silent
 from bigembed.store.paths import AnyPath, at
 
@@ -149,6 +150,8 @@ def _remote(table: ClusterTable, progress: Progress, observer: Observer, stack: 
     import dask
     from distributed import Client
 
+    if problems := address_problems(table.address):
+        raise JobError("; ".join(problems))
     stack.enter_context(dask.config.set(settings(table)))
     security = client_security(table)
     timeout = min(table.patience, START_TIMEOUT)

@@ -16,6 +16,7 @@ import typer
 from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.logs import plain
 from bigembed.jobs.status import status_of, storage_advice
+from bigembed.jobs.where import redacted
 from bigembed.methods import AROUND
 from bigembed.stages import Event
 from bigembed.store.paths import UNLIMITED
@@ -49,13 +50,14 @@ class Console:
             return
         status = status_of(error)
         if self.debug:
-            traceback.print_exception(error)
+            typer.echo(redacted("".join(traceback.format_exception(error))), err=True)
         known = isinstance(error, BigembedError)
         message = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
         if not known and (advice := storage_advice(error)):
             message = f"{error}. {advice}"
         if isinstance(error, KeyboardInterrupt):
             message = "stopped by the keyboard"
+        message = redacted(message)
         if self.as_json:
             self._json({"event": "error", "status": status, "kind": type(error).__name__, "message": message})
         typer.echo(f"error: {message}", err=True)
@@ -142,7 +144,7 @@ class Console:
         typer.echo(json.dumps(plain(value)))
 
     def _warn(self, message: Any, category: Any, *_: Any, **__: Any) -> None:
-        typer.echo(f"warning: {message}", err=True)
+        typer.echo(f"warning: {redacted(str(message))}", err=True)
 
 
 # --------------------------------------------------------------------------------------- text

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from bigembed.jobs.where import redacted
 from bigembed.stages import Event
 from bigembed.store.paths import AnyPath, at, is_url, put
 
@@ -43,7 +44,9 @@ class JsonLines(logging.Formatter):
         value |= {key: entry for key, entry in vars(record).items() if key not in _OWN}
         if record.exc_info and record.exc_info[1] is not None:
             value["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(plain(value))
+        return json.dumps(
+            {key: redacted(entry) if isinstance(entry, str) else entry for key, entry in plain(value).items()}
+        )
 
 
 class FileLog(logging.FileHandler):

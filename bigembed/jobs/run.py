@@ -26,6 +26,7 @@ from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.jobs.status import read_status
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.jobs.where import redacted
 from bigembed.reuse import supersede
 from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import manifest as manifests
@@ -167,7 +168,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
 
         def keep(message: Any, category: Any, *rest: Any, **more: Any) -> None:
             if issubclass(category, BigembedWarning):
-                said.append(str(message))
+                said.append(redacted(str(message)))
             shown(message, category, *rest, **more)
 
         warnings.showwarning = keep

@@ -28,6 +28,7 @@ from bigembed.errors import (
     WorkerAccessError,
 )
 from bigembed.jobs.stopping import Stopped
+from bigembed.jobs.where import redacted
 from bigembed.stages import Event
 from bigembed.store import manifest as manifests
 from bigembed.store.lock import Owner, holder, moment
@@ -116,8 +117,8 @@ class Status:
             idle = {"stage": None, "label": None, "done": 0, "total": None}
             self._write(state=state, last_success=moment(time.time()), **idle)
             return
-        told = {"status": status_of(error), "kind": type(error).__name__, "message": str(error) or type(error).__name__}
-        self._write(state=state, error=told)
+        message = redacted(str(error)) or type(error).__name__
+        self._write(state=state, error={"status": status_of(error), "kind": type(error).__name__, "message": message})
 
     def planned(self, stages: list[str]) -> None:
         """The stages to come are known."""
