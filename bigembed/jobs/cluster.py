@@ -149,10 +149,12 @@ def _remote(table: ClusterTable, progress: Progress, observer: Observer, stack: 
     """A running cluster; its own limits hold."""
     import dask
     from distributed import Client
+    from distributed.utils import silence_logging_cmgr
 
     if problems := address_problems(table.address):
         raise JobError("; ".join(problems))
     stack.enter_context(dask.config.set(settings(table)))
+    stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # (on streams: what it says is in the job's own log)
     security = client_security(table)
     timeout = min(table.patience, START_TIMEOUT)
     try:
