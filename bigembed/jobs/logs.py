@@ -53,9 +53,8 @@ class FileLog(logging.FileHandler):
     """A log that is appended to. A disk that takes no more does not disturb the job here, which meets it itself."""
 
     def __init__(self, path: str) -> None:
+        _end_line(path)
         super().__init__(path, encoding="utf-8")
-        if _torn(path):
-            self.stream.write("\n")
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say what failed, unless it is the disk."""
@@ -68,10 +67,11 @@ class FileLog(logging.FileHandler):
             super().close()
 
 
-def _torn(path: str) -> bool:
-    """Whether a file ends in the middle of a line: its process was killed, or the disk was full."""
-    with open(path, "rb") as file:
-        return bool(file.seek(0, 2)) and bool(file.seek(-1, 2)) and file.read(1) != b"\n"
+def _end_line(path: str) -> None:
+    """End the last line of a file, if it was torn: its process was killed, or the disk was full."""
+    with suppress(OSError), open(path, "r+b") as file:
+        if file.seek(0, 2) and file.seek(-1, 2) is not None and file.read(1) != b"\n":
+            file.write(b"\n")
 
 
 class ObjectLog(logging.Handler):

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -238,9 +239,11 @@ def _judge(case: Case, pid: int, status: int | None, folder: Path, last: bool = 
     if (folder / "run.zarr").exists() and holder(folder / "run.zarr") is not None:
         case.problems.append("a lock is left")
     if last:
-        left_over = [path.name for path in Path(os.environ["TMPDIR"]).glob("bigembed-workers-*")]
-        left_over += [str(path.relative_to(folder)) for path in folder.rglob("*partial*")]
-        case.problems += [f"left: {left_over}"] if left_over else []
+        folders = list(Path(os.environ["TMPDIR"]).glob("bigembed-*"))
+        names = [path.name for path in folders] + [path.name for path in folder.rglob("*partial*")]
+        case.problems += [f"left: {names}"] if names else []
+        for path in folders:
+            shutil.rmtree(path)
 
 
 def chaos(folder: Path, cases: Callable[[int], list[Case]]) -> list[Case]:
