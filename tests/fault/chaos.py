@@ -1,9 +1,10 @@
 """Jobs that are disturbed at a random step, and run again: the same bytes, and nothing of them is left.
 
-``python -m tests.fault.chaos FOLDER COUNT [SEED]`` runs a job undisturbed, and then COUNT times one that is disturbed
+``python -m tests.fault.chaos FOLDER COUNT [SEED [WORD]]`` runs a job undisturbed, and then COUNT times one that is disturbed
 once: its worker is killed, frozen or out of memory, its nanny or its scheduler is killed, its disk fills up, or it is
 killed or told to stop itself. Half of them have workers of their own, half are on a running cluster. Prints a line a
-case, and at the end the counts and the problems; exit status 1 if there are any. A case depends on SEED and its number.
+case, and at the end the counts and the problems; exit status 1 if there are any. A case depends on SEED and its number; with a WORD only those of
+whose disturbance it is a part are run.
 Jobs are forks of this process, which has everything loaded, measured the machine, and never started a thread.
 """
 
@@ -283,9 +284,13 @@ def one(case: Case, folder: Path, cluster: Cluster | None, expected: dict[str, s
     print(f"{told}: {verdict}", flush=True)
 
 
-def main(folder: Path, count: int, seed: int = 0) -> int:
+def main(folder: Path, count: int, seed: int = 0, word: str = "") -> int:
     """All of it."""
-    found = chaos(folder, lambda steps: [draw(seed, number, steps) for number in range(count)])
+
+    def cases(steps: int) -> list[Case]:
+        return [case for number in range(count) if word in (case := draw(seed, number, steps)).fault]
+
+    found = chaos(folder, cases)
     counts = Counter(f"{case.place}: {case.fault}" for case in found)
     ends = Counter(case.statuses[0] for case in found)
     wrong = [case.number for case in found if case.problems]
@@ -299,4 +304,4 @@ def main(folder: Path, count: int, seed: int = 0) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).absolute(), int(sys.argv[2]), *map(int, sys.argv[3:4])))
+    sys.exit(main(Path(sys.argv[1]).absolute(), int(sys.argv[2]), int((sys.argv[3:] or ["0"])[0]), *sys.argv[4:5]))
