@@ -1,11 +1,11 @@
 """Jobs that are disturbed at a random step, and run again: the same bytes, and nothing of them is left.
 
-``python -m tests.fault.chaos FOLDER COUNT [SEED [WORD]]`` runs a job undisturbed, and then COUNT times one that is disturbed
-once: its worker is killed, frozen or out of memory, its nanny or its scheduler is killed, its disk fills up, or it is
-killed or told to stop itself. Half of them have workers of their own, half are on a running cluster. Prints a line a
-case, and at the end the counts and the problems; exit status 1 if there are any. A case depends on SEED and its number; with a WORD only those of
-whose disturbance it is a part are run.
-Jobs are forks of this process, which has everything loaded, measured the machine, and never started a thread.
+``python -m tests.fault.chaos FOLDER COUNT [SEED [WORD]]`` runs a job undisturbed, and then COUNT times one that is
+disturbed once: its worker is killed, frozen or out of memory, its nanny or its scheduler is killed, its disk fills up,
+or it is killed or told to stop itself. Half of them have workers of their own, half are on a running cluster. Prints a
+line a case, and at the end the counts and the problems; exit status 1 if there are any. A case depends on SEED and its
+number; with a WORD only those are run whose disturbance it is a part of. Jobs are forks of this process, which has
+everything loaded, measured the machine, and never started a thread.
 """
 
 from __future__ import annotations
@@ -94,6 +94,11 @@ def draw(seed: int, number: int, steps: int) -> Case:
     return Case(number, place, chance.choice(FAULTS[place]), chance.randrange(steps), chance.uniform(0.0, 0.5))
 
 
+def spoken(folder: Path, name: str) -> Path:
+    """What a job says, beside its folder, whose disk may be full."""
+    return folder.with_name(f"{folder.name}.{name}")
+
+
 def forked(folder: Path, *arguments: str) -> int:
     """The command line in a fork, in a session of its own; what it says goes to files."""
     child = os.fork()
@@ -102,7 +107,7 @@ def forked(folder: Path, *arguments: str) -> int:
     os.setsid()
     os.chdir(folder)
     for stream, name in ((1, "said"), (2, "errors")):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+        os.dup2(os.open(spoken(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     status = 70
     try:
         status = app(list(arguments), standalone_mode=False) or 0
@@ -128,7 +133,7 @@ def ended(pid: int, seconds: float) -> int | None:
 
 def lines(folder: Path) -> int:
     """How many lines a job has said."""
-    path = folder / "said"
+    path = spoken(folder, "said")
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
@@ -224,7 +229,7 @@ def _judge(case: Case, pid: int, status: int | None, folder: Path, last: bool = 
         os.killpg(pid, signal.SIGKILL)
         status = ended(pid, 10.0)
     case.statuses.append(-1 if status is None else status)
-    errors = (folder / "errors").read_text()
+    errors = spoken(folder, "errors").read_text()
     allowed = (0,) if last else ALLOWED.get(case.fault, (0, 1, 2, 5))
     if status not in allowed or "Traceback" in errors:
         case.problems.append(f"exit status {status}: {errors[-1500:]}")
@@ -259,7 +264,7 @@ def chaos(folder: Path, cases: Callable[[int], list[Case]]) -> list[Case]:
     footprint()
     undisturbed = folder / "undisturbed"
     prepare(undisturbed, folder / "rows.npy", own=True)
-    assert ended(forked(undisturbed, "run", "job.toml", "--json"), HANG) == 0, (undisturbed / "errors").read_text()
+    assert ended(forked(undisturbed, "run", "job.toml", "--json"), HANG) == 0, spoken(undisturbed, "errors").read_text()
     expected = digests(undisturbed)
     drawn = cases(lines(undisturbed))
     with ExitStack() as stack:
@@ -275,7 +280,7 @@ def chaos(folder: Path, cases: Callable[[int], list[Case]]) -> list[Case]:
 def one(case: Case, folder: Path, cluster: Cluster | None, expected: dict[str, str]) -> None:
     """One case, told."""
     began, home = time.monotonic(), folder / f"case-{case.number}"
-    with small_disk(home, "60m") if case.fault == "disk full" else ExitStack():
+    with small_disk(home, "120m") if case.fault == "disk full" else ExitStack():
         prepare(home, folder / "rows.npy", own=cluster is None)
         disturbed(case, home, cluster, expected)
     case.seconds = time.monotonic() - began
