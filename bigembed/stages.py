@@ -78,7 +78,8 @@ class Event:
     """What the runner tells an observer."""
 
     kind: str
-    """``start``, ``done``, ``reused``, ``note``, or ``blocks`` (``results``: how many are ``done`` of ``total``)."""
+    """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``), or
+    ``worker`` (``results``: which ``worker``, its ``state``, and ``since`` when it is silent)."""
     stage: str
     seconds: float = 0.0
     results: Mapping[str, Any] = field(default_factory=dict)

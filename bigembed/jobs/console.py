@@ -16,6 +16,7 @@ import typer
 from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.logs import plain
 from bigembed.jobs.status import status_of, storage_advice
+from bigembed.jobs.where import redacted
 from bigembed.methods import AROUND
 from bigembed.stages import Event
 from bigembed.store.paths import UNLIMITED
@@ -49,21 +50,23 @@ class Console:
             return
         status = status_of(error)
         if self.debug:
-            traceback.print_exception(error)
+            typer.echo(redacted("".join(traceback.format_exception(error))), err=True)
         known = isinstance(error, BigembedError)
         message = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
         if not known and (advice := storage_advice(error)):
             message = f"{error}. {advice}"
         if isinstance(error, KeyboardInterrupt):
             message = "stopped by the keyboard"
+        message = redacted(message)
         if self.as_json:
             self._json({"event": "error", "status": status, "kind": type(error).__name__, "message": message})
         typer.echo(printable(f"error: {message}"), err=True)
         raise typer.Exit(status) from None
 
     def event(self, event: Event) -> None:
-        """A stage starts, is done or reused, or says something."""
-        self.stage, self._last = event.stage, time.monotonic()
+        """A stage starts, is done or reused, or says something; or a worker is frozen."""
+        if event.kind != "worker":
+            self.stage, self._last = event.stage, time.monotonic()
         if self.as_json:
             self._json(
                 {
@@ -77,8 +80,8 @@ class Console:
         elif event.kind == "start":
             if not self._show(f"{event.stage} …", None):
                 self._line(f"{event.stage}: started")
-        elif event.kind == "note":
-            self._line(f"{event.stage}: {event.message}")
+        elif event.kind in ("note", "worker"):
+            self._line(f"{event.stage or self.stage}: {event.message}")
         else:
             self._line(f"{event.stage}: " + (f"done in {event.seconds:.1f} s" if event.kind == "done" else "reused"))
 
@@ -141,7 +144,7 @@ class Console:
         typer.echo(json.dumps(plain(value)))
 
     def _warn(self, message: Any, category: Any, *_: Any, **__: Any) -> None:
-        typer.echo(printable(f"warning: {message}"), err=True)
+        typer.echo(printable(f"warning: {redacted(str(message))}"), err=True)
 
 
 # --------------------------------------------------------------------------------------- text

@@ -102,7 +102,7 @@ def extend(
         with (
             _held(out, results, asked) as (owner, placed),
             telling(wishes, str(out), owner, status_path(out), metrics) as told,
-            cluster(table, kind, told.progress) as place,
+            cluster(table, kind, told.progress, told) as place,
         ):
             if plan is None:
                 plan = _plan(fitted, rows, new, out, table, place)

@@ -55,7 +55,7 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
         root = job.output_path
         with held(root, job, wishes) as (told, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)
-            with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
+            with cluster(job.cluster, kind, told.progress, told) as place, executor(place.executor), observing(told):
                 rows = _planned(points, rows, place, told)
                 table = []
                 for point in points:

@@ -15,7 +15,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.store.claims import require_regular
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import PathLike, at, stamp
+from bigembed.store.paths import PathLike, aside, at, stamp
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,8 @@ def write_npy(path: PathLike, array: Array) -> None:
         place.write_bytes(buffer.getbuffer())
         return
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(f".{os.getpid()}-{place.name}")
-    np.save(partial, array, allow_pickle=False)
-    os.replace(partial, place)
+    with aside(place, f".{os.getpid()}-{place.name}") as partial:
+        np.save(partial, array, allow_pickle=False)
 
 
 @lru_cache(maxsize=64)
