@@ -23,6 +23,15 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file; paths in it are relative to it.")]
+AllowFunctions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-functions",
+        metavar="MODULE",
+        help="Functions of this module (or only MODULE:NAME) may be called where a file names them; repeatable. "
+        "By default none.",
+    ),
+]
 Scheduler = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tls://host:8786.")
 ]
@@ -124,6 +133,7 @@ def plan(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure anew how fast this machine is (a second or two).")
     ] = False,
+    allow_functions: AllowFunctions = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -136,7 +146,7 @@ def plan(
     with Console(as_json, debug) as console:
         from bigembed.jobs.plan import plan_job
 
-        found = plan_job(_job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key), calibrate)
+        found = plan_job(_job(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key), calibrate)
         console.result(found.as_dict(), plan_lines(found))
         found.refuse()
 
@@ -152,6 +162,7 @@ def run(
     log: Log = None,
     metrics: Metrics = None,
     performance_report: Performance = None,
+    allow_functions: AllowFunctions = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -164,7 +175,7 @@ def run(
     with Console(as_json, debug) as console:
         from bigembed.jobs.run import run_job
 
-        asked = _job(job, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
+        asked = _job(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
         found = run_job(asked, _wishes(console, deadline, log, metrics, performance_report), fresh=fresh)
         console.result(found, run_lines(found))
 
@@ -194,6 +205,7 @@ def extend(
     metrics: Metrics = None,
     performance_report: Performance = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
+    allow_functions: AllowFunctions = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -212,7 +224,7 @@ def extend(
         beside = {name: value for name, value in given.items() if value is not None}
         choice = _choice(columns, array, rows, fill_absent)
         if plan_only:
-            planned = plan_extension(model, new, out, table, beside, choice)
+            planned = plan_extension(model, new, out, table, beside, choice, allow_functions or ())
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
@@ -225,6 +237,7 @@ def extend(
             beside,
             choice,
             results,
+            allow_functions or (),
         )
         console.result(found, extend_lines(found))
 
@@ -368,11 +381,11 @@ def _wishes(console: Any, deadline: str | None, log: str | None, metrics: Path |
     return Wishes(console.event, console.progress, until, log, metrics, performance)
 
 
-def _job(path: Path, *changes: Any) -> Any:
+def _job(path: Path, functions: list[str] | None, *changes: Any) -> Any:
     """The job of a file, with what the command line says of the cluster."""
     from bigembed.jobs.spec import read_job
 
-    job = read_job(path)
+    job = read_job(path, functions or ())
     given = job.cluster.model_dump(exclude_unset=True)
     return job.model_copy(update={"cluster": _table(given, *changes)}) if any(changes) else job
 

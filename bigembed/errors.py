@@ -46,6 +46,10 @@ class PlanError(BigembedError, MemoryError):
     """The job cannot fit in the memory or on the disk that it is given (exit status 3)."""
 
 
+class FullDiskError(BigembedError, OSError):
+    """A disk took no more while a job wrote; with room made, the same command goes on (exit status 1)."""
+
+
 class LockedError(BigembedError, RuntimeError):
     """Another run holds the output (exit status 4)."""
 

@@ -78,7 +78,8 @@ class Event:
     """What the runner tells an observer."""
 
     kind: str
-    """``start``, ``done``, ``reused``, ``note``, or ``blocks`` (``results``: how many are ``done`` of ``total``)."""
+    """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``), or
+    ``worker`` (``results``: which ``worker``, its ``state``, and ``since`` when it is silent)."""
     stage: str
     seconds: float = 0.0
     results: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +100,8 @@ class Run:
         self._found: dict[str, tuple[Mark, Manifest]] = {}
         self._whole: set[str] = set()
         self._home: Run | None = None  # a temporary run that must outlive this one
+        self.aside: Run | None = None
+        """A temporary run for what is written while this one is read."""
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
         manifests.prepare(self.root, kind)

@@ -7,7 +7,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
 import bigembed  # noqa: E402
-from bigembed.estimator import saving  # noqa: E402
+from bigembed.estimator import model_files  # noqa: E402
 from bigembed.store import manifest  # noqa: E402
 
 project = "bigembed"
@@ -31,7 +31,7 @@ templates_path = ["_templates"]
 nitpicky = True
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "substitution"]
-myst_substitutions = {"run_format": str(manifest.FORMAT), "model_format": str(saving.FORMAT)}
+myst_substitutions = {"run_format": str(manifest.FORMAT), "model_format": str(model_files.FORMAT)}
 myst_heading_anchors = 3
 suppress_warnings: list[str] = []
 

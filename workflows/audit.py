@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import Deadline, Debug, Job, Json, Log, Metrics, Scheduler
+from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.console import Console
 
 
@@ -30,6 +30,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
     log: Log = None,
     metrics: Metrics = None,
+    allow_functions: AllowFunctions = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -42,7 +43,7 @@ def main(
         from bigembed.jobs.growth.audit import DUE, Limits, audit
         from bigembed.jobs.workflow import asked_for, audit_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)
+        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
         limits = Limits(growth, ratio, beyond, recall, least)
         found = audit(asked, wishes, limits=limits, sample=sample, seed=seed)
         console.result(found, audit_lines(found))

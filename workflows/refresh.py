@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import Deadline, Debug, Job, Json, Log, Metrics, Scheduler
+from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.console import Console
 
 
@@ -25,6 +25,7 @@ def main(
     keep: Annotated[int, typer.Option(min=0, help="Versions kept before the current one.")] = 1,
     log: Log = None,
     metrics: Metrics = None,
+    allow_functions: AllowFunctions = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -38,7 +39,7 @@ def main(
         from bigembed.jobs.growth.refresh import refresh
         from bigembed.jobs.workflow import asked_for, refresh_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)
+        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
         found = refresh(asked, wishes, fresh=fresh, verify=verify, keep=keep)
         console.result(found, refresh_lines(found))
 

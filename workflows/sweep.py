@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import Deadline, Debug, Job, Json, Log, Metrics, Scheduler
+from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.console import Console
 
 
@@ -21,6 +21,7 @@ def main(
     deadline: Deadline = None,
     log: Log = None,
     metrics: Metrics = None,
+    allow_functions: AllowFunctions = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -35,7 +36,7 @@ def main(
         from bigembed.jobs.sweep import parse_values, sweep
         from bigembed.jobs.workflow import asked_for, sweep_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics)
+        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
         found = sweep(asked, parse_values(vary), wishes)
         console.result(found, sweep_lines(found))
         if found["refused"]:

@@ -7,16 +7,16 @@ importable module may be written as the text ``"module:name"``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from inspect import getsource
 from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from bigembed.blocks.functions import BlockFunction, function_of, reference
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 
@@ -34,8 +34,6 @@ TILE_BYTES = 8 << 20
 NAMED = 10
 ROUNDING = 1e-5
 """Share of the root mean square distance that counts as rounding."""
-
-BlockFunction = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -137,38 +135,6 @@ def _nearest(name: Any) -> str:
 
     near = get_close_matches(str(name), METRICS, 1, 0.5)
     return f" (did you mean {near[0]!r}?)" if near else ""
-
-
-def function_of(name: str) -> BlockFunction:
-    """The function that ``"module:name"`` means."""
-    module, _, attribute = name.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"metric={name!r}: cannot be imported ({error}). Write module:name of a function in an installed module "
-            "or in a file that lies on PYTHONPATH, on every worker"
-        ) from error
-    if not callable(found):
-        raise InputError(f"metric={name!r} is {type(found).__name__}, not a function of two blocks of rows")
-    function: BlockFunction = found
-    return function
-
-
-def reference(function: BlockFunction) -> str:
-    """``"module:name"`` of a function; what has none (an object, a ``partial``) is named by its class."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-    return f"{module}:{name}" if module and name else f"{type(function).__module__}:{type(function).__qualname__}()"
-
-
-def importable(function: BlockFunction) -> bool:
-    """Whether :func:`reference` of a function leads to it, in another process as well."""
-    try:
-        return function_of(reference(function)) is function and not reference(function).startswith("__main__:")
-    except InputError:
-        return False
 
 
 def wrong_entries(distances: Array, first_row: int = 0, first_column: int = 0) -> list[tuple[int, int, float]]:

@@ -99,5 +99,5 @@ class Dataset:
 def _is_floating(dtype: str) -> bool:
     try:
         return bool(np.issubdtype(np.dtype(dtype), np.floating))
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # (NumPy parses the text)
         return False

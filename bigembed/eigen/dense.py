@@ -57,7 +57,9 @@ def _reduced(matrix: Any, last: int, known: Array) -> tuple[Array, Array]:
     whole: Any = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
     drop = 1 + 2 * float(np.abs(whole).sum(axis=1).max())
     moved = (whole + whole.T) / 2 - drop * (known @ known.T)
-    values, vectors = linalg.eigh(moved, subset_by_index=(last, len(whole) - 1), overwrite_a=True)
+    values, vectors = linalg.eigh(moved, subset_by_index=(last, len(whole) - 1))
+    if len(values) < len(whole) - last:  # (LAPACK finds fewer where almost all are equal)
+        values, vectors = (part[..., last:] for part in linalg.eigh(moved, driver="evd", overwrite_a=True))
     return values[::-1], vectors[:, ::-1]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.embedding.consistency import consistent
 from bigembed.store.passes import RowBlock, refuse_block, row_block, write_mapped
 from bigembed.store.source import RowSource
 
@@ -68,6 +69,8 @@ class Extension:
     """Whether the function takes CSR rows."""
     beside: tuple[str, ...] = ()
     """Vectors that lie beside the rows and that the function needs, by name."""
+    saved: str = ""
+    """Where the saved model lies that it is of."""
 
     def __call__(self, block: RowBlock) -> Array:
         """Coordinates of a block of rows, which must be finite."""
@@ -77,7 +80,12 @@ class Extension:
     def of_block(self, block: RowBlock) -> Array:
         """Coordinates of a block that was checked."""
         needed = {name: block.beside[name] for name in self.beside}
-        return np.asarray(self.function(block.rows, self.model, **needed), dtype=self.dtype)
+        return np.asarray(self.of_rows(block.rows, **needed), dtype=self.dtype)
+
+    def of_rows(self, rows: Any, **beside: Array) -> Array:
+        """The function of rows; :class:`DamagedError` where the parts of a saved model do not fit."""
+        with consistent(self.saved):
+            return self.function(rows, self.model, **beside)
 
 
 def in_one_array(source: RowSource, extension: Extension) -> Array:

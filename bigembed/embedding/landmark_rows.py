@@ -13,7 +13,17 @@ from bigembed.landmarks.select import max_min, sample_size, uniform
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks, offenders, refuse, write_mapped
+from bigembed.store.passes import (
+    LARGEST,
+    RowBlock,
+    checked_shape,
+    map_row_blocks,
+    offenders,
+    refuse,
+    refuse_size,
+    usable,
+    write_mapped,
+)
 from bigembed.store.source import RowSource
 
 SELECTIONS = ("max-min", "uniform")
@@ -49,6 +59,8 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
     def run(context: Context) -> dict[str, Any]:
         sample = picked_rows(source, uniform(n, size, [seed, 5]), context.exchange)
         rows = sample[np.sort(max_min(sample, wanted))] if selection == "max-min" else distinct(sample)
+        if len(rows) < at_least and 0 < np.abs(sample).max() < 1 / LARGEST and sample.dtype == np.float64:
+            refuse_size(float(np.abs(sample).max()), LARGEST, 1 / LARGEST)
         if len(rows) < at_least:
             raise InputError(
                 f"n_landmarks={wanted}: only {len(rows)} different rows are among the {size} looked at, and "
@@ -83,7 +95,8 @@ def picked_rows(source: RowSource, numbers: Array, exchange: Exchange) -> Array:
 def pick_block(block: RowBlock, numbers: Array, *, exchange: Exchange) -> dict[str, Any]:
     """Leave some rows of one block in the exchange; return what is wrong with the block."""
     exchange.put("picked", block.number, {"rows": block.rows[numbers - block.start]})
-    return offenders(block)
+    found = offenders(block)
+    return {} if usable(found) else found
 
 
 def distinct(rows: Array) -> Array:

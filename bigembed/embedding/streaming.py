@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.embedding.consistency import consistent
 from bigembed.embedding.extension import Extension, Placed
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
@@ -73,7 +74,8 @@ def sort_block(
     """
     rows = source.read(start, stop)
     try:
-        label = placed.place(rows, extension.model, start)
+        with consistent(extension.saved):
+            label = placed.place(rows, extension.model, start)
     except InputError as error:
         return str(error)
     order = np.argsort(label, kind="stable")
@@ -143,7 +145,7 @@ def extend_group(
     del parts
     coordinates = np.empty((len(rows), extension.width))
     for low, high in bounds(len(rows), batch):
-        coordinates[low:high] = extension.function(rows[low:high], extension.model)
+        coordinates[low:high] = extension.of_rows(rows[low:high])
     pieces: dict[str, Array] = {}
     target = at // out_rows
     for block in np.unique(target):

@@ -10,6 +10,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -66,9 +67,17 @@ class Estimator(Framed, Routed, ABC):
 
     def _map(self) -> Extension:
         """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
+        from bigembed.embedding.consistency import consistent
+        from bigembed.estimator.model_files import check_extension, saved_at
+
         self._check_fitted()
         self._run.check()
-        return self.as_fitted()._extension(self._run)
+        if not (saved := saved_at(self._run, getattr(self, "_parameters", {}))):
+            return self.as_fitted()._extension(self._run)
+        with consistent(saved):
+            found = replace(self.as_fitted()._extension(self._run), saved=saved)
+        check_extension(self._run, found.width, found.dtype)
+        return found
 
     def as_fitted(self) -> Self:
         """This estimator with the parameters that it was fitted with."""
@@ -109,9 +118,12 @@ class Estimator(Framed, Routed, ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def _repr_html_(self) -> str:
+        from bigembed.embedding.consistency import consistent
         from bigembed.estimator.html import html_of
+        from bigembed.estimator.model_files import saved_at
 
-        return html_of(self)
+        with consistent(saved_at(self._run, {}) if hasattr(self, "_run") else ""):
+            return html_of(self)
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""

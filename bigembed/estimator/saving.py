@@ -15,18 +15,32 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.distances import importable, reference
-from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError, StaleWarning
+from bigembed.blocks.functions import Functions, allowed, importable, reference
+from bigembed.embedding.consistency import consistent
+from bigembed.errors import ExistingOutputError, InputError, StaleWarning
 from bigembed.estimator import AROUND
+from bigembed.estimator.model_files import (
+    FORMAT,
+    NAME,
+    check_extension,
+    check_stages,
+    described,
+    read_description,
+    saved_at,
+)
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.making import making
-from bigembed.store.manifest import Manifest, read_json, write_json
+from bigembed.store.manifest import Manifest, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
 from bigembed.store.superseded import superseded_model
 
-FORMAT = 2
 LARGEST_PICKLE = 1 << 30
+ALLOW = (
+    "give be.load(path, functions={NAME: function}) or be.load(path, functions=[MODULE]); on the command line "
+    "--allow-functions MODULE"
+)
+"""How a function that a model names is allowed."""
 KEPT = ("_sklearn_output_config", "_metadata_request")
 """What scikit-learn's protocols set on an estimator, fitted or not."""
 
@@ -36,7 +50,8 @@ def save(estimator: Any, path: PathLike) -> None:
     target = at(path).absolute()
     if published(target):
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
-    description = _description(estimator, _named_parameters(estimator))
+    with consistent(saved_at(estimator._run, {})):
+        description = _description(estimator, _named_parameters(estimator))
     with making(target):
         partial = target.with_name(f"{target.name}.partial")
         remove(partial)  # of a call that was killed
@@ -55,7 +70,7 @@ def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None
     for stage, manifest in _kept(estimator).items():
         copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
         write_json(target / "manifest" / f"{stage}.json", manifests.as_dict(manifest))
-    write_json(target / "model.json", description)
+    write_json(target / NAME, described(target, description))
 
 
 def _kept(estimator: Any) -> dict[str, Manifest]:
@@ -127,39 +142,35 @@ def _named(name: str, value: Any) -> Any:
     return reference(value)
 
 
-def load(path: PathLike, method: Callable[[str], type[Any]]) -> Any:
+def load(path: PathLike, method: Callable[[str], type[Any]], functions: Functions = ()) -> Any:
     """The fitted estimator of a saved model; every kind of input extends as before.
 
-    ``method``: finds the class of a method by its name.
+    ``method``: finds the class of a method by its name. ``functions``: what the model may call of those that it names;
+    nothing else that a model names is imported.
 
-    Raises MissingPathError, InputError (not a model) or DamagedError (incomplete, or another format). Gives a
+    Raises MissingPathError, InputError (not a model) or DamagedError (altered, incomplete, or another format). Gives a
     StaleWarning where the run that wrote the model has begun anew with other parameters or rows.
     """
-    description, run = _read(at(path).absolute())
-    estimator = method(description["method"])(**description["parameters"])
-    _restore(estimator, description, run, estimator.get_params())
+    description, run = _read(at(path).absolute(), method)
+    parameters, problems = allowed(description["parameters"], functions, ALLOW)
+    if problems:
+        raise InputError(f"{run.root}: " + "; ".join(problems))
+    with consistent(str(run.root)):
+        estimator = method(description["method"])(**parameters)
+        estimator._check()
+        _restore(estimator, description, run, estimator.get_params())
+        check_extension(run, estimator.n_components_)
     return estimator
 
 
-def _read(root: AnyPath) -> tuple[dict[str, Any], Run]:
-    """What model.json says, and the stages."""
-    if not root.exists():
-        raise MissingPathError(f"{root}: no such model")
-    if not (root / "model.json").exists():
-        raise InputError(f"{root}: not a saved model (it has no model.json). Give the path that save() wrote")
-    description = read_json(root / "model.json")
-    if description.get("format") != FORMAT:
-        raise DamagedError(
-            f"{root}: model format {description.get('format')}, this version reads {FORMAT}. Fit again, or "
-            "use the version that wrote it"
-        )
+def _read(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple[dict[str, Any], Run]:
+    """What model.json says, and the stages: all metadata as they were saved."""
+    description, _ = read_description(root, method)
     if (why := superseded_model(root)) is not None:
         message = f"{root}: the run that wrote this model has begun anew and not ended yet; it was {why}"
         warnings.warn(message, StaleWarning, stacklevel=3)
     run = Run(root, kind="model")
-    for stage in run.published():
-        if not manifests.complete(root, run.manifest(stage)):
-            raise DamagedError(f"{root}: stage {stage!r} of the model is incomplete; copy the model again")
+    check_stages(run)
     return description, run
 
 
@@ -210,6 +221,6 @@ def from_state(estimator: Any, state: dict[str, Any]) -> None:
     home = Run(None)
     with tarfile.open(fileobj=io.BytesIO(state["model"])) as archive:
         archive.extractall(str(home.root), filter="data")
-    description, run = _read(home.root / "model")
+    description, run = _read(home.root / "model", lambda _: type(estimator))
     run._home = home
     _restore(estimator, description, run, state["fitted"])

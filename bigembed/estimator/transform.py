@@ -43,14 +43,15 @@ def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
     if extension.cheap:
         run: Run = estimator._run
         return MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks()).lazy()
-    shared = not in_memory or remote()
-    scratch = Run(estimator._run.root / f"transform-{uuid.uuid4().hex[:8]}" if shared else None)
+    fitted, shared = estimator._run, not in_memory or remote()
+    inside = shared and fitted.kind != "model"
+    scratch = Run(fitted.root / f"transform-{uuid.uuid4().hex[:8]}" if inside else None)
     kept = False
     try:
         out = scratch.root / "coordinates"
-        write_coordinates(source, extension, out, estimator._run)
+        write_coordinates(source, extension, out, fitted)
         kept = not in_memory
-        lazy = estimator._run.kept_by(open_array(out))
+        lazy = (fitted if inside else scratch).kept_by(open_array(out))
         return lazy if kept else np.asarray(lazy)
     finally:
         if not kept:
@@ -163,8 +164,14 @@ def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stag
 
 
 def scratch_of(estimator: Any) -> AnyPath:
-    """Where inputs are copied that tasks cannot read in place."""
-    return estimator._run.root / "exchange"  # type: ignore[no-any-return]
+    """Where inputs are copied that tasks cannot read in place: with the run, but not with a saved model, which may be
+    anybody's; then in a temporary folder."""
+    run: Run = estimator._run
+    if run.kind != "model":
+        return run.root / "exchange"
+    if run.aside is None:
+        run.aside = Run(None)
+    return run.aside.root
 
 
 def refuse_existing(out: PathLike) -> None:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import Executor
-from bigembed.errors import BigembedError, StoreAccessError, UnreachableError, WorkerAccessError
-from bigembed.jobs.security import client_security, no_security
+from bigembed.errors import BigembedError, JobError, StoreAccessError, UnreachableError, WorkerAccessError
+from bigembed.jobs.security import client_security
 from bigembed.jobs.spec import ClusterTable
+from bigembed.jobs.vigil import Vigil
+from bigembed.jobs.where import address_problems
+from bigembed.stages import Observer, silent
 from bigembed.store.paths import AnyPath, at
-from bigembed.store.scratch import temporary
 
 logger = logging.getLogger(__name__)
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
@@ -57,11 +59,13 @@ class Place:
     client: Any = None
     local_pids: dict[str, int] = field(default_factory=dict)
     """Processes on this machine that this one did not start, by role."""
+    vigil: Vigil | None = None
+    """Who looks after the workers of the client."""
 
     def prove_access(self, folder: AnyPath, source: str | None) -> None:
         """Every worker reads what this process wrote into ``folder``, writes there, and reads the input."""
         if self.client is not None:
-            prove_access(self.client, folder, source)
+            prove_access(self.client, folder, source, self.vigil)
 
 
 def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
@@ -98,21 +102,27 @@ def embedded_memory(table: ClusterTable) -> int:
 
 
 @contextmanager
-def cluster(table: ClusterTable, kind: str, progress: Progress = no_progress) -> Iterator[Place]:
-    """The place of this kind, closed at the end."""
+def cluster(
+    table: ClusterTable, kind: str, progress: Progress = no_progress, observer: Observer = silent
+) -> Iterator[Place]:
+    """The place of this kind, closed at the end. ``observer`` hears of workers that are frozen."""
     if kind == "process":
         yield Place(kind, _in_process(progress), 1, machine_memory())
         return
     with ExitStack() as stack:
-        yield _maker(kind)(table, progress, stack)
+        yield _maker(kind)(table, progress, observer, stack)
 
 
-def _maker(kind: str) -> Callable[[ClusterTable, Progress, ExitStack], Place]:
+def _maker(kind: str) -> Callable[[ClusterTable, Progress, Observer, ExitStack], Place]:
     if kind == "slurm":
         from bigembed.jobs.slurm import slurm
 
         return slurm
-    return _remote if kind == "remote" else _embedded
+    if kind == "remote":
+        return _remote
+    from bigembed.jobs.embedded import embedded
+
+    return embedded
 
 
 def closed(what: Any, timeout: float) -> None:
@@ -135,44 +145,16 @@ def _in_process(progress: Progress) -> Executor:
     return run
 
 
-def _embedded(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
-    """Worker processes on this machine, one thread each; the scheduler in this process, on 127.0.0.1 only."""
-    import dask
-    from distributed import Client, LocalCluster
-
-    limit = embedded_memory(table)
-    stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
-    scratch = stack.enter_context(temporary("workers"))
-    local = LocalCluster(
-        n_workers=worker_count(table),
-        threads_per_worker=1,
-        processes=True,
-        memory_limit=limit,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": False},
-        security=no_security(),
-        local_directory=str(scratch),
-        silence_logs=50,  # what workers say when they are closed; errors of tasks come with their results
-    )
-    stack.callback(closed, local, 10)
-    client = Client(local, set_as_default=True)
-    stack.callback(closed, client, 10)
-    return Place(
-        "embedded",
-        client_executor(client, table.patience, progress),
-        worker_count(table),
-        limit,
-        client,
-    )
-
-
-def _remote(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
+def _remote(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
     """A running cluster; its own limits hold."""
     import dask
     from distributed import Client
+    from distributed.utils import silence_logging_cmgr
 
+    if problems := address_problems(table.address):
+        raise JobError("; ".join(problems))
     stack.enter_context(dask.config.set(settings(table)))
+    stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # (on streams: what it says is in the job's own log)
     security = client_security(table)
     timeout = min(table.patience, START_TIMEOUT)
     try:
@@ -189,14 +171,17 @@ def _remote(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
     count = sum(int(worker["nthreads"]) for worker in workers.values())
     threads = max(int(worker["nthreads"]) for worker in workers.values())
-    executor = client_executor(client, table.patience, progress)
-    return Place("remote", executor, count, limit // threads if limit else None, client, _local_pids(client))
+    vigil = Vigil(client, table.frozen_timeout, observer)
+    run = client_executor(client, table.patience, progress, vigil=vigil)
+    pids = _local_pids(client, vigil)
+    return Place("remote", run, count, limit // threads if limit else None, client, pids, vigil)
 
 
 def settings(table: ClusterTable) -> dict[str, Any]:
     """Dask's settings for a job: no silent waiting, no spilling, one thread of everything in a worker."""
     return {
         "distributed.scheduler.no-workers-timeout": f"{table.patience}s",
+        "distributed.scheduler.worker-ttl": None,  # (the vigil gives workers up; it knows one that is busy)
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
@@ -223,10 +208,11 @@ def _await_workers(client: Any, count: int, timeout: float) -> None:
         ) from error
 
 
-def _local_pids(client: Any) -> dict[str, int]:
+def _local_pids(client: Any, vigil: Vigil) -> dict[str, int]:
     """Scheduler and workers that run on this machine."""
     here = (os.uname().nodename, _boot())
-    answers = {"scheduler": client.run_on_scheduler(_who), **client.run(_who, on_error="ignore")}
+    workers = vigil.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))
+    answers = {"scheduler": client.run_on_scheduler(_who), **workers}
     return {role: pid for role, (pid, *place) in answers.items() if tuple(place) == here}
 
 
@@ -246,17 +232,23 @@ def _boot() -> str:
 
 
 def client_executor(
-    client: Any, timeout: float, progress: Progress = no_progress, why: Callable[[], str] = str
+    client: Any,
+    timeout: float,
+    progress: Progress = no_progress,
+    why: Callable[[], str] = str,
+    vigil: Vigil | None = None,
 ) -> Executor:
     """Tasks on a distributed client. Few are in flight at a time; those whose worker died are run again.
 
     ``timeout``: seconds without any worker after which the job ends with :class:`ClusterError`, which says ``why()``.
+    ``vigil``: who looks after the workers meanwhile.
     """
+    watched = vigil or Vigil(client, ClusterTable().frozen_timeout)
 
     def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         from bigembed.jobs.inflight import Flight
 
-        return Flight(client, calls, label, timeout, progress, why).land()
+        return Flight(client, calls, label, timeout, progress, why, watched).land()
 
     return run
 
@@ -264,14 +256,15 @@ def client_executor(
 # ------------------------------------------------------------------------------------- access
 
 
-def prove_access(client: Any, folder: AnyPath, source: str | None) -> None:
+def prove_access(client: Any, folder: AnyPath, source: str | None, vigil: Vigil | None = None) -> None:
     """Every worker proves that it sees this process's files in ``folder``, writes there, reads the input."""
+    watched = vigil or Vigil(client, ClusterTable().frozen_timeout)
     token = f".bigembed-access-{uuid.uuid4().hex}"
     mine = folder / token
     left: list[AnyPath] = []
     try:
         mine.write_text(token)
-        answers = client.run(_prove, str(folder), token, source, on_error="return")
+        answers = _answers(client, watched, str(folder), token, source)
         problems = [
             f"worker {worker}: {_problem(answer)}"
             for worker, answer in sorted(answers.items())
@@ -297,6 +290,19 @@ def prove_access(client: Any, folder: AnyPath, source: str | None) -> None:
             + "\n  ".join(problems)
             + "\nMount both on every worker under the same path; for an object store, give every worker its credentials"
         )
+
+
+def _answers(client: Any, vigil: Vigil, *asked: str | None) -> dict[str, Any]:
+    """What each worker says; one that dies meanwhile is no witness, and those that are there then are asked."""
+    from distributed.comm import CommClosedError
+
+    for _ in range(DEATHS):
+        answers: dict[str, Any] = vigil.awaited(
+            lambda: client.run(_prove, *asked, on_error="return", asynchronous=True)
+        )
+        if not any(isinstance(answer, CommClosedError) for answer in answers.values()):
+            break
+    return answers
 
 
 def _problem(answer: Any) -> str:

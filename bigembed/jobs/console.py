@@ -17,6 +17,7 @@ from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.estimator import AROUND
 from bigembed.jobs.logs import plain
 from bigembed.jobs.status import status_of, storage_advice
+from bigembed.jobs.where import redacted
 from bigembed.stages import Event
 from bigembed.store.paths import UNLIMITED
 
@@ -49,21 +50,23 @@ class Console:
             return
         status = status_of(error)
         if self.debug:
-            traceback.print_exception(error)
+            typer.echo(redacted("".join(traceback.format_exception(error))), err=True)
         known = isinstance(error, BigembedError)
         message = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
         if not known and (advice := storage_advice(error)):
             message = f"{error}. {advice}"
         if isinstance(error, KeyboardInterrupt):
             message = "stopped by the keyboard"
+        message = redacted(message)
         if self.as_json:
             self._json({"event": "error", "status": status, "kind": type(error).__name__, "message": message})
-        typer.echo(f"error: {message}", err=True)
+        typer.echo(printable(f"error: {message}"), err=True)
         raise typer.Exit(status) from None
 
     def event(self, event: Event) -> None:
-        """A stage starts, is done or reused, or says something."""
-        self.stage, self._last = event.stage, time.monotonic()
+        """A stage starts, is done or reused, or says something; or a worker is frozen."""
+        if event.kind != "worker":
+            self.stage, self._last = event.stage, time.monotonic()
         if self.as_json:
             self._json(
                 {
@@ -77,8 +80,8 @@ class Console:
         elif event.kind == "start":
             if not self._show(f"{event.stage} …", None):
                 self._line(f"{event.stage}: started")
-        elif event.kind == "note":
-            self._line(f"{event.stage}: {event.message}")
+        elif event.kind in ("note", "worker"):
+            self._line(f"{event.stage or self.stage}: {event.message}")
         else:
             self._line(f"{event.stage}: " + (f"done in {event.seconds:.1f} s" if event.kind == "done" else "reused"))
 
@@ -97,7 +100,7 @@ class Console:
         if self.as_json:
             self._json({"event": "result", **value})
         else:
-            typer.echo("\n".join(lines))
+            typer.echo(printable("\n".join(lines)))
 
     def _due(self, seconds: float) -> bool:
         now = time.monotonic()
@@ -128,9 +131,9 @@ class Console:
 
     def _line(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self._bar.console.print(printable(text), markup=False, highlight=False)
         else:
-            typer.echo(text)
+            typer.echo(printable(text))
 
     def _close_bar(self) -> None:
         if self._bar is not None:
@@ -141,10 +144,19 @@ class Console:
         typer.echo(json.dumps(plain(value)))
 
     def _warn(self, message: Any, category: Any, *_: Any, **__: Any) -> None:
-        typer.echo(f"warning: {message}", err=True)
+        typer.echo(printable(f"warning: {redacted(str(message))}"), err=True)
 
 
 # --------------------------------------------------------------------------------------- text
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: what names of files, columns or ids hold of control characters is escaped.
+
+    >>> printable("a" + chr(27) + "[31m" + chr(0x202E))
+    'a\\x1b[31m\\u202e'
+    """
+    return "".join(one if one == "\n" or one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def plan_lines(plan: Any) -> list[str]:
@@ -266,8 +278,17 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *(f"  {told(name, why)}" for name, why in found["superseded"].items()),
         *(f"  {line}; nobody reads it" for line in found["unlisted"]),
-        *certificate_lines(found, whole=True),
+        *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
+        *_readable(found),
     ]
+
+
+def _readable(found: dict[str, Any]) -> list[str]:
+    """The certificate in words; of one that says what none says, that."""
+    try:
+        return certificate_lines(found, whole=True)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return [f"  the certificate cannot be shown ({type(error).__name__}: {str(error)[:200]})"]
 
 
 def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:

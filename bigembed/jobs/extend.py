@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bigembed.blocks.functions import Functions
 from bigembed.blocks.rows import executor
 from bigembed.errors import DamagedError
 from bigembed.estimator import AROUND
@@ -62,13 +63,14 @@ def extend(
     beside: Mapping[str, str] | None = None,
     choice: Choice | None = None,
     results: PathLike | None = None,
+    functions: Functions = (),
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
 
     ``beside``: vectors that belong to the new rows, by their path or their name in ``new``: what a model was fitted
     with (``epsilons``), and ``ids``, which then lie at ``OUT-ids.zarr``. ``choice``: what of ``new`` is wanted where it
     holds several things. ``results``: a table that is written at the end. A format without quick access by rows is
-    copied beside ``out`` until the coordinates are there.
+    copied beside ``out`` until the coordinates are there. ``functions``: as :func:`bigembed.load` takes them.
 
     ``out`` appears when it is whole. A stopped one leaves what it has in ``OUT.partial``, and the same command goes
     on from there; ``OUT.status.json`` says how it stands. Raises :class:`PlanError` before anything is written if
@@ -88,7 +90,7 @@ def extend(
             check_table(results)
         if not _left(out):
             _refuse(out, results)
-        fitted = load(model)
+        fitted = load(model, functions)
         rows = _rows(fitted, new, out, choice, beside)
         asked = _asked(fitted, rows, results)
         if not (published(out) and _left(out) == asked):
@@ -101,7 +103,7 @@ def extend(
         with (
             _held(out, results, asked) as (owner, placed),
             telling(wishes, str(out), owner, status_path(out), metrics) as told,
-            cluster(table, kind, told.progress) as place,
+            cluster(table, kind, told.progress, told) as place,
         ):
             if plan is None:
                 plan = _plan(fitted, rows, new, out, table, place)
@@ -241,12 +243,13 @@ def plan_extension(
     table: ClusterTable | None = None,
     beside: Mapping[str, str] | None = None,
     choice: Choice | None = None,
+    functions: Functions = (),
 ) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
     from bigembed.methods import load
 
     refuse_existing(out)
-    table, fitted = table or ClusterTable(), load(model)
+    table, fitted = table or ClusterTable(), load(model, functions)
     rows = _rows(fitted, new, out, choice, beside)
     if table.address and not (table.workers and table.memory):
         with cluster(table, "remote") as place:

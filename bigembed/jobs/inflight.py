@@ -11,6 +11,7 @@ from typing import Any
 
 from bigembed.errors import BigembedError, InterruptedRun
 from bigembed.jobs.cluster import ClusterError, Progress
+from bigembed.jobs.vigil import Vigil
 
 A_WORKER = 4
 """Tasks in flight for each worker: enough to hide the way to it and back."""
@@ -36,10 +37,11 @@ class Flight:
         label: str,
         timeout: float,
         progress: Progress,
-        why: Callable[[], str] = str,
+        why: Callable[[], str],
+        vigil: Vigil,
     ) -> None:
         self.client, self.calls, self.label = client, calls, label
-        self.timeout, self.progress, self.why = timeout, progress, why
+        self.timeout, self.progress, self.why, self.vigil = timeout, progress, why, vigil
         self.results: list[Any] = [None] * len(calls)
         self.attempts = [0] * len(calls)
         self.waiting = iter(range(len(calls)))
@@ -93,6 +95,7 @@ class Flight:
     def _collect(self, arrived: list[Any]) -> None:
         numbers = [self.flying.pop(future) for future in arrived]
         self._fill()
+        self.vigil.look()
         for number, future in zip(numbers, arrived, strict=True):
             if future.status == "finished":
                 self.ready.append((number, future))
@@ -107,7 +110,8 @@ class Flight:
         """The results of the finished tasks, in one message: each message waits some milliseconds for its answer."""
         ready, self.ready = self.ready, []
         try:
-            results = self.client.gather([future for _, future in ready])
+            futures = [future for _, future in ready]
+            results = self.vigil.awaited(lambda: self.client.gather(futures, asynchronous=True))
         except Exception:
             # A worker died with its results, and a task that was repeated for them failed.
             lost = [(number, future) for number, future in ready if future.status == "error"]
@@ -154,6 +158,7 @@ class Flight:
             raise InterruptedRun(
                 f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
             )
+        self.vigil.look()
         if self.client.status == "running" and self._workers():
             self.seen_worker = now
         elif now - self.seen_worker > self.timeout:

@@ -17,12 +17,12 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
-from bigembed.jobs.spec import JobSpec, needed_beside
+from bigembed.jobs.spec import JobSpec, needed_beside, placed
 from bigembed.store.annotated import CsrReader
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
-from bigembed.store.copying import ABOUT, columns_of, same_rows, source_of
+from bigembed.store.copying import ABOUT, columns_of, rows_of_reader, same_rows, source_of
 from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
@@ -163,7 +163,7 @@ class Input:
         """A vector; held in memory where it is not copied yet, for a plan."""
         path, n = self.beside[name], self.shape[0]
         if name in self.vectors and not self.there(name):
-            held = np.concatenate(list(self.vectors[name].stream(0, n)))
+            held = np.concatenate(list(rows_of_reader(self.vectors[name], 0, n)))
             return RowSource(held.shape, held.dtype, array=held)
         return column_source(path, n, path.parent, name)
 
@@ -303,7 +303,7 @@ def _stamp(path: AnyPath) -> str:
 
 
 def _placed(text: str, folder: Path) -> AnyPath:
-    return at(text) if is_url(text) else (folder / Path(text).expanduser()).resolve()
+    return at(text) if is_url(text) else placed(text, folder)
 
 
 def _jsonable(about: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from bigembed.jobs.where import redacted
 from bigembed.stages import Event
 from bigembed.store.paths import AnyPath, at, is_url, put
 
@@ -43,7 +44,34 @@ class JsonLines(logging.Formatter):
         value |= {key: entry for key, entry in vars(record).items() if key not in _OWN}
         if record.exc_info and record.exc_info[1] is not None:
             value["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(plain(value))
+        return json.dumps(
+            {key: redacted(entry) if isinstance(entry, str) else entry for key, entry in plain(value).items()}
+        )
+
+
+class FileLog(logging.FileHandler):
+    """A log that is appended to. A disk that takes no more does not disturb the job here, which meets it itself."""
+
+    def __init__(self, path: str) -> None:
+        _end_line(path)
+        super().__init__(path, encoding="utf-8")
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say what failed, unless it is the disk."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        """Close it; what no longer fits is lost."""
+        with suppress(OSError):
+            super().close()
+
+
+def _end_line(path: str) -> None:
+    """End the last line of a file, if it was torn: its process was killed, or the disk was full."""
+    with suppress(OSError), open(path, "r+b") as file:
+        if file.seek(0, 2) and file.seek(-1, 2) is not None and file.read(1) != b"\n":
+            file.write(b"\n")
 
 
 class ObjectLog(logging.Handler):
@@ -93,7 +121,10 @@ class Logs:
         self._logger.log(level, message, extra=fields)
 
     def event(self, event: Event, **fields: Any) -> None:
-        """A stage starts, ends, is reused, or says something."""
+        """A stage starts, ends, is reused, or says something; or a worker is frozen."""
+        if event.kind == "worker":
+            self.say(event.message, logging.WARNING, event="worker", **event.results)
+            return
         self.stage, self._last = event.stage, time.monotonic()
         if event.kind == "note":
             self.say(event.message, event="note")
@@ -183,7 +214,7 @@ def _handler(place: AnyPath | str, told: Logs) -> logging.Handler:
         handler = ObjectLog(at(place))
     else:
         at(place).absolute().parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(str(place), encoding="utf-8")
+        handler = FileLog(str(place))
     handler.setFormatter(JsonLines())
     written = Written(handler)
     written.addFilter(told.filter)

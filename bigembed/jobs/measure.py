@@ -138,10 +138,11 @@ async def _start() -> float:
     from bigembed.jobs.security import no_security
 
     mine: dict[str, Any] = {"security": no_security()}
+    here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0", **mine}
     with dask.config.set({"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}):
         async with (
-            Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0", **mine) as scheduler,
-            Worker(scheduler.address, nthreads=1, dashboard=False, dashboard_address="127.0.0.1:0", **mine),
+            Scheduler(port=0, **here) as scheduler,
+            Worker(scheduler.address, nthreads=1, **here),
             Client(scheduler.address, asynchronous=True, **mine) as client,
         ):
             found = []

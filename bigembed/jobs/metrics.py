@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from bigembed.errors import LockedError
 from bigembed.jobs.status import outcome, status_of
+from bigembed.store.paths import FULL
 
 STATES = ("planned", "running", "interrupted", "failed", "done")
 
@@ -86,4 +87,8 @@ class Metrics:
             for process, count in peaks.items():
                 gauge("memory_bytes", "Peak of resident memory.", count, kind=kind, process=process)
         self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        write_to_textfile(str(self.path), registry)
+        try:
+            write_to_textfile(str(self.path), registry)
+        except OSError as error:  # (the job itself meets a full disk, and says so)
+            if error.errno not in FULL:
+                raise

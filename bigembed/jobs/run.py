@@ -26,6 +26,7 @@ from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.jobs.status import known_status
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.jobs.where import redacted
 from bigembed.reuse import supersede
 from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import manifest as manifests
@@ -97,7 +98,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
     if plan is None and kind != "remote":
         plan = make_plan(job, None, rows)
         plan.refuse()
-    with cluster(job.cluster, kind, told.progress) as place:
+    with cluster(job.cluster, kind, told.progress, told) as place:
         if plan is None:
             plan = make_plan(job, place, rows)
             plan.refuse()
@@ -171,7 +172,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
 
         def keep(message: Any, category: Any, *rest: Any, **more: Any) -> None:
             if issubclass(category, BigembedWarning):
-                said.append(str(message))
+                said.append(redacted(str(message)))
             shown(message, category, *rest, **more)
 
         warnings.showwarning = keep
@@ -188,7 +189,11 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
     partial = model.with_name(model.name + ".partial")
     with told.stage("model"):
         remove(partial)
-        fitted.save(partial)
+        try:
+            fitted.save(partial)
+        except OSError:
+            remove(partial)
+            raise
         retire(model)
         move(partial, model)
 

@@ -23,7 +23,9 @@ from typing import Any
 
 from bigembed.errors import JobError
 from bigembed.jobs.cluster import ClusterError, Place, Progress, client_executor, closed, settings
+from bigembed.jobs.vigil import Vigil
 from bigembed.jobs.where import ClusterTable
+from bigembed.stages import Observer
 from bigembed.store.extras import needed
 
 logger = logging.getLogger(__name__)
@@ -40,7 +42,7 @@ DEATH_TIMEOUT = 60
 """Seconds after which a worker without its scheduler ends, and its job with it: nobody may be left to cancel it."""
 
 
-def slurm(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
+def slurm(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
     """Jobs of workers, as the table asks for; the place is there when the first worker is."""
     import dask
 
@@ -60,8 +62,9 @@ def slurm(table: ClusterTable, progress: Progress, stack: ExitStack) -> Place:
     queue.fill()
     stack.enter_context(queue.kept_full())
     _await_first(client, queue, table, progress)
-    executor = client_executor(client, table.patience, progress, queue.standing)
-    return Place("slurm", executor, table.workers or 1, table.memory, client)
+    vigil = Vigil(client, table.frozen_timeout, observer)
+    executor = client_executor(client, table.patience, progress, queue.standing, vigil)
+    return Place("slurm", executor, table.workers or 1, table.memory, client, vigil=vigil)
 
 
 def require_libraries() -> Any:

@@ -7,16 +7,18 @@ Paths are relative to the job file.
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from bigembed.errors import BigembedError, JobError
+from bigembed.blocks.functions import allowed
+from bigembed.errors import BigembedError, InputError, JobError
 from bigembed.jobs.where import ClusterTable as ClusterTable
 from bigembed.jobs.where import Table, cluster_problems
 from bigembed.store.paths import AnyPath, is_url
@@ -28,6 +30,15 @@ BESIDE = ("ids", "weights", "labels", "epsilons")
 CHOICE = ("columns", "array", "rows", "fill_absent")
 """Keys of [input] that choose among what the source of the rows holds."""
 TABLE_SUFFIXES = (".parquet", ".csv", ".npy")
+ALLOW = 'give --allow-functions with its name (in Python read_job(file, functions=["MODULE"]))'
+"""How a function that a job file names is allowed."""
+LARGEST = 4 << 20
+"""Bytes of a job file."""
+LONG_KEY = re.compile(r"""((?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')\s*+\.\s*+){64}""")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+LISTED = 20
+"""Problems that one error lists, and the characters of a key or of a value in it."""
+SHOWN = 100
 FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
 
@@ -101,6 +112,8 @@ class JobSpec(Table):
     method: MethodTable
     output: OutputTable
     cluster: ClusterTable = ClusterTable()
+    functions: tuple[str, ...] = ()
+    """Modules, or single functions, that the caller trusts: no job file can say so."""
 
     @property
     def input_path(self) -> AnyPath:
@@ -137,24 +150,51 @@ TABLES: dict[str, type[Table]] = {
 }
 
 
-def read_job(file: str | Path) -> JobSpec:
-    """The job in a TOML file; :class:`JobError` lists everything that is wrong with it."""
-    path = Path(file).absolute()
+def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
+    """The job in a TOML file; :class:`JobError` lists everything that is wrong with it.
+
+    ``functions``: modules, or single functions (``"module:name"``), that the file may name; by default none.
+    """
     try:
-        value = tomllib.loads(path.read_text(encoding="utf-8"))
+        path = Path(file).absolute()
+        value = tomllib.loads(_text(path))
+        _refuse_large(value)
     except FileNotFoundError as error:
         raise JobError(f"{file}: no such job file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError as error:
+        raise JobError(f"{file}: not readable as TOML: tables or lists are nested too deeply") from error
+    except (OSError, ValueError) as error:  # (of an integer of thousands of digits, too)
         raise JobError(f"{file}: not readable as TOML: {error}") from error
-    return parse_job(value, path)
+    return parse_job(value, path, functions)
 
 
-def parse_job(value: Mapping[str, Any], file: Path) -> JobSpec:
+def _refuse_large(value: Any, key: str = "") -> None:
+    """ValueError for an integer that TOML does not have: it may not even be printed."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        raise ValueError(f"{key[:SHOWN]}: {shown(value)}; integers have at most 64")
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        _refuse_large(part, f"{key}.{name}".lstrip("."))
+
+
+def _text(path: Path) -> str:
+    """What a job file says; OSError or ValueError where it cannot be one."""
+    if path.exists() and not path.is_file():
+        raise OSError("not a file (a folder, a pipe or a device)")
+    with path.open("rb") as file:
+        text = file.read(LARGEST + 1).decode("utf-8")
+    if len(text) > LARGEST:
+        raise ValueError(f"larger than {LARGEST:,} bytes")
+    if LONG_KEY.search(text):  # (for which the parser takes the square of the time)
+        raise ValueError("a key of more than 64 parts")
+    return text
+
+
+def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] = ()) -> JobSpec:
     """A job from the tables of a file (which need not exist: it names the job and roots its paths)."""
     problems = _unknown("a table", value, TABLES)
     problems += [f"[{name}] is missing" for name in ("input", "method", "output") if name not in value]
     problems += [
-        f"[{name}] must be a table, not {value[name]!r}"
+        f"[{name}] must be a table, not {shown(value[name])}"
         for name in TABLES
         if name in value and not isinstance(value[name], Mapping)
     ]
@@ -162,14 +202,17 @@ def parse_job(value: Mapping[str, Any], file: Path) -> JobSpec:
     for name, model in TABLES.items():
         given = value.get(name, {})
         if isinstance(given, Mapping) and name in value:
-            tables[name] = _table(name, model, dict(given), problems)
+            tables[name] = _table(name, model, dict(given), functions, problems)
     _check_places(tables, problems)
     if problems:
-        raise JobError(f"{file}: " + "".join(f"\n  {problem}" for problem in problems))
-    return _rooted(JobSpec(file=file, **tables), file.parent)
+        more = [f"… and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
+        raise JobError(f"{file}: " + "".join(f"\n  {problem}" for problem in problems[:LISTED] + more))
+    return _rooted(JobSpec(file=file, **tables, functions=tuple(functions)), file.parent)
 
 
-def checked_parameters(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def checked_parameters(
+    name: str, given: Mapping[str, Any], functions: Collection[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
     """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
     from bigembed.estimator import AROUND
     from bigembed.methods import method
@@ -179,15 +222,21 @@ def checked_parameters(name: str, given: Mapping[str, Any]) -> tuple[dict[str, A
     if "workdir" in given:
         problems.append("[method] workdir: a job's stages are kept in [output] path; leave it out")
     known = {key: parameter for key, parameter in known.items() if key not in AROUND}
+    try:
+        problems += [f"[method] {problem}" for problem in allowed(given, functions, ALLOW)[1]]
+    except InputError as error:  # (allowed, and cannot be imported)
+        problems.append(f"[method] {error}")
     return _typed(method(name).__init__, "method", given, known, problems)
 
 
-def _table(name: str, model: type[Table], given: dict[str, Any], problems: list[str]) -> Table | None:
+def _table(
+    name: str, model: type[Table], given: dict[str, Any], functions: Collection[str], problems: list[str]
+) -> Table | None:
     own = {key: given.pop(key) for key in list(given) if key in model.model_fields and key != "parameters"}
     parameters: dict[str, Any] = {}
     free = "name" if name == "method" else "dataset" if name == "input" else ""
     if free and isinstance(own.get(free), str):
-        parameters = _parameters(name, own[free], given, problems)
+        parameters = _parameters(name, own[free], given, functions, problems)
     else:
         fields = [key for key in model.model_fields if key != "parameters"]
         problems.extend(_unknown(f"[{name}]", given, fields))
@@ -198,11 +247,13 @@ def _table(name: str, model: type[Table], given: dict[str, Any], problems: list[
         return None
 
 
-def _parameters(table: str, name: str, given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _parameters(
+    table: str, name: str, given: Mapping[str, Any], functions: Collection[str], problems: list[str]
+) -> dict[str, Any]:
     """Check the parameters of a method or of a data set."""
     try:
         if table == "method":
-            typed, wrong = checked_parameters(name, given)
+            typed, wrong = checked_parameters(name, given, functions)
         else:
             from bigembed.datasets import REGISTRY, parameters
 
@@ -285,7 +336,7 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
         written = (output.path, output.table, output.picture, output.model, output.report)
         places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
-        problems.extend(f"[output] {place!r} is named twice" for place in twice)
+        problems.extend(f"[output] {shown(place)} is named twice" for place in twice)
 
 
 def _beside(name: str) -> tuple[str, ...]:
@@ -305,13 +356,30 @@ def needed_beside(name: str) -> tuple[str, ...]:
 
 def _unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:
     names = list(known)
-    out = []
+    out: list[str] = []
     for key in given:
         if key not in names:
-            near = get_close_matches(key, names, 1, 0.5)
+            near = get_close_matches(key, names, 1, 0.5) if len(key) < SHOWN and len(out) < LISTED else []
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
-            out.append(f"{where} {key!r}: unknown; {hint}")
+            out.append(f"{where} {shown(key)}: unknown; {hint}")
     return out
+
+
+def shown(value: Any) -> str:
+    """A value for an error, the beginning of a long one.
+
+    >>> shown("a" * 200)[-6:], shown(1 << 40_000)
+    ("aaaa'…", 'an integer of 40001 bits')
+    """
+    if isinstance(value, int) and value.bit_length() > SHOWN * 3:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, (str, list, tuple)) and len(value) > SHOWN:
+        return f"{value[:SHOWN]!r}…" if isinstance(value, str) else f"a list of {len(value)}"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # (an integer of thousands of digits in a list)
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 3 * SHOWN else f"{text[: 3 * SHOWN]}…"
 
 
 def _place(item: Any) -> str:
@@ -323,7 +391,23 @@ def _reason(item: Any) -> str:
         return "must be given"
     message = str(item["msg"])
     message = message[0].lower() + message[1:]
-    return f"{message}, not {item['input']!r}"
+    return f"{message}, not {shown(item['input'])}"
+
+
+def placed(path: str, root: Path) -> Path:
+    """A path that is given relative to a folder, absolute; JobError for one that no file can have."""
+    if not path or CONTROL.search(path):
+        raise JobError(f"path {shown(path)}: {'it holds control characters' if path else 'empty'}")
+    try:
+        found = (root / Path(path).expanduser()).resolve()
+        found.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    except (OSError, ValueError, RuntimeError) as error:  # (too long, a loop of links, nobody's home)
+        raise JobError(f"path {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+    if found == found.parent:
+        raise JobError(f"path {shown(path)}: the root of the file system. Give a path below it")
+    return found
 
 
 def _rooted(job: JobSpec, root: Path) -> JobSpec:
@@ -333,7 +417,7 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
         if path is None:
             return None
         place = located(path)  # (which refuses what looks like a URL and is none)
-        return str(place) if is_url(path) else str((root / Path(path).expanduser()).resolve())
+        return str(place) if is_url(path) else str(placed(path, root))
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
     source = job.input.model_copy(

@@ -29,20 +29,20 @@ from bigembed.errors import (
     WorkerAccessError,
 )
 from bigembed.jobs.stopping import Stopped
+from bigembed.jobs.where import redacted
 from bigembed.stages import Event
 from bigembed.store import manifest as manifests
 from bigembed.store.lock import Owner, holder, moment
-from bigembed.store.paths import AnyPath
+from bigembed.store.paths import FULL, AnyPath
 
 NAME = "status.json"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
 STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
     ((InterruptedRun, UnreachableError, KeyboardInterrupt, Stopped), 5),
     ((LockedError,), 4),
-    ((PlanError,), 3),
+    ((PlanError, MemoryError), 3),
     ((DamagedError,), 6),
     (
         (
@@ -60,11 +60,10 @@ STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status of an error; of a full disk that of what cannot fit, of a folder that is closed that of input."""
+    """The exit status of an error; of a folder that is closed that of input."""
     own = next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
-    if isinstance(error, BigembedError) or not storage_advice(error):
-        return own
-    return 3 if error.errno in FULL else 2  # type: ignore[attr-defined]
+    closed = isinstance(error, OSError) and not isinstance(error, BigembedError) and error.errno in CLOSED
+    return 2 if closed else own
 
 
 def storage_advice(error: BaseException) -> str:
@@ -99,6 +98,7 @@ class Status:
             "total": None,
             "stages": [],
             "finished_stages": [],
+            "frozen": [],
             "owner": owner.about(),
             "started": moment(time.time()),
             "deadline": None if deadline is None else moment(deadline),
@@ -118,8 +118,8 @@ class Status:
             idle = {"stage": None, "label": None, "done": 0, "total": None}
             self._write(state=state, last_success=moment(time.time()), **idle)
             return
-        told = {"status": status_of(error), "kind": type(error).__name__, "message": str(error) or type(error).__name__}
-        self._write(state=state, error=told)
+        message = redacted(str(error)) or type(error).__name__
+        self._write(state=state, error={"status": status_of(error), "kind": type(error).__name__, "message": message})
 
     def planned(self, stages: list[str]) -> None:
         """The stages to come are known."""
@@ -130,12 +130,15 @@ class Status:
         self._write(claimed=outputs)
 
     def event(self, event: Event) -> None:
-        """A stage starts or ends."""
+        """A stage starts or ends; a worker gives no sign of life, or is given up."""
         if event.kind == "start":
             self._write(state="running", stage=event.stage, label=None, done=0, total=None)
         elif event.kind in ("done", "reused"):
             finished = [*self.value["finished_stages"], event.stage]
             self._write(state="running", stage=event.stage, finished_stages=finished)
+        elif event.kind == "worker":
+            others = [known for known in self.value["frozen"] if known["worker"] != event.results["worker"]]
+            self._write(frozen=[*others, dict(event.results)])
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Blocks of the stage in work; written now and then."""
@@ -147,8 +150,23 @@ class Status:
         with self._turn:
             self.value |= {**changes, "updated": moment(time.time())}
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            manifests.write_json(self.path, manifests.sealed(self.value))
+            self._put()
             self._written = time.monotonic()
+
+    def _put(self) -> None:
+        """On a full disk over the old text, in the room that it has; where even that fails no status is better."""
+        value = manifests.sealed(self.value)
+        try:
+            manifests.write_json(self.path, value)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            try:
+                with open(str(self.path), "r+b") as file:
+                    file.write(manifests.text_of(value))
+                    file.truncate()
+            except OSError:
+                self.path.unlink(missing_ok=True)
 
 
 def read_status(root: AnyPath) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
         root = job.output_path
         with held(root, job, wishes) as (told, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)
-            with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
+            with cluster(job.cluster, kind, told.progress, told) as place, executor(place.executor), observing(told):
                 rows = _planned(points, rows, place, told)
                 table = []
                 for point in points:
@@ -79,7 +79,7 @@ def grid_points(job: JobSpec, grid: Mapping[str, Sequence[Any]]) -> Iterator[Job
     points = []
     for values in itertools.product(*grid.values()):
         given = {**job.method.parameters, **dict(zip(grid, values, strict=True))}
-        typed, wrong = checked_parameters(job.method.name, given)
+        typed, wrong = checked_parameters(job.method.name, given, job.functions)
         problems |= dict.fromkeys(wrong)
         output = {"path": str(job.output_path / "point"), "model": None, "picture": None, "report": None}
         points.append(

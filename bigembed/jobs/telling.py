@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bigembed.errors import BigembedError, FullDiskError
 from bigembed.jobs.cluster import Progress, no_progress
 from bigembed.jobs.logs import Logs, logs, warnings_logged
 from bigembed.jobs.measure import MemoryPeak
 from bigembed.jobs.metrics import Metrics
-from bigembed.jobs.plan import Plan
+from bigembed.jobs.plan import Plan, size
 from bigembed.jobs.status import Status, outcome, status_of
 from bigembed.jobs.stopping import check
 from bigembed.stages import Event, Observer, silent
 from bigembed.store.lock import Owner
-from bigembed.store.paths import AnyPath
+from bigembed.store.paths import FULL, AnyPath, at, free_bytes, nearest_folder
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Telling:
     """Planned seconds of each stage."""
     held: dict[str, dict[str, int]] = field(default_factory=dict)
     """Planned peaks of memory of each stage."""
+    disk: int | None = None
+    """Bytes that were planned to be written at the most."""
 
     def planned(self, plan: Plan) -> None:
         """What is to come."""
@@ -63,7 +66,7 @@ class Telling:
         self.logs.say("planned", event="planned", memory=found["memory"], passes=found["passes"])
         self.metrics.rows, self.metrics.passes = plan.shape[0], found["passes"]
         self.metrics.memory["planned"] = found["memory"]
-        self.predicted, self.held = plan.stage_seconds, plan.stage_memory
+        self.predicted, self.held, self.disk = plan.stage_seconds, plan.stage_memory, plan.disk_peak
         self.metrics.predicted = self.predicted
         self.metrics.write()
 
@@ -93,6 +96,16 @@ class Telling:
         self.status.progress(label, done, total)
         self.logs.progress(label, done, total)
         self.wishes.progress(label, done, total)
+
+    def full(self, error: OSError) -> str:
+        """What to say of a disk that takes no more."""
+        where = str(error.filename or self.output)
+        free = free_bytes(nearest_folder(at(where)))
+        planned = "" if self.disk is None else f"{size(self.disk)} were planned to be written at the most, "
+        return (
+            f"{where}: the disk is full ({error.strerror}); {planned}{size(free)} are free now. Free some, or put the "
+            "output on a larger disk; what is finished is kept, and the same command goes on"
+        )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -127,4 +140,10 @@ def telling(
         stack.enter_context(warnings_logged(written))
         standing = stack.enter_context(Status(status, owner, wishes.deadline))
         metrics.adopt(standing.value["last_success"])
-        yield stack.enter_context(Telling(wishes, output, standing, written, metrics))
+        told = stack.enter_context(Telling(wishes, output, standing, written, metrics))
+        try:
+            yield told
+        except OSError as error:
+            if isinstance(error, BigembedError) or error.errno not in FULL:
+                raise
+            raise FullDiskError(told.full(error)) from error

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.estimator.model_files import check_stages, read_description
 from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.run import read_record
 from bigembed.jobs.status import read_status
+from bigembed.methods import method
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.paths import AnyPath, PathLike, at
@@ -20,7 +22,8 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
     ``deep=False``: names, sizes and metadata only, which takes seconds where the bytes are terabytes.
 
     Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
-    ``unlisted`` (files that no manifest knows and nobody reads), ``finished``, what is ``superseded`` (made with other
+    ``unlisted`` (files that no manifest knows and nobody reads), ``digest`` (whether a model carries one over its
+    metadata; those saved by earlier versions do not), ``finished``, what is ``superseded`` (made with other
     parameters or of other rows, which is no damage), the stages with their bytes, and the certificate.
     """
     path = at(given).absolute()
@@ -51,8 +54,13 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
         if source in there and kind == "run" and there[source].digest != digest
     ]
     record: dict[str, Any] = {}
+    digest = True
     try:
-        record = read_record(path) if kind == "run" else dict(manifests.read_json(path / "model.json"))
+        if kind == "run":
+            record = read_record(path)
+        else:
+            record, digest = read_description(path, method)
+            check_stages(run)
     except DamagedError as error:
         problems.append(str(error))
     try:
@@ -72,6 +80,7 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
         "stages": stages,
         "problems": problems,
         "unlisted": unlisted,
+        "digest": digest,
         "finished": finished,
         "superseded": old,
         "certificate": record.get("certificate", {}),
@@ -82,8 +91,7 @@ def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
     if not manifests.sound_group(path, "run") and manifests.ours(path, "run"):
         raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
-    file = path / "zarr.json"
-    kind = manifests.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
+    kind = manifests.attributes_of(path).get("bigembed")
     if kind not in ("run", "model"):
         raise InputError(f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names")
     return str(kind)

@@ -43,6 +43,8 @@ def parse_bytes(value: Any) -> Any:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     if match is None or match[2].upper() not in UNITS:
         raise ValueError('a size such as "1 GiB", "500 MB" or a number of bytes')
+    if len(match[1]) > 20:
+        raise ValueError("a size of at most 20 digits")
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
@@ -62,8 +64,9 @@ def parse_walltime(value: Any) -> Any:
     return int(parse_deadline(value, 0.0))
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, le=1 << 60)]
 Word = Annotated[str, Field(pattern=r"^[^\s'\"]+$")]
+Address = Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^\s/]+:[0-9]{1,5}$|^inproc://")]
 Walltime = Annotated[int, BeforeValidator(parse_walltime), Field(ge=60)]
 
 
@@ -79,11 +82,11 @@ class ClusterTable(Table):
     The last two have ``workers`` processes of ``memory`` each.
     """
 
-    address: str | None = None
+    address: Address | None = None
     """A running scheduler, e.g. ``"tls://host:8786"``; without it the job starts processes of its own."""
     manager: Literal["slurm"] | None = None
     """Who starts the workers: ``"slurm"`` queues jobs for them; without it they are processes on this machine."""
-    workers: int | None = Field(default=None, ge=1)
+    workers: int | None = Field(default=None, ge=1, le=100_000)
     """Worker processes that the job starts."""
     memory: Bytes | None = None
     """Memory of each of them; what cannot fit is refused."""
@@ -97,6 +100,9 @@ class ClusterTable(Table):
     """Key of this client (PEM)."""
     no_workers_timeout: float | None = Field(default=None, gt=0)
     """Seconds without any worker after which the job gives up: by default 60, and an hour with a manager."""
+    frozen_timeout: float = Field(default=120.0, gt=0)
+    """Seconds without a sign of life of a worker (a heartbeat, or processor time that it uses) after which it is given
+    up: its nanny kills it and starts another, and its tasks go to others. It is told after a quarter of that time."""
     partition: Word | None = None
     """Of the manager, as all that follow: the queue."""
     account: Word | None = None
@@ -127,14 +133,36 @@ class ClusterTable(Table):
         return self.no_workers_timeout or (QUEUED if self.manager else RUNNING)
 
 
+def redacted(text: str) -> str:
+    """The text without what URLs in it carry beside their place: who asks, and after a question mark anything.
+
+    >>> redacted("tcp://ada:pw@node:8786 and tls://h:1?key=k, abfs://container@account/x"), redacted("s3://b/k: why?")
+    ('tcp://…@node:8786 and tls://h:1?…, abfs://container@account/x', 's3://b/k: why?')
+    """
+    text = re.sub(r"\b(?!abfs|wasb|az)([\w+.-]+://)[^/\s'\"]+@", r"\1…@", text)
+    text = re.sub(r"\b([\w+.-]+://)[^/\s@:'\"]*:[^/\s'\"]+@", r"\1…@", text)
+    return re.sub(r"(\b[\w+.-]+://[^\s?'\"]+\?)[^\s?,;'\"()]+", r"\1…", text)
+
+
 def elsewhere(given: Mapping[str, Any]) -> dict[str, Any]:
     """What a table says of a job that is sent to a running cluster after all: nothing of a manager."""
     return {key: value for key, value in given.items() if key not in ("manager", *QUEUE_KEYS)}
 
 
+def address_problems(address: str | None) -> list[str]:
+    """What an address must not hold."""
+    if address is None or not set("@?#") & set(address):
+        return []
+    clean = re.split("[?#]", address.rpartition("@")[2])[0]
+    return [
+        f"[cluster] address: {clean} carries credentials or options, which a scheduler does not take and which would "
+        "be told to others; give scheme, host and port, and certificates for tls://"
+    ]
+
+
 def cluster_problems(cluster: ClusterTable) -> list[str]:
     """Keys of [cluster] that do not go together."""
-    problems = []
+    problems = address_problems(cluster.address)
     if cluster.address is None and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key):
         why = "a manager's cluster makes its own" if cluster.manager else "an embedded cluster stays on this host"
         problems.append(f"[cluster] tls_ca, tls_cert, tls_key: only with address; {why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ def asked_for(
     deadline: str | None = None,
     log: str | None = None,
     metrics: Path | None = None,
+    functions: Sequence[str] | None = None,
 ) -> tuple[JobSpec, Wishes]:
     """The job of a file, on a running scheduler if one is named; and what its start asks for."""
-    job = read_job(file)
+    job = read_job(file, functions or ())
     if scheduler is not None:
         job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"address": scheduler})})
     until = parse_deadline(deadline) if deadline else None

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.distances import function_of, reference
+from bigembed.blocks.functions import BlockFunction, function_of, reference
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 
@@ -23,8 +23,6 @@ KERNELS = ("rbf", "poly", "sigmoid", "cosine", "linear")
 TILE = 256
 """Rows of a call in :func:`in_tiles`. A matrix product rounds by its shape, so every call has this one."""
 NAMED = 10
-
-BlockFunction = Callable[..., Any]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from bigembed.blocks.functions import Functions
 from bigembed.errors import JobError
 
 REGISTRY = {
@@ -30,19 +31,22 @@ def method(name: str) -> type[Any]:
         from difflib import get_close_matches
 
         near = get_close_matches(name, REGISTRY, 1, 0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise JobError(f"unknown method {name!r}{hint} Known: {', '.join(sorted(REGISTRY))}")
     module, _, attribute = REGISTRY[name].partition(":")
     found: type[Any] = getattr(import_module(module), attribute)
     return found
 
 
-def load(path: Any) -> Any:
+def load(path: Any, functions: Functions = ()) -> Any:
     """The fitted estimator that ``save`` wrote, here or elsewhere; it extends to new rows as before.
 
     Parameters
     ----------
     path : path of a saved model: of ``save``, or of ``[output] model`` in a job file.
+    functions : what a model with a kernel or a metric of the user's own may call: a mapping from the name in it
+        (``"module:name"``) to the function, or a list of modules (or of such names) that you trust. By default none:
+        nothing that a model names is imported.
 
     Returns
     -------
@@ -51,7 +55,7 @@ def load(path: Any) -> Any:
     Raises
     ------
     MissingPathError : no such path.
-    InputError : not a saved model.
+    InputError : not a saved model; one that names a function which is not allowed.
     DamagedError : an incomplete model, or one of another format.
 
     Notes
@@ -68,4 +72,4 @@ def load(path: Any) -> Any:
     """
     from bigembed.estimator.saving import load as load_model
 
-    return load_model(path, method)
+    return load_model(path, method, functions)

@@ -13,7 +13,7 @@ from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import RowBlock, checked_shape, map_row_blocks
+from bigembed.store.passes import LARGEST, LEAST_32, MOST_32, RowBlock, checked_shape, map_row_blocks, refuse_size
 from bigembed.store.source import RowSource, work_dtype
 
 METRICS = ("euclidean", "cosine")
@@ -81,6 +81,7 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
         write_array(context.path("sample_ids"), np.concatenate([part for part in ids if part is not None]))
         low = np.min([part["low"] for part in found], axis=0)
         high = np.max([part["high"] for part in found], axis=0)
+        refuse_extent(low, high, shape)
         content = sha256("".join(part["digest"] for part in found).encode()).hexdigest()
         return {
             "n": shape.n,
@@ -151,3 +152,22 @@ def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
             f"metric='cosine' is not defined for rows of zeros: {zeros} of {shape.n}, the first are rows "
             f"{first}. Drop them, or use metric='euclidean'"
         )
+
+
+def refuse_extent(low: Array, high: Array, shape: Shape) -> None:
+    """InputError where squared distances between rows of these bounds leave the range of the dtype.
+
+    Where the longest one is below 2⁻⁴⁰ in float32, the squares of those within the rounding of rows are no normal
+    numbers.
+    """
+    least, most = (1 / LARGEST, LARGEST) if shape.dtype == "float64" else (LEAST_32, MOST_32)
+    with np.errstate(over="ignore"):
+        if shape.metric == "cosine":  # (rows are scaled in float64)
+            size, least, most = float(np.maximum(np.abs(low), np.abs(high)).max()), 1 / LARGEST, LARGEST
+        else:
+            sides = high.astype(np.float64) - low
+            longest = float(sides.max())
+            size = longest * float(np.linalg.norm(sides / longest)) if 0 < longest < np.inf else longest
+    if size and not least <= size <= most:
+        of = "rows" if shape.metric == "cosine" else "distances between rows"
+        refuse_size(size, most, least, f"the squares of the {of}")

@@ -22,6 +22,7 @@ import numpy as np
 from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.paths.dijkstra import Dijkstra, LocalGraph, lengths_of, local_graph
+from bigembed.paths.pairs import narrowed
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.manifest import read_sealed, sealed, write_json
@@ -297,7 +298,7 @@ def keep_block(b: int, *, sources: Array, starts: Array, exchange: Exchange, out
     between = np.empty((len(sources), len(own)))
     groups = list(groups_of(sources))
     for group, distances in zip(groups, found_distances(b, groups, len(kept), exchange), strict=True):
-        kept[:, group[:, 0]] = distances.T
+        kept[:, group[:, 0]] = narrowed(distances).T
         between[group[:, 0]] = distances[:, sources[own] - starts[b]]
     write_array(f"{out}distances/{b}", kept)
     return own, between

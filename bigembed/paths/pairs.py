@@ -9,6 +9,10 @@ import numpy as np
 from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array, offsets
 from bigembed.paths.dijkstra import Dijkstra, LocalGraph, lengths_of
+from bigembed.store.passes import refuse_size
+
+LEAST, MOST = 2.0**-100, 2.0**120
+"""Of the longest of some geodesic distances."""
 
 
 def whole_graph(matrix: BlockMatrix, *, squared: bool) -> LocalGraph:
@@ -39,5 +43,17 @@ def distances_block(graph: LocalGraph, sources: Array, targets: Array) -> Array:
     for row, source in zip(out, sources.tolist(), strict=True):
         distances = np.full(graph.own, np.inf)
         paths.improve(distances, changed, np.array([source], np.int32), np.zeros(1))
-        row[:] = distances[targets]
+        row[:] = narrowed(distances[targets])
     return out
+
+
+def narrowed(distances: Array) -> Array:
+    """Distances as float32, in which they are kept; InputError where the longest of them is no number for that.
+
+    >>> narrowed(np.array([1.0, np.inf])).tolist()
+    [1.0, inf]
+    """
+    size = float(np.max(distances, where=np.isfinite(distances), initial=0.0))
+    if size and not LEAST <= size <= MOST:
+        refuse_size(size, MOST, LEAST, "the geodesic distances, which are kept in float32,")
+    return distances.astype(np.float32)

@@ -17,8 +17,9 @@ from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import open_zarr, zarr_place
 from bigembed.store.copying import columns_of
 from bigembed.store.hdf5 import Field, GroupArrayReader, about, array_in, fields_of, found_in, opened
+from bigembed.store.held import external_links, loaded, require_held
 from bigembed.store.paths import AnyPath
-from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, pieces, two_dimensional
+from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, listed, pieces, two_dimensional
 from bigembed.store.sparse import ENTRY_BYTES, NAMES
 
 EXTRA = "anndata"
@@ -108,7 +109,7 @@ class CategoryReader:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the categories."""
-        return np.asarray(self.categories).dtype if not isinstance(self.categories[0], str) else TEXT
+        return TEXT if not self.categories or isinstance(self.categories[0], str) else np.asarray(self.categories).dtype
 
     @property
     def grain(self) -> int:
@@ -122,6 +123,8 @@ class CategoryReader:
                     f"{self.codes.path}: {self.codes.array.removesuffix('/codes')} has no value in "
                     f"{int((codes < 0).sum())} of {len(codes)} rows. Give each row one, or leave those rows out"
                 )
+            if codes.size and codes.max() >= len(categories):
+                raise DamagedError(f"{self.codes.path}: {self.codes.array} has codes beyond its categories")
             yield categories[codes]
 
 
@@ -143,6 +146,8 @@ def open_anndata(path: AnyPath, choice: Choice) -> Reader:
     """X, or the chosen ``layers/NAME`` or ``obsm/NAME``."""
     choice.only(path, "AnnData", "array", "fill_absent")
     with opened(str(path), EXTRA) as root:
+        if not path.is_dir() and (links := external_links(root)):
+            raise InputError(f"{path}: holds links to other files ({listed(links)}), which are not followed")
         there = _matrices(root)
         name = choice.array[0] if choice.array else "X"
         if len(choice.array) > 1 or name not in there:
@@ -156,7 +161,7 @@ def open_anndata(path: AnyPath, choice: Choice) -> Reader:
             )
         if not hasattr(stored, "shape"):
             return replace(csr_in(root, str(path), name), names=names, row_ids=own, extra=EXTRA)
-        found = array_in(root, str(path), name, EXTRA)
+        found = array_in(root, str(path), name, EXTRA, choice.fill_absent)
     two_dimensional(f"{path}: {name}", found.shape)
     return DenseReader(found.path, found.array, found.shape, found.dtype, found.grain, names=names, row_ids=own)
 
@@ -174,6 +179,8 @@ def csr_in(root: Any, path: str, name: str) -> CsrReader:
     n, d = _shape_of(group)
     if int(group["indptr"].shape[0]) != n + 1 or group["indices"].shape != group["data"].shape:
         raise DamagedError(f"{path}: {name}: indptr, indices and data do not fit its shape {(n, d)}")
+    for one in NAMES:
+        require_held(path, f"{name}/{one}", group[one])
     return CsrReader(path, name, (n, d), np.dtype(group["data"].dtype), int(group["data"].shape[0]))
 
 
@@ -186,10 +193,10 @@ def obs_vector(path: str, name: str, n: int) -> Reader:
         if hasattr(column, "shape"):
             categories = root.get(f"uns/{name}_categories") if fields_of(obs) else None
             codes = array_in(root, path, key, EXTRA)
-            return codes if categories is None else CategoryReader(codes, _plain(categories))
+            return codes if categories is None else CategoryReader(codes, _plain(path, categories))
         if "codes" in column:
-            return CategoryReader(array_in(root, path, f"{key}/codes", EXTRA), _plain(column["categories"]))
-        if "values" in column and not np.asarray(column["mask"][...]).any():
+            return CategoryReader(array_in(root, path, f"{key}/codes", EXTRA), _plain(path, column["categories"]))
+        if "values" in column and not np.asarray(loaded(path, f"{key}/mask", column["mask"])).any():
             return array_in(root, path, f"{key}/values", EXTRA)
     raise InputError(f"{path}: {key} has missing values, or is of a kind that is not known; it has {n} rows")
 
@@ -204,7 +211,9 @@ def var_names(path: str, array: str) -> tuple[str, ...]:
         if not own:
             return ()
         index = Field(var, own) if own in fields_of(var) else var[own]
-        names = tuple(as_text(index[...]).tolist()) if hasattr(index, "shape") else ()
+        if not hasattr(index, "shape"):
+            return ()
+        names = tuple(as_text(loaded(path, "the names of its columns", index)).tolist())
     return () if names == tuple(map(str, range(len(names)))) else names
 
 
@@ -236,8 +245,8 @@ def _shape_of(group: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in group.attrs.get("shape", group.attrs.get("h5sparse_shape", ())))
 
 
-def _plain(categories: Any) -> tuple[Any, ...]:
-    found = np.asarray(categories[...])
+def _plain(path: str, categories: Any) -> tuple[Any, ...]:
+    found = np.asarray(loaded(path, "categories", categories))
     return tuple((as_text(found) if found.dtype.kind in "OSTU" else found).tolist())
 
 

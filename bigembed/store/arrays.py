@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store.chunks import RowChunks, row_chunks
+from bigembed.store.claims import CHUNKS, refuse_unpacked, require_files
+from bigembed.store.codecs import refuse_codecs
 from bigembed.store.groups import put_metadata
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
@@ -188,8 +191,12 @@ def _to_write(path: PathLike) -> Any:
 
 
 def zarr_place(path: PathLike) -> Any:
-    """What zarr opens; of an object store made here, in the process that reads or writes, and never pickled."""
+    """What zarr opens; of an object store made here, in the process that reads or writes, and never pickled.
+
+    Raises InputError where the metadata name a codec that is not known: see :mod:`bigembed.store.codecs`.
+    """
     place = at(path)
+    refuse_codecs(place)
     return place.zarr() if isinstance(place, ObjectPath) else str(place)
 
 
@@ -219,8 +226,10 @@ def missing_shards(array: Any) -> int:
     if array.size == 0:
         return 0
     unit = array.shards or array.chunks
-    expected = int(np.prod([-(-n // c) for n, c in zip(array.shape, unit, strict=True)]))
-    per_unit = int(np.prod([u // c for u, c in zip(unit, array.chunks, strict=True)]))
+    expected: int = prod(-(-n // c) for n, c in zip(array.shape, unit, strict=True))
+    if expected > CHUNKS and expected > (there := int(array.nbytes_stored())):
+        return expected - there  # (not one byte for each: their names need not be listed)
+    per_unit: int = prod(u // c for u, c in zip(unit, array.chunks, strict=True))
     return expected - int(array.nchunks_initialized) // per_unit
 
 
@@ -305,7 +314,9 @@ def open_zarr(path: PathLike) -> Any:
     refuse_damaged(place)
     try:
         with asking(place):
+            require_files(place)
             array = zarr.open_array(zarr_place(place), mode="r")
+            refuse_unpacked(place, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
             missing = missing_shards(array)
     except BigembedError:
         raise
@@ -316,7 +327,7 @@ def open_zarr(path: PathLike) -> Any:
         ) from error
     if missing:
         raise DamagedError(
-            f"{place}: {missing} chunks are missing and would read as fill values; the array was not "
+            f"{place}: {missing:,} chunks are missing and would read as fill values; the array was not "
             "written to its end. Write it again (write_empty_chunks=True), or ingest it again"
         )
     return array

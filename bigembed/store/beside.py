@@ -16,6 +16,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, MissingPathError
 from bigembed.store.arrays import open_zarr
+from bigembed.store.claims import sound
 from bigembed.store.copying import attributes_of
 from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.npy import npy_rows
@@ -80,7 +81,8 @@ def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Rea
     source_of_names = named(reader)
     names = {} if source_of_names is None else source_of_names.names
     if source_of_names is not None and given in names:
-        found = source_of_names.vector(given)
+        with sound(source, given):
+            found = source_of_names.vector(given)
     elif at(given).exists():
         found = VectorReader(vector_source(at(given)))
     else:

@@ -24,6 +24,7 @@ from bigembed.store.arrays import (
     write_window,
     zarr_place,
 )
+from bigembed.store.claims import refuse_memory, sound
 from bigembed.store.groups import make_group
 from bigembed.store.masked import unmasked
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
@@ -47,6 +48,7 @@ def copy_rows(
     n, d = reader.shape
     dtype = native(reader.dtype)
     rows = block_rows(d, dtype.itemsize)
+    refuse_memory(getattr(reader, "path", dest), 2 * min(n, rows) * d * dtype.itemsize)
     with _aside(at(dest)) as partial:
         create_rows(partial, (n, d), dtype, rows, overwrite=True)
         tasks = [(reader, str(partial), part) for part in _parts(bounds(n, rows), reader.grain)]
@@ -221,18 +223,24 @@ def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> 
     """Copy consecutive blocks, each as one shard."""
     if reader.grain == 1:
         for start, stop in blocks:
-            _copy_block(reader, reader.stream(start, stop), dest, start, stop)
+            _copy_block(reader, rows_of_reader(reader, start, stop), dest, start, stop)
         return
-    pieces = reader.stream(blocks[0][0], blocks[-1][1])
+    pieces = rows_of_reader(reader, blocks[0][0], blocks[-1][1])
     left: list[Array] = []
     for start, stop in blocks:
         left = [_copy_block(reader, chain(left, pieces), dest, start, stop)]
 
 
+def rows_of_reader(reader: Reader, start: int, stop: int) -> Iterator[Array]:
+    """Rows start to stop in pieces; what a library raises at bytes that it does not expect is DamagedError."""
+    with sound(getattr(reader, "path", "the source"), f"rows {start}:{stop}"):
+        yield from reader.stream(start, stop)
+
+
 def _same_part(reader: Reader, path: str, blocks: Sequence[tuple[int, int]]) -> bool:
     """Whether consecutive blocks are the same."""
     at_row = blocks[0][0]
-    for piece in reader.stream(at_row, blocks[-1][1]):
+    for piece in rows_of_reader(reader, at_row, blocks[-1][1]):
         there = read_array(path, at_row, at_row + len(piece))
         if not np.array_equal(piece, there, equal_nan=there.dtype.kind == "f"):
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from bigembed.store.missing import missing_values
 from bigembed.store.parquet import batch_rows_of
 from bigembed.store.paths import AnyPath, at
 from bigembed.store.reader import TEXT, Choice, described, listed
+from bigembed.store.source import EXACT
 
 SUFFIXES = (".csv", ".tsv")
 INDEX = "index"
@@ -45,6 +47,11 @@ def _unzipped(raw: Any) -> Iterator[Any]:
 
 PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".zip": _unzipped}
 """What opens a packed file."""
+LINE = 1 << 26
+"""Characters of a line at the most."""
+WHOLE = re.compile(r"\s*[+-]?\d{16,300}\s*")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that a spreadsheet takes for a formula."""
 PIECE_BYTES = 1 << 20
 """Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
 
@@ -81,10 +88,11 @@ class DelimitedReader:
         return max(1, self.shape[0])
 
     def vector(self, name: str) -> DelimitedReader:
-        """One column as text, exactly as it stands there."""
+        """One column as text, as it stands there (see :func:`unguarded`)."""
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
+        looked = False
         for _, first, batch in self._numbered():
             low, high = max(start - first, 0), min(stop - first, batch.num_rows)
             if low < high:
@@ -92,9 +100,25 @@ class DelimitedReader:
                 if any(column.null_count for column in part.columns):
                     raise missing_values(self._numbered())
                 rows = batch_rows_of(part, self.columns, self.dtype)
-                yield rows if len(self.shape) == 2 else rows[:, 0]
+                if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
+                    self._refuse_rounded()
+                    looked = True
+                yield rows if len(self.shape) == 2 else unguarded(rows[:, 0])
             if first + batch.num_rows >= stop:
                 return
+
+    def _refuse_rounded(self) -> None:
+        """InputError where the text of a number is a whole one that float64 would round."""
+        row = 0
+        for batch in self.batches("string"):
+            for name, column in zip(self.columns, batch.columns, strict=True):
+                for place, text in enumerate(column.to_pylist()):
+                    if text and len(text) > 15 and WHOLE.fullmatch(text) and int(float(text)) != int(text):
+                        raise InputError(
+                            f"{self.path}: row {row + place} has {text[:40]} in {name}, an integer beyond 2^53, which "
+                            "float64 would round. Leave the column out (an id names rows: ids)"
+                        )
+            row += batch.num_rows
 
     def _numbered(self) -> Iterator[tuple[str, int, Any]]:
         """All batches, each with the file and the number of its first row."""
@@ -170,10 +194,12 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
     """What separates the fields, and decimals; the fields of the first record, and the lines that it takes."""
     try:
         with _unpacked(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
-            start = file.readline()
+            start = file.readline(LINE)
+            if len(start) == LINE:
+                raise InputError(f"{path}: its first line has {LINE:,} characters or more; write one row a line")
             separator = "\t" if ".tsv" in path.name else ";" if _by_semicolons(start) else ","
             file.seek(0)
-            records = csv.reader(file, delimiter=separator)
+            records = csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
             first = next(records, [])
             lines = records.line_num
             numbers = [one for one in (*first, *next(records, [])) if _is_number(one, ",")]
@@ -212,3 +238,18 @@ def _is_number(text: str, decimal: str = ".") -> bool:
 
 def _pyarrow(module: str = "") -> Any:
     return needed(f"pyarrow.{module}".rstrip("."), "csv", "reading CSV")
+
+
+def unguarded(texts: Array) -> Array:
+    """Text as it was before :func:`bigembed.store.tables.guarded` put an apostrophe before what looks like a formula.
+
+    >>> unguarded(np.array(["'=1", "''@x", "'a", "b"], TEXT)).tolist()
+    ['=1', "'@x", "'a", 'b']
+    """
+    if texts.dtype != TEXT:
+        return texts
+    out = texts.copy()
+    for row in np.flatnonzero(np.strings.startswith(texts, "'")).tolist():
+        if texts[row].lstrip("'").startswith(FORMULA):
+            out[row] = texts[row][1:]
+    return out

@@ -17,13 +17,14 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, InputError
-from bigembed.store.paths import at, is_url, put, remove
+from bigembed.store.paths import aside, at, is_url, put, remove
 
 _FOOTER = struct.Struct("<QI4s")
 _MAGIC = b"bex2"
@@ -47,12 +48,11 @@ class Exchange:
             _write(buffer, pieces, f"{name}/{block}")
             return put(path, buffer.getbuffer())
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        partial = f"{path}.{os.getpid()}.partial"
-        with open(partial, "wb") as file:
-            _write(file, pieces, f"{name}/{block}")
         if os.path.isdir(path):  # (damaged)
             remove(path)
-        os.replace(partial, path)
+        place = Path(path)
+        with aside(place, f"{place.name}.{os.getpid()}.partial") as partial, open(partial, "wb") as file:
+            _write(file, pieces, f"{name}/{block}")
 
     def get(self, name: str, block: int, key: str) -> Array | None:
         """The piece under ``key``, or None where this block left none."""

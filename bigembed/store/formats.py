@@ -14,8 +14,16 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
 from bigembed.store.apart import require_apart
-from bigembed.store.arrays import open_zarr, whole, zarr_place
+from bigembed.store.arrays import missing_shards, open_zarr, whole, zarr_place
 from bigembed.store.beside import VectorReader, link, named_vector, place_beside, vector_source
+from bigembed.store.claims import (
+    CHUNKS,
+    refuse_rows,
+    refuse_unpacked,
+    require_files,
+    require_regular,
+    sound,
+)
 from bigembed.store.copying import columns_of, copy_rows, copy_sparse, copy_vector, named_columns, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
@@ -25,7 +33,7 @@ from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
 from bigembed.store.reader import Choice, Reader, features_of, named, native, two_dimensional
 from bigembed.store.source import work_dtype
-from bigembed.store.sparse import group_source, is_csr_group
+from bigembed.store.sparse import WIDEST, group_source, is_csr_group
 
 KNOWN = (
     "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV, HDF5, AnnData (.h5ad, .zarr), "
@@ -95,12 +103,15 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
     if not path.exists():
         raise MissingPathError(f"{path}: no such path. Give {KNOWN}")
     path = path.absolute()
+    require_regular(path)
+    require_files(path, deep=True)
     if path.suffix == ".npz":
         raise InputError(
             f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
             'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
         )
-    return _checked(path, _opened(path, choice))
+    with sound(path):
+        return _checked(path, _opened(path, choice))
 
 
 def _opened(path: AnyPath, choice: Choice) -> Reader:
@@ -137,7 +148,7 @@ def write_copy(
     """Copy rows with the names of their columns: dense ones to an array; sparse ones to a group, unless ``dense``."""
     attributes = {**(attributes or {}), **named_columns(features_of(reader))}
     if stays_sparse(reader, choice):
-        copy_sparse(reader.parts(), reader.shape, dest, attributes, label)  # type: ignore[attr-defined]
+        copy_sparse(_parts(reader), reader.shape, dest, attributes, label)
     else:
         copy_rows(reader, dest, attributes, label)
 
@@ -145,9 +156,13 @@ def write_copy(
 def is_copy(reader: Reader, path: AnyPath, choice: Choice | None = None) -> bool:
     """Whether what lies at the path is what :func:`write_copy` would write there."""
     if stays_sparse(reader, choice):
-        parts: Mapping[str, Reader] = reader.parts()  # type: ignore[attr-defined]
-        return all(same_rows(part, path / name) for name, part in parts.items())
+        return all(same_rows(part, path / name) for name, part in _parts(reader).items())
     return same_rows(reader, path)
+
+
+def _parts(reader: Any) -> Mapping[str, Reader]:
+    with sound(reader.path):
+        return reader.parts()  # type: ignore[no-any-return]
 
 
 def stays_sparse(reader: Reader, choice: Choice | None = None) -> bool:
@@ -211,6 +226,12 @@ def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> ZarrReader:
                 f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
             ) from error
         array = zarr.open_array(zarr_place(path), mode="r")
+        refuse_unpacked(path, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
+        if (absent := missing_shards(array)) > CHUNKS and absent > CHUNKS * array.nbytes_stored():
+            raise InputError(
+                f"{path}: {absent:,} chunks are absent, and {array.nbytes_stored():,} bytes are stored: that cannot be "
+                "meant. Write it again, in larger chunks"
+            ) from error
     return ZarrReader(str(path), two_dimensional(path, array.shape), np.dtype(array.dtype))
 
 
@@ -225,6 +246,10 @@ def _checked(path: AnyPath, reader: Reader) -> Reader:
     if n < 1 or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")
     work_dtype(reader.dtype)
+    if not isinstance(reader, CsrReader):
+        refuse_rows(path, reader.shape, reader.dtype.itemsize)
+    elif max(n, d) > WIDEST:
+        raise InputError(f"{path}: shape {reader.shape}; at most {WIDEST:,} rows and columns can be sparse rows")
     if reader.dtype.itemsize > 8:
         raise InputError(f"{path}: dtype {reader.dtype}; at most 8 bytes a number can be stored")
     return reader

@@ -13,6 +13,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import zarr_place
 from bigembed.store.extras import needed
+from bigembed.store.held import require_held
 from bigembed.store.paths import AnyPath, at
 from bigembed.store.reader import TEXT, Choice, as_text, described, handle, pieces, two_dimensional
 
@@ -102,7 +103,7 @@ def opened(path: str, extra: str = "hdf5", mode: str = "r") -> Iterator[Any]:
     try:
         file = h5py.File(handle(path), mode)
     except OSError as error:
-        known = _begins_as_hdf5(place)
+        known = begins_as_hdf5(place)
         raise (DamagedError if known else InputError)(
             f"{path}: {'truncated or damaged HDF5' if known else 'not an HDF5 file'} ({error})"
         ) from error
@@ -110,9 +111,12 @@ def opened(path: str, extra: str = "hdf5", mode: str = "r") -> Iterator[Any]:
         yield file
 
 
-def array_in(group: Any, path: str, name: str, extra: str = "hdf5") -> GroupArrayReader:
-    """A reader of one array of a group."""
+def array_in(group: Any, path: str, name: str, extra: str = "hdf5", fill_absent: bool = False) -> GroupArrayReader:
+    """A reader of one array of a group, which must be complete unless ``fill_absent``."""
     stored = found_in(group, name)
+    if not getattr(stored, "shape", None):
+        raise InputError(f"{path}: {name} is no array")
+    require_held(path, name, getattr(stored, "dataset", stored), fill_absent)
     shape, kind = tuple(map(int, stored.shape)), np.dtype(stored.dtype)
     text = kind.kind in "OSTU"
     grain = int(stored.chunks[0]) if stored.chunks and shape else 1
@@ -138,18 +142,18 @@ def about(stored: Any) -> str:
 
 def is_hdf5(path: AnyPath) -> bool:
     """Whether the name or the first bytes are those of such a file."""
-    return path.suffix in SUFFIXES or _begins_as_hdf5(path)
+    return path.suffix in SUFFIXES or begins_as_hdf5(path)
 
 
 def open_hdf5(path: AnyPath, choice: Choice) -> GroupArrayReader:
     """The chosen dataset, or the only one that can be rows."""
-    choice.only(path, "HDF5", "array")
+    choice.only(path, "HDF5", "array", "fill_absent")
     with opened(str(path)) as file:
         there = datasets_of(file)
         names = {name: about(one) for name, one in there.items()}
         vectors = {name: names[name] for name, one in there.items() if len(one.shape) == 1}
         name = _chosen(path, choice, there, names)
-        reader = array_in(file, str(path), name)
+        reader = array_in(file, str(path), name, fill_absent=choice.fill_absent)
     two_dimensional(f"{path}: {name}", reader.shape)
     if reader.dtype == TEXT or reader.dtype.kind not in "buif":
         raise InputError(f"{path}: {name} holds {names[name]}; rows are numbers. There are {described(names)}")
@@ -172,7 +176,8 @@ def _chosen(path: AnyPath, choice: Choice, there: Mapping[str, Any], names: Mapp
     return flat[0]
 
 
-def _begins_as_hdf5(path: AnyPath) -> bool:
+def begins_as_hdf5(path: AnyPath) -> bool:
+    """Whether the first bytes are those of an HDF5 file."""
     try:
         with path.open("rb") as file:
             return file.read(len(SIGNATURE)) == SIGNATURE

@@ -13,6 +13,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.store.arrays import read_rows
+from bigembed.store.copying import rows_of_reader
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import is_url
 from bigembed.store.reader import Reader, as_text, listed
@@ -90,7 +91,7 @@ def positions(ids: RowSource, wanted: Reader, where: str) -> Array | None:
     ranked, found = mine[order], np.empty(n, np.int64)
     absent: list[str] = []
     at = 0
-    for piece in wanted.stream(0, n):
+    for piece in rows_of_reader(wanted, 0, n):
         for start in range(0, len(piece), PIECE):
             names = _text(piece[start : start + PIECE])
             rank = np.minimum(np.searchsorted(ranked, id_hashes(names)), n - 1)

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import DamagedError, InputError
+from bigembed.store.claims import refuse_unpacked, require_regular, sound
 from bigembed.store.paths import PathLike, at
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -21,18 +23,26 @@ TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 def read_idx(path: str | Path) -> Array:
     """The array of an idx file (the format of MNIST), compressed or not."""
     path = Path(path)
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        content = gzip.decompress(content)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in TYPES:
-        raise InputError(f"{path}: not an idx file; it starts with {content[:4]!r}")
-    kind, dimensions = np.dtype(TYPES[content[2]]), content[3]
-    head = 4 + 4 * dimensions
-    shape = tuple(int(size) for size in np.frombuffer(content[4:head].ljust(head - 4, b"\0"), dtype=">u4"))
-    expected = head + int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    if len(content) != expected:
-        raise InputError(f"{path}: {len(content)} bytes; its header promises {expected} for shape {shape}")
-    return np.frombuffer(content, dtype=kind, offset=head).reshape(shape)
+    require_regular(path)
+    with sound(path), _open_bytes(path) as file:
+        shape, kind = _header(path, file)
+        size = prod(shape) * kind.itemsize
+        refuse_unpacked(path, "an array", shape, kind.itemsize)
+        content = file.read(size + 1)
+    if len(content) != size:
+        raise InputError(f"{path}: {len(content)} bytes or more; its header promises {size} for shape {shape}")
+    return np.frombuffer(content, dtype=kind).reshape(shape)
+
+
+def _header(path: Path, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype; the file is then at the first number."""
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or not magic[3]:
+        raise InputError(f"{path}: not an idx file; it starts with {magic!r}")
+    sizes = file.read(4 * magic[3])
+    if len(sizes) != 4 * magic[3]:
+        raise DamagedError(f"{path}: ends within its header")
+    return tuple(np.frombuffer(sizes, ">u4").tolist()), np.dtype(TYPES[magic[2]])
 
 
 @dataclass(frozen=True)
@@ -56,36 +66,38 @@ class IdxReader:
                     data = file.read(count * row)
                     if len(data) != count * row:
                         raise EOFError(f"ends in the rows {first}:{first + count}")
-                    yield (np.frombuffer(data, self.dtype).reshape(count, -1).astype(self.dtype.newbyteorder("=")))
+                    if first + count == self.shape[0] and file.read(1):  # (at its end a .gz is held against its CRC)
+                        raise EOFError("goes on behind its last row")
+                    yield np.frombuffer(data, self.dtype).reshape(count, -1).astype(self.dtype.newbyteorder("="))
             except (EOFError, OSError, zlib.error) as error:
-                raise DamagedError(f"{self.path}: shorter than its header says, or damaged ({error})") from error
+                raise DamagedError(f"{self.path}: not as long as its header says, or damaged ({error})") from error
 
 
 def open_idx(path: Path) -> IdxReader:
     """The items of an idx file as rows."""
-    with _open_bytes(path) as file:
-        magic = file.read(4)
-        sizes = np.frombuffer(file.read(4 * magic[3]), ">u4").astype(int).tolist()
-    if len(sizes) != magic[3]:
-        raise DamagedError(f"{path}: ends within its header")
+    with sound(path), _open_bytes(path) as file:
+        sizes, dtype = _header(path, file)
     if len(sizes) < 2:
-        raise InputError(
-            f"{path}: one number an item (labels?), shape {tuple(sizes)}; rows need at least one more axis"
+        raise InputError(f"{path}: one number an item (labels?), shape {sizes}; rows need at least one more axis")
+    shape, head = (sizes[0], prod(sizes[1:])), 4 + 4 * len(sizes)
+    packed = path.suffix == ".gz"
+    if not packed and path.stat().st_size != head + prod(shape) * dtype.itemsize:
+        raise DamagedError(
+            f"{path}: {path.stat().st_size:,} bytes; its header promises {head + prod(shape) * dtype.itemsize:,} for "
+            f"shape {sizes}"
         )
-    shape = (sizes[0], int(np.prod(sizes[1:])))
-    grain = max(1, sizes[0]) if path.suffix == ".gz" else 1
-    return IdxReader(str(path), shape, np.dtype(TYPES[magic[2]]), 4 + 4 * magic[3], grain)
+    return IdxReader(str(path), shape, dtype, head, max(1, shape[0]) if packed else 1)
 
 
 def is_idx(path: PathLike) -> bool:
     """Whether the file begins as an idx file does; none in an object store."""
     place = at(path)
-    if not isinstance(place, Path):
+    if not isinstance(place, Path) or not place.is_file():
         return False
     try:
         with _open_bytes(place) as file:
             magic = file.read(4)
-    except OSError:
+    except (OSError, EOFError, zlib.error):
         return False
     return len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in TYPES and magic[3] > 0
 

@@ -18,7 +18,7 @@ from bigembed.store.npy import npy_rows, write_npy
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at
 from bigembed.store.recognized import Window, place_of, window_of
-from bigembed.store.source import RowSource, work_dtype
+from bigembed.store.source import EXACT, RowSource, work_dtype
 from bigembed.store.sparse import dask_source, group_source, held_source, is_csr_group, stored
 from bigembed.store.streamed import StreamedRows, hdf5_source, is_persisted
 
@@ -146,8 +146,8 @@ def _numpy(X: Any) -> Array:
         raise InputError("Complex data not supported: rows must be real numbers")
     if array.dtype == object:
         try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
+            array = _of_objects(array)
+        except (TypeError, ValueError, OverflowError) as error:
             raise (InputTypeError if isinstance(error, TypeError) else InputError)(
                 f"rows hold objects that are not numbers: argument must be a string or a number ({error})"
             ) from error
@@ -158,6 +158,16 @@ def _numpy(X: Any) -> Array:
         )
     work_dtype(array.dtype)
     return array
+
+
+def _of_objects(array: Array) -> Array:
+    """Objects as float64; InputError where that would round integers of Python."""
+    found = array.astype(np.float64)
+    for index in np.argwhere(np.abs(found) >= EXACT).tolist():
+        value = array[tuple(index)]
+        if isinstance(value, int) and int(found[tuple(index)]) != value:
+            raise InputError(f"row {index[0]} holds the integer {value}, beyond 2^53, which float64 would round")
+    return found
 
 
 def _is_sparse(X: Any) -> bool:

@@ -173,7 +173,8 @@ def parsed(value: Any, path: PathLike, stage: str | None = None) -> Manifest:
         raise DamagedError(f"{path}: damaged: not a manifest ({error})") from error
     named = isinstance(found.stage, str) and isinstance(found.key, str)
     tables = (found.parameters, found.inputs, found.results, found.measured)
-    if not named or not all(isinstance(table, dict) for table in tables) or not all(map(_stays_inside, files)):
+    possible = all(_stays_inside(name) and 0 <= size < 1 << 63 for name, (size, _) in files.items())
+    if not named or not all(isinstance(table, dict) for table in tables) or not possible:
         raise DamagedError(f"{path}: damaged: not a manifest")
     if stage not in (None, found.stage):
         raise DamagedError(f"{path}: damaged: the manifest of another stage, {found.stage!r}")
@@ -287,10 +288,10 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
 
 def prepare(root: AnyPath, kind: str) -> None:
     """Make ``root`` a Zarr group of this kind, or check that it is one already."""
-    if root.is_file():
+    if root.exists() and not root.is_dir():
         raise ExistingOutputError(f"{root}: a file, and a {kind} is a folder. Nothing was changed; choose another path")
     if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
-        attributes = _attributes(root)
+        attributes = attributes_of(root)
         if not sound_group(root, kind) and ours(root, kind):
             return  # (who writes here next mends it)
         if attributes.get("bigembed") != kind:
@@ -342,7 +343,8 @@ def _unfinished(path: AnyPath) -> bool:
     return path.name.startswith("zarr.") and path.name.endswith(".partial")
 
 
-def _attributes(root: AnyPath) -> dict[str, Any]:
+def attributes_of(root: AnyPath) -> dict[str, Any]:
+    """What a Zarr group says of itself, its kind and format; nothing where it cannot be read."""
     with suppress(DamagedError, MissingPathError):
         found = read_json(root / "zarr.json")
         attributes = found.get("attributes") if isinstance(found, dict) else None

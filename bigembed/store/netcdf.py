@@ -17,8 +17,12 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.extras import needed
+from bigembed.store.hdf5 import begins_as_hdf5, datasets_of
+from bigembed.store.hdf5 import opened as open_hdf5_file
+from bigembed.store.held import external_links, require_held
 from bigembed.store.paths import AnyPath, local
-from bigembed.store.reader import TEXT, Choice, as_text, described, native, pieces
+from bigembed.store.reader import TEXT, Choice, as_text, described, listed, native, pieces
+from bigembed.store.source import as_worked
 
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".netcdf")
 _ONE_AT_A_TIME = Lock()
@@ -69,13 +73,14 @@ class NetcdfReader:
                     f"value, missing_value or outside its valid range), the first in rows {low}:{high}. Every row "
                     "needs all its numbers: write a file without those rows"
                 )
-            values = np.concatenate([np.ma.getdata(part) for part in found]).astype(self.dtype, copy=False)
+            values: Array = as_worked(np.concatenate([np.ma.getdata(part) for part in found]), self.dtype, low, name)
         return values if len(self.shape) == 1 or len(self.variables) > 1 else values.reshape(high - low, width)
 
 
 def open_netcdf(path: AnyPath, choice: Choice) -> NetcdfReader:
     """The chosen variables, or the only one that can be rows."""
     choice.only(path, "netCDF", "array", "rows")
+    _refuse_elsewhere(path)
     with opened(str(path)) as file:
         there = {name: one for name, one in file.variables.items() if one.dtype != str and one.dtype.kind in "iuf"}
         names = {name: f"{_sizes(one)} {one.dtype}" for name, one in file.variables.items()}
@@ -98,6 +103,17 @@ def open_netcdf(path: AnyPath, choice: Choice) -> NetcdfReader:
         sizes = stored[0].shape
         shape = int(np.prod(sizes[:leading])), int(np.prod(sizes[leading:])) * len(stored)
         return NetcdfReader(str(path), tuple(chosen), shape, dtype, _grain(stored, leading), names)
+
+
+def _refuse_elsewhere(path: AnyPath) -> None:
+    """InputError where a netCDF 4 file, which is one of HDF5, has numbers in other files."""
+    if not begins_as_hdf5(path):
+        return
+    with open_hdf5_file(str(path), "netcdf") as file:
+        if links := external_links(file):
+            raise InputError(f"{path}: holds links to other files ({listed(links)}), which are not followed")
+        for name, one in datasets_of(file).items():
+            require_held(str(path), name, one, fill_absent=True)  # (the library writes fill values, and says so)
 
 
 def _leading(path: AnyPath, stored: Any, rows: Sequence[str]) -> int:

@@ -6,14 +6,16 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
+from bigembed.store.claims import require_regular
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import PathLike, at, stamp
+from bigembed.store.paths import PathLike, aside, at, stamp
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,19 @@ class RemoteNpy:
 def npy_rows(path: PathLike) -> Any:
     """The array of a .npy file, read where it is indexed: by slices of rows (and columns)."""
     place = at(path)
+    require_regular(place)
     try:
         if isinstance(place, ObjectPath):
             return _remote(place, stamp(place))
-        return np.load(place, mmap_mode="r", allow_pickle=False)
+        found = np.load(place, mmap_mode="r", allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            raise ValueError("an archive of several arrays, not one")
+        return found
     except FileNotFoundError as error:
         raise MissingPathError(f"{place}: no such file") from error
-    except (ValueError, EOFError) as error:
+    except (BigembedError, PermissionError):
+        raise
+    except Exception as error:  # (its header is an expression of Python, which may be wrong in any way)
         raise InputError(
             f"{place}: not readable as .npy without unpickling ({error}). It must hold numbers, and all of them"
         ) from error
@@ -70,9 +78,8 @@ def write_npy(path: PathLike, array: Array) -> None:
         place.write_bytes(buffer.getbuffer())
         return
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(f".{os.getpid()}-{place.name}")
-    np.save(partial, array, allow_pickle=False)
-    os.replace(partial, place)
+    with aside(place, f".{os.getpid()}-{place.name}") as partial:
+        np.save(partial, array, allow_pickle=False)
 
 
 @lru_cache(maxsize=64)
@@ -86,6 +93,6 @@ def _remote(path: ObjectPath, stamp: str) -> RemoteNpy:
         if fortran and len(shape) > 1:
             raise InputError(f"{path}: stored by columns (Fortran order). Save it by rows, or ingest a local copy")
         size, head = path.stat().st_size, file.tell()
-        if size < head + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize:
+        if size < head + prod(shape) * dtype.itemsize:
             raise ValueError("it is shorter than its header says")
         return RemoteNpy(path, tuple(shape), dtype, head)

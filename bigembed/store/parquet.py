@@ -14,6 +14,7 @@ from bigembed.store.extras import needed
 from bigembed.store.missing import missing_values
 from bigembed.store.paths import MARKS, AnyPath, stored
 from bigembed.store.reader import TEXT, Choice, as_text, handle
+from bigembed.store.source import as_worked
 
 
 def parquet_files(path: AnyPath) -> list[AnyPath]:
@@ -79,7 +80,7 @@ def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any]) -> A
         if dtype == TEXT:
             column = column.cast(_pyarrow("").string())
         values = column.to_numpy(zero_copy_only=False)
-        out[:, position] = as_text(values) if dtype == TEXT else values
+        out[:, position] = as_text(values) if dtype == TEXT else as_worked(values, dtype, what=f"column {name}")
     return out
 
 

@@ -20,7 +20,7 @@ from bigembed.blocks.vectors import tree_fold
 from bigembed.errors import InputError
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
+from bigembed.store.source import RowSource, as_worked
 
 Parts = dict[str, Array]
 """What a block contributes, by name; numbers are arrays without axes."""
@@ -32,6 +32,10 @@ CHUNKS_A_TASK = 8
 TASKS = 16
 NAMED = 10
 """Offending rows named in an error."""
+LARGEST = 2.0**240
+"""Of rows in float64: methods take fourth powers, which are in its range for such numbers and their inverses."""
+LEAST_32, MOST_32 = 2.0**-40, 2.0**60
+"""Of the longest distance between rows whose squared distances are float32."""
 
 
 @dataclass(frozen=True)
@@ -201,21 +205,23 @@ def sum_groups(
     todo = [group for group in range(len(groups)) if not exchange.has(name, first_group + group)]
     blocks = row_blocks(source, [number for group in todo for number in range(*groups[group])])
     bad: list[dict[str, Any]] = []
+    sizes = [] if len(todo) == len(groups) else [1.0]  # (of groups that are there nothing is known)
     for group in todo:
         total: Parts | None = None
         for _ in range(*groups[group]):
             block = next(blocks)
             wrong = offenders(block, rows=not propagates) if first else {}
-            part = None if bad or wrong else compute(block, **fixed)
+            sizes.append(wrong.get("size", 0.0))
+            part = None if bad or not usable(wrong) else compute(block, **fixed)
             if first and propagates and part is not None and not _finite(part):
                 wrong = offenders(block)
-            if wrong:
+            if not usable(wrong):
                 bad.append(wrong)
             elif part is not None:
                 total = part if total is None else combine(total, part)
         if not bad and total is not None:
             exchange.put(name, first_group + group, {key: np.asarray(value) for key, value in total.items()})
-    return bad
+    return [*bad, {"size": max(sizes)}]
 
 
 def write_groups(
@@ -230,7 +236,8 @@ def write_groups(
     """Write the blocks of the groups, each a whole shard; return what is wrong with the rows."""
     bad: list[dict[str, Any]] = []
     for block in row_blocks(source, range(groups[0][0], groups[-1][1])):
-        if first and (wrong := offenders(block)):
+        wrong = offenders(block) if first else {}
+        if not usable(wrong):
             bad.append(wrong)
         else:
             write_rows(out, block.start, compute(block, **fixed))
@@ -244,7 +251,7 @@ def row_blocks(source: RowSource, numbers: Sequence[int]) -> Iterator[RowBlock]:
     beside = {name: windows(other, spans) for name, other in source.beside.items()}
     for number, (start, _), part in zip(numbers, spans, windows(source, spans), strict=True):
         aligned = {name: next(parts) for name, parts in beside.items()}
-        yield RowBlock(number, start, worked(part, source.work), aligned)
+        yield RowBlock(number, start, worked(part, source.work, start), aligned)
 
 
 def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
@@ -253,9 +260,9 @@ def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
     return RowBlock(start // source.block, start, source.matrix(start, stop), beside)
 
 
-def worked(rows: Any, dtype: np.dtype[Any]) -> Any:
+def worked(rows: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
     """Rows in the work dtype: C-contiguous, or CSR."""
-    return rows.astype(dtype, copy=False) if is_sparse(rows) else settled(np.asarray(rows, dtype=dtype))
+    return as_worked(rows, dtype, start) if is_sparse(rows) else settled(as_worked(rows, dtype, start))
 
 
 def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:
@@ -283,7 +290,10 @@ def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any
 
 
 def offenders(block: RowBlock, rows: bool = True) -> dict[str, Any]:
-    """What is wrong with the ``rows`` or the weights of a block: NaN, infinity, a negative weight; empty if nothing."""
+    """What is wrong with the ``rows`` or the weights of a block: NaN, infinity, a negative weight, beyond LARGEST.
+
+    If nothing is: the ``size`` of the largest number, by which :func:`refuse` knows rows that are all too small.
+    """
     found: dict[str, Any] = {}
     values = block.rows.data if is_sparse(block.rows) else block.rows.reshape(-1)
     with np.errstate(all="ignore"):
@@ -292,11 +302,26 @@ def offenders(block: RowBlock, rows: bool = True) -> dict[str, Any]:
     if len(bad):
         nan = bool(np.isnan(values).any())
         found |= {"rows": len(bad), "first": (bad[:NAMED] + block.start).tolist(), "nan": nan}
+    size = size_of(values)
+    if LARGEST < size < np.inf and not len(bad):
+        found |= {"large": size}
     weights = block.weights
     wrong = np.zeros(0, int) if weights is None else np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         found |= {"weights": len(wrong), "first_weights": (wrong[:NAMED] + block.start).tolist()}
-    return found
+    return found or {"size": size if np.isfinite(size) else 1.0}
+
+
+def usable(found: Mapping[str, Any]) -> bool:
+    """Whether :func:`offenders` found nothing wrong."""
+    return not found or "size" in found
+
+
+def size_of(values: Array) -> float:
+    """The largest absolute value of float64; 1 for float32, which may hold nothing that is out of range."""
+    if values.dtype != np.float64 or not values.size:
+        return 1.0
+    return float(np.fmax(np.abs(values.min()), np.abs(values.max())))
 
 
 def _finite(parts: Parts) -> bool:
@@ -312,7 +337,10 @@ def _row_of_bad(rows: Any, values: Array) -> Array:
 
 def refuse_block(block: RowBlock) -> None:
     """InputError where rows of one block hold NaN or infinity."""
-    if wrong := offenders(block):
+    wrong = offenders(block)
+    if "large" in wrong:
+        refuse_size(wrong["large"], LARGEST, 1 / LARGEST)
+    if "rows" in wrong:
         raise InputError(
             f"Input X contains {not_finite(wrong['nan'])}: {wrong['rows']} of the rows {block.start}:{block.stop} do, "
             f"the first are rows {wrong['first']}. Drop or impute them"
@@ -337,6 +365,20 @@ def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
     if count := sum(part.get("weights", 0) for part in found):
         first = [row for part in found for row in part.get("first_weights", [])][:NAMED]
         raise InputError(f"weights must be finite and nonnegative: {count} of {n} are not, the first of rows {first}")
+    large = [part for part in found if "large" in part]
+    sizes = [part["size"] for part in found if "size" in part]
+    if large or (sizes and 0 < max(sizes) < 1 / LARGEST):
+        refuse_size(max([part["large"] for part in large] or sizes), LARGEST, 1 / LARGEST)
+
+
+def refuse_size(size: float, most: float, least: float, of: str = "the squares of the rows") -> None:
+    """InputError for rows whose squares, say, are no numbers any more: ``least`` to ``most`` are those that can be."""
+    what = "overflow" if size > 1 else "underflow"
+    unit = -int(np.floor(np.log2(size))) if np.isfinite(size) else -1000
+    raise InputError(
+        f"{of} {what}: they reach to {size:.3g}, and {least:.3g} to {most:.3g} can be worked with here. Multiply "
+        f"all rows by 2**{unit}, which rounds nothing" + (", or give them as float64" if most == MOST_32 else "")
+    )
 
 
 def checked_shape(source: RowSource, at_least: int = 1) -> tuple[int, int]:

@@ -5,12 +5,14 @@ What readers must see whole or not at all is written by :func:`put`, :func:`crea
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,8 @@ PathLike = str | os.PathLike[str] | ObjectPath
 MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
 """What makes a folder of objects something: written last, deleted first."""
 UNLIMITED = sys.maxsize
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a file system says that takes no more."""
 TOGETHER = 16
 """Requests in flight where many objects are copied."""
 
@@ -106,9 +110,8 @@ def put(path: PathLike, data: Any) -> None:
         place.write_bytes(data)
         return
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
-    _synced(partial, data)
-    os.replace(partial, place)
+    with aside(place, f"{place.name}.{os.getpid()}.partial") as partial:
+        _synced(partial, data)
 
 
 def create(path: PathLike, data: bytes) -> None:
@@ -118,15 +121,27 @@ def create(path: PathLike, data: bytes) -> None:
         place.create(data)
         return
     partial = place.with_name(f".{os.getpid()}-{uuid.uuid4().hex}.partial")
-    _synced(partial, data)
     try:
+        _synced(partial, data)
         os.link(partial, place)
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links here: the name first, then the content, which readers expect
-        _synced(place, data, "xb")
+    except OSError as error:
+        if isinstance(error, FileExistsError) or error.errno in FULL:
+            raise
+        _synced(place, data, "xb")  # no hard links here: the name first, then the content, which readers expect
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def aside(place: Path, name: str) -> Iterator[Path]:
+    """A file of this name beside another one, which it replaces at the end; on an error (a full disk) it is removed."""
+    partial = place.with_name(name)
+    try:
+        yield partial
+        os.replace(partial, place)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _synced(path: Path, data: Any, mode: str = "wb") -> None:
@@ -142,9 +157,8 @@ def rewrite(path: PathLike, data: bytes) -> None:
     if isinstance(place, ObjectPath):
         place.rewrite(data)
         return
-    partial = place.with_name(f".{os.getpid()}-{uuid.uuid4().hex}.partial")
-    _synced(partial, data)
-    os.replace(partial, place)
+    with aside(place, f".{os.getpid()}-{uuid.uuid4().hex}.partial") as partial:
+        _synced(partial, data)
 
 
 def touch(path: PathLike) -> None:
@@ -257,9 +271,8 @@ def copy_file(source: AnyPath, target: AnyPath) -> None:
 
 def _download(source: ObjectPath, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    source.download(partial)
-    os.replace(partial, target)
+    with aside(target, f"{target.name}.{os.getpid()}.partial") as partial:
+        source.download(partial)
 
 
 def _unmark(place: ObjectPath) -> None:

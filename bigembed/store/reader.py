@@ -10,6 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import BLOCK_BYTES, Array
 from bigembed.errors import InputError
+from bigembed.store.claims import sound
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import at
 
@@ -67,7 +68,8 @@ def named(reader: Reader) -> Named | None:
 
 def features_of(reader: Reader) -> tuple[str, ...]:
     """The names of the columns of the rows; none where the format, or the file, has no such names."""
-    return tuple(getattr(reader, "features", ()))
+    with sound(getattr(reader, "path", "the source"), "the names of its columns"):
+        return tuple(getattr(reader, "features", ()))
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class RowSource:
 
     def matrix(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
-        return settled(np.asarray(self.read(start, stop), dtype=self.work))
+        return settled(as_worked(self.read(start, stop), self.work, start))
 
     @property
     def work(self) -> np.dtype[Any]:
@@ -153,3 +153,40 @@ def work_dtype(dtype: Any) -> np.dtype[Any]:
             "Complex data not supported; encode text and objects first"
         )
     return np.dtype(np.float32) if np.can_cast(dtype, np.float32, "safe") else np.dtype(np.float64)
+
+
+EXACT = 1 << 53
+"""Integers up to here are numbers of float64, all of them."""
+
+
+def as_worked(rows: Any, dtype: Any, start: int = 0, what: str = "rows") -> Any:
+    """Rows (an array, or a SciPy sparse matrix) in the dtype that they are worked on in.
+
+    InputError that names the rows where float64 would round integers. ``start`` numbers the first row.
+
+    >>> as_worked(np.array([[1 << 53]]), "f8").tolist()
+    [[9007199254740992.0]]
+    """
+    sparse = hasattr(rows, "indptr")
+    given = rows.data if sparse else np.asarray(rows)
+    if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and np.dtype(dtype).kind == "f":
+        refuse_rounded(given, rows.indptr if sparse else None, start, what)
+    return rows.astype(dtype, copy=False) if sparse else np.asarray(given, dtype)
+
+
+def refuse_rounded(given: Array, indptr: Array | None, start: int, what: str) -> None:
+    """InputError where integers of 64 bits are no numbers of float64."""
+    if not given.size or (given.max() <= EXACT and (given.dtype.kind == "u" or given.min() >= -EXACT)):
+        return
+    there = given.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        same = (there < 2.0 ** (64 - (given.dtype.kind == "i"))) & (there.astype(given.dtype) == given)
+    wrong = np.argwhere(~same)
+    if len(wrong):
+        value = given[tuple(wrong[0])]
+        rows = wrong[:, 0] if indptr is None else np.searchsorted(indptr, wrong[:, 0], side="right") - 1
+        raise InputError(
+            f"{what} hold integers beyond 2^53 that float64 would round: {len(wrong)}, the first ones in rows "
+            f"{(np.unique(rows)[:10] + start).tolist()}, such as {value}. Take an offset off them, or leave the column "
+            "out (an id names rows: ids)"
+        )

@@ -17,14 +17,17 @@ from scipy import sparse
 from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.store.arrays import open_zarr, whole, write_array, zarr_place
+from bigembed.store.claims import require_files, sound
 from bigembed.store.groups import make_group
 from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath, at, remove, stamp
-from bigembed.store.source import RowSource, work_dtype
+from bigembed.store.source import RowSource, as_worked, work_dtype
 
 ENTRY_BYTES = 12
 """A stored entry as it is worked on: a value and a column, with a share of the row pointers."""
 NAMES = ("indptr", "indices", "data")
+WIDEST = 1 << 40
+"""Columns of sparse rows at the most."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class SparseSource(RowSource):
 
     def matrix(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` in the work dtype."""
-        return self.read(start, stop).astype(self.work, copy=False)
+        return as_worked(self.read(start, stop), self.work, start)
 
     @property
     def sparse(self) -> bool:
@@ -100,10 +103,15 @@ def held_source(matrix: Any) -> SparseSource:
 
 def group_source(path: AnyPath) -> SparseSource:
     """The rows of a CSR group in Zarr."""
+    with asking(path), sound(path):
+        return _group_source(path)
+
+
+def _group_source(path: AnyPath) -> SparseSource:
     import zarr
 
-    with asking(path):
-        group = zarr.open_group(zarr_place(path), mode="r")
+    require_files(path, deep=True)
+    group = zarr.open_group(zarr_place(path), mode="r")
     attributes: dict[str, Any] = dict(group.attrs)
     missing = [name for name in NAMES if name not in group]
     if missing or attributes.get("encoding-type", "csr_matrix") != "csr_matrix":
@@ -112,12 +120,13 @@ def group_source(path: AnyPath) -> SparseSource:
             f"{f', without {missing}' if missing else ''}. Give a Zarr array, or a group of indptr, indices and data "
             "by rows (encoding-type csr_matrix; of a csc_matrix write matrix.tocsr())"
         )
-    indptr, data = open_zarr(path / "indptr"), open_zarr(path / "data")
-    if open_zarr(path / "indices").shape != data.shape:
-        raise DamagedError(f"{path}: indices and data have different lengths")
-    n = int(indptr.shape[0]) - 1
-    shape = attributes.get("shape")
-    if shape is None or int(shape[0]) != n:
+    indptr, indices, data = (open_zarr(path / name) for name in NAMES)
+    if any(part.ndim != 1 for part in (indptr, indices, data)) or indices.shape != data.shape or not indptr.size:
+        raise DamagedError(f"{path}: indices and data have different lengths, or no rows")
+    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
+        raise DamagedError(f"{path}: indptr and indices are {indptr.dtype} and {indices.dtype}; they are integers")
+    n, shape = int(indptr.shape[0]) - 1, attributes.get("shape")
+    if not isinstance(shape, list) or len(shape) != 2 or shape[0] != n or not 0 < shape[1] <= WIDEST:
         raise InputError(f"{path}: its attribute 'shape' is {shape}; it must be [{n}, number of columns]")
     dtype = np.dtype(data.dtype)
     work_dtype(dtype)
@@ -135,6 +144,8 @@ def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
         indptr, indices, data = _opened(path, _stamp(path))
         pointers = np.asarray(indptr[start : stop + 1], np.int64)
         low, high = int(pointers[0]), int(pointers[-1])
+        if not 0 <= low <= high <= data.shape[0]:
+            raise ValueError(f"its pointers are not between 0 and {data.shape[0]}")
         column = np.asarray(indices[low:high])
         values = np.asarray(data[low:high], dtype)
     if (np.diff(pointers) < 0).any() or (len(column) and (column.min() < 0 or column.max() >= columns)):

@@ -13,6 +13,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, remote
 from bigembed.store.copying import write_dask
 from bigembed.store.hdf5 import opened
+from bigembed.store.held import require_held
 from bigembed.store.masked import unmasked
 from bigembed.store.paths import AnyPath
 from bigembed.store.reader import two_dimensional
@@ -104,6 +105,7 @@ def hdf5_source(dataset: Any) -> RowSource:
     two_dimensional(f"{dataset.file.filename}: {dataset.name}", dataset.shape)
     work_dtype(dataset.dtype)
     dataset.file.flush()
+    require_held(dataset.file.filename, dataset.name, dataset)
     path, (rows, columns) = os.path.abspath(dataset.file.filename), dataset.chunks or (1, 1)
     shape, stored = tuple(map(int, dataset.shape)), (int(rows), int(columns))
     return HDF5Rows(shape, np.dtype(dataset.dtype), path=path, dataset=dataset.name, stored=stored, held=dataset)

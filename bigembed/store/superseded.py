@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.store import manifest as manifests
-from bigembed.store.manifest import Manifest, read_json, read_sealed, sealed, write_json
+from bigembed.store.manifest import Manifest, read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ def checked_block(block: Array, mark: Mark) -> Array:
 def supersede_model(model: PathLike, why: str) -> None:
     """Tell those who load a saved model that the run which wrote it has begun anew; nothing where there is no model."""
     if (at(model) / "model.json").is_file():
-        write_json(at(model) / MODEL, {"why": why})
+        write_json(at(model) / MODEL, sealed({"why": why}))
 
 
 def superseded_model(model: PathLike) -> str | None:
     """How a model was made whose run has begun anew; None for others."""
     path = at(model) / MODEL
-    return str(read_json(path)["why"]) if path.is_file() else None
+    return str(read_sealed(path).get("why", "something else")) if path.is_file() else None

@@ -14,6 +14,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
+from bigembed.store.delimited import FORMULA
 from bigembed.store.extras import needed
 from bigembed.store.making import making
 from bigembed.store.objects import ObjectPath
@@ -93,9 +94,22 @@ def _parquet(table: Table, path: Path) -> None:
 def _csv(table: Table, path: Path) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*table.beside, *table.names])
+        writer.writerow(map(guarded, [*table.beside, *table.names]))
         for block in table.blocks():
-            writer.writerows(zip(*(plain(values).tolist() for values in block.values()), strict=True))
+            columns = [plain(values) for values in block.values()]
+            cells = [list(map(guarded, one)) if one.dtype == object else one.tolist() for one in columns]
+            writer.writerows(zip(*cells, strict=True))
+
+
+def guarded(cell: Any) -> Any:
+    """A cell of a CSV: text that a spreadsheet would take for a formula has an apostrophe before it; numbers stay.
+
+    :func:`bigembed.store.delimited.unguarded` takes it off.
+
+    >>> guarded("=1+1"), guarded("'@x"), guarded("a=b"), guarded(-1.5)
+    ("'=1+1", "''@x", 'a=b', -1.5)
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip("'").startswith(FORMULA) else cell
 
 
 def _npy(table: Table, path: Path) -> None:
@@ -108,7 +122,9 @@ def _npy(table: Table, path: Path) -> None:
 
 
 def plain(values: Array) -> Array:
-    """As other libraries know it: text of any length as objects."""
+    """As other libraries know it: text of any length as objects, bytes as text."""
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
     return values.astype(object) if values.dtype.kind in "TU" else values
 
 

@@ -55,7 +55,7 @@ def open_vecs(path: AnyPath, choice: Choice) -> VecsReader:
         head = file.read(LENGTH.itemsize)
     d = int(np.frombuffer(head, LENGTH)[0]) if len(head) == LENGTH.itemsize else 0
     row = LENGTH.itemsize + d * dtype.itemsize
-    if d < 1:
+    if d < 1 or row > size:
         raise InputError(f"{path}: not a {path.suffix[1:]} file: {size} bytes, a first row of {d} entries")
     if size % row:
         raise DamagedError(f"{path}: {size} bytes are not a whole number of rows of {d} entries ({row} bytes each)")

@@ -138,9 +138,13 @@ class Call:
 
 
 class Cluster:
-    """``dask scheduler`` and two ``dask worker`` processes; what dies is started again, as a supervisor would."""
+    """``dask scheduler`` and two ``dask worker`` processes; what dies is started again, as a supervisor would.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    ``nanny``: the workers are children of these processes, which watch them.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None, nanny: bool = False) -> None:
+        self.nanny = nanny
         self.environment = dict(os.environ if environment is None else environment)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -175,7 +179,8 @@ class Cluster:
         if role == "scheduler":
             command = ["scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard"]
         else:
-            command = ["worker", self.address, "--nthreads", "1", "--memory-limit", "1GiB", "--no-nanny"]
+            command = ["worker", self.address, "--nthreads", "1", "--memory-limit", "1GiB"]
+            command += [] if self.nanny else ["--no-nanny"]
             command += ["--no-dashboard", "--host", "127.0.0.1", "--death-timeout", "20"]
             command += ["--local-directory", str(self.folder)]
         module = f"distributed.cli.dask_{command[0]}"

@@ -60,7 +60,9 @@ path = "run.zarr"
 
 def all_targets(methods: str = "some") -> list[Target]:
     """Every target; ``methods``: ``"some"`` or ``"all"``."""
-    return [target for make in TARGETS for target in make(methods)]
+    from tests.fault.model_targets import models
+
+    return [target for make in (*TARGETS, models) for target in make(methods)]
 
 
 def runs(methods: str) -> Iterator[Target]:

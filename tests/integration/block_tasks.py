@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
 from pathlib import Path
+
+from numba import njit
 
 
 def square(number: int, pause: float = 0.0) -> int:
@@ -16,6 +19,21 @@ def square(number: int, pause: float = 0.0) -> int:
 def pid(pause: float) -> int:
     time.sleep(pause)
     return os.getpid()
+
+
+def hold_the_interpreter(seconds: float) -> bool:
+    """Use the processor for a while, and let no other thread of this process run meanwhile."""
+    clock = ctypes.CDLL(None).clock
+    clock.restype, clock.argtypes = ctypes.c_long, []
+
+    @njit
+    def spin(ticks: int) -> int:
+        first, turns = clock(), 0
+        while clock() - first < ticks:
+            turns += 1
+        return turns
+
+    return bool(spin(int(seconds * 1e6)) > 0)
 
 
 def die_once(number: int, folder: str) -> int:

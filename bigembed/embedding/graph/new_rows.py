@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import locate_blocks
 from bigembed.neighbors.radius_query import AnyIndex
 from bigembed.neighbors.survey import Shape, prepare
-from bigembed.store.passes import RowBlock, refuse_block
+from bigembed.store.passes import LEAST_32, MOST_32, RowBlock, refuse_block, refuse_size
 
 
 class Located(Protocol):
@@ -33,6 +35,8 @@ def place_rows(rows: Array, model: Located, start: int) -> Array:
 
 def ready_rows(rows: Array, shape: Shape) -> Array:
     """New rows as the fitted ones were made ready for the search."""
+    if shape.metric != "cosine" and shape.dtype == "float32" and (size := float(np.abs(rows).max(initial=0))) > MOST_32:
+        refuse_size(size, MOST_32, LEAST_32)
     rows = prepare(rows, shape)
     if shape.metric == "cosine" and (~rows.any(axis=1)).any():
         raise InputError("metric='cosine' is not defined for rows of zeros")

@@ -8,7 +8,7 @@ from bigembed.blocks.distances import Metric
 from bigembed.blocks.rows import bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_grid, create_rows, write_rows, write_window
-from bigembed.store.passes import RowBlock, checked_shape, offenders, refuse
+from bigembed.store.passes import RowBlock, checked_shape, offenders, refuse, usable
 from bigembed.store.source import RowSource
 
 TILE = 1_024
@@ -30,7 +30,7 @@ def distances_stage(source: RowSource, metric: Metric) -> Stage:
         create_rows(rows, (n, d), source.work, TASK_ROWS, overwrite=True)
         create_grid(out, (n, n), source.work, (TILE, TILE))
         spans = bounds(n, TASK_ROWS)
-        refuse([bad for bad in map_blocks(copy_block, spans, source=source, out=rows) if bad], source)
+        refuse(map_blocks(copy_block, spans, source=source, out=rows), source)
         map_blocks(distances_block, spans, rows=RowSource((n, d), source.work, path=rows), metric=metric, out=out)
         return {"n": n, "d": d, "metric": metric.text}
 
@@ -50,10 +50,10 @@ def distances_stage(source: RowSource, metric: Metric) -> Stage:
 def copy_block(start: int, stop: int, *, source: RowSource, out: str) -> dict[str, Any]:
     """Copy some rows; what is wrong with them."""
     rows = source.matrix(start, stop)
-    if wrong := offenders(RowBlock(0, start, rows)):
-        return wrong
-    write_rows(out, start, rows)
-    return {}
+    found = offenders(RowBlock(0, start, rows))
+    if usable(found):
+        write_rows(out, start, rows)
+    return found
 
 
 def distances_block(start: int, stop: int, *, rows: RowSource, metric: Metric, out: str) -> None:

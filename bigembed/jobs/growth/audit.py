@@ -104,7 +104,7 @@ def _audited(
     judged = min(sample, max(0, new)) if new >= limits.least else 0
     if judged:
         with told.stage("audit"), place_for(job, there, told, version.fitted):
-            figures |= _figures(version, there, judged, min(sample, version.fitted), seed, growth)
+            figures |= _figures(job, version, there, judged, min(sample, version.fitted), seed, growth)
     return {
         "output": str(growth.root),
         "version": version.root.name,
@@ -115,12 +115,14 @@ def _audited(
     }
 
 
-def _figures(version: Version, there: Present, new: int, held: int, seed: int, growth: Growth) -> dict[str, Any]:
+def _figures(
+    job: JobSpec, version: Version, there: Present, new: int, held: int, seed: int, growth: Growth
+) -> dict[str, Any]:
     """Distances, misfits and recall of samples of ``new`` and ``held`` rows."""
     from bigembed.jobs.growth.misfit import misfit_of, search_index
     from bigembed.methods import load
 
-    model, n, d = load(version.model), version.fitted, there.shape[1]
+    model, n, d = load(version.model, job.functions), version.fitted, there.shape[1]
     exchange = Exchange(str(growth.root / "audit" / "exchange"))
     remove(exchange.root)  # of an audit that was killed
     dtype, metric = str(work_dtype(there.dtype)), "cosine" if _is_cosine(model) else "euclidean"

@@ -49,7 +49,7 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
         known = unchanged(job, known, there, verify, told)
         version.keep(known)
         with advising(job), reading(job, there, told, version.fitted):
-            mend(version)
+            mend(version, job.functions)
         before, n = version.covered, there.shape[0]
         if before < n:
             _place(job, version, there, known, told, lock)
@@ -66,7 +66,7 @@ def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: 
     from bigembed.methods import load
 
     with advising(job):
-        fitted, n = load(version.model), there.shape[0]
+        fitted, n = load(version.model, job.functions), there.shape[0]
     if not job.cluster.address:  # before a cluster is started
         first = min(n, version.covered + RANGE_ROWS)
         _plan(job, _stage_of(fitted, there, version.covered, first, ""), there, None, version, fitted).refuse()

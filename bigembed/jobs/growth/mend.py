@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from bigembed.blocks.functions import Functions
 from bigembed.errors import DamagedError, DamageWarning
 from bigembed.jobs.growth.account import Range, attributes, damaged, span_digest
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, upto
@@ -70,7 +71,7 @@ def ledger_of(version: Version, there: Present) -> Ledger:
         return covering(fitted, upto(there, version.covered))
 
 
-def mend(version: Version) -> None:
+def mend(version: Version, functions: Functions = ()) -> None:
     """Drop coordinates that are not those published, from the first such range on, so that they are placed again.
 
     Those of the rows fitted are made again from the model. Reads all coordinates.
@@ -79,22 +80,22 @@ def mend(version: Version) -> None:
         ranges = version.ranges
     except DamagedError as error:
         warn(error)
-        write_fitted(version)
+        write_fitted(version, functions)
         return
     wrong = damaged(version.array, ranges)
     for part, why in wrong:
         warn(f"{version.array}: coordinates of rows {part.start}:{part.stop} are damaged ({why})")
     if wrong and not wrong[0][0].start:
-        write_fitted(version, ranges[0].coordinates)
+        write_fitted(version, functions, ranges[0].coordinates)
     elif wrong:
         _cut(version, [part for part in ranges if part.start < wrong[0][0].start])
 
 
-def write_fitted(version: Version, published: str = "") -> None:
+def write_fitted(version: Version, functions: Functions = (), published: str = "") -> None:
     """The coordinates of the rows fitted, by the model, as the whole array. ``published``: the digest they had."""
     from bigembed.methods import load
 
-    fitted = load(version.model)
+    fitted = load(version.model, functions)
     retire(version.array)
     write_dask(fitted.embedding_, version.array)
     found = span_digest(str(version.array), 0, version.fitted)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.functions import is_name
 from bigembed.blocks.rows import Array
 from bigembed.embedding.walk.nystrom import Model, self_weight
 from bigembed.methods import load
@@ -34,15 +35,17 @@ def misfit_of(estimator: Any) -> Misfit | None:
         return Misfit("self_weight", meaning, partial(self_weight, model=extension.model))
     if hasattr(estimator, "inverse_transform"):
         meaning = "‖x − x̂‖, x̂ the row that its coordinates stand for"
-        return Misfit("reconstruction_error", meaning, partial(reconstruction_error, model=str(estimator._run.root)))
+        named = tuple(name for name in estimator.get_params().values() if is_name(name))  # (allowed when it was loaded)
+        function = partial(reconstruction_error, model=str(estimator._run.root), functions=named)
+        return Misfit("reconstruction_error", meaning, function)
     return None
 
 
-def reconstruction_error(rows: Array, model: str) -> Array:
+def reconstruction_error(rows: Array, model: str, functions: tuple[str, ...] = ()) -> Array:
     """‖x − x̂‖ (m,) of rows (m, d), x̂ from the coordinates of x by the model saved at a path."""
-    estimator = load(model)
+    estimator = load(model, functions)
     extension = estimator._map()
-    rebuilt = estimator.inverse_transform(extension.function(rows, extension.model))
+    rebuilt = estimator.inverse_transform(extension.of_rows(rows))
     return np.asarray(np.linalg.norm(np.asarray(rows, np.float64) - rebuilt, axis=1))
 
 

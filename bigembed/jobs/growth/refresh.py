@@ -123,7 +123,7 @@ def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: T
 def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling, lock: Lock) -> None:
     """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
     with told.stage("publish"):
-        write_fitted(version)
+        write_fitted(version, job.functions)
         lock.check()
         growth.publish(version, keep)
     for name, file in BESIDE.items():

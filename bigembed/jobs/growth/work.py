@@ -77,7 +77,7 @@ def place_for(job: JobSpec, there: Present, told: Telling, rows: int) -> Abstrac
 @contextmanager
 def placing(job: JobSpec, there: Present, told: Telling, kind: str) -> Iterator[Place]:
     """A place of this kind, as the executor."""
-    with cluster(job.cluster, kind, told.progress) as place, executor(place.executor), observing(told):
+    with cluster(job.cluster, kind, told.progress, told) as place, executor(place.executor), observing(told):
         place.prove_access(job.output_path, str(job.input_path))
         yield place
 

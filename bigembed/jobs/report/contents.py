@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.functions import uncalled
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError
 from bigembed.jobs.console import documented
@@ -109,7 +110,7 @@ class Contents:
         if not self.method:
             return None
         try:
-            found = method(self.method)(**given)
+            found = method(self.method)(**uncalled(given))
             found._run, found._in_memory = self.run, False
             found._adopt(self.run)
         except (BigembedError, AttributeError, KeyError, OSError, TypeError, ValueError):  # (another version made it)

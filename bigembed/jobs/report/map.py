@@ -22,6 +22,7 @@ from bigembed.plotting.raster import Grid, View, count_points, png
 from bigembed.plotting.stream import Aligned, Rows, numbered
 from bigembed.plotting.vector import Series, chart, ends, number
 from bigembed.store.arrays import open_zarr
+from bigembed.store.copying import rows_of_reader
 from bigembed.store.formats import open_reader
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import at
@@ -262,7 +263,7 @@ def _column(contents: Contents, color: str, n: int) -> Coloring:
     spans = bounds(n, block_rows(rows.shape[1], 8))
 
     def walk() -> Iterator[Array]:
-        return (np.asarray(part)[:, j] for start, stop in spans for part in rows.stream(start, stop))
+        return (np.asarray(part)[:, j] for start, stop in spans for part in rows_of_reader(rows, start, stop))
 
     return Coloring(f"column {j} of the input", walk)
 

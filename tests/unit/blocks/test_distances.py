@@ -12,11 +12,10 @@ from bigembed.blocks.distances import (
     METRICS,
     Metric,
     checked_metric,
-    function_of,
-    importable,
     refuse_square,
     wrong_entries,
 )
+from bigembed.blocks.functions import function_of, importable
 from bigembed.errors import InputError
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 

@@ -93,3 +93,14 @@ def test_a_cluster_that_silences_its_loggers_does_not_silence_a_log(tmp_path):
         told.say("stage done")
         logging.getLogger("distributed.scheduler").warning("lost")
     assert [line["message"] for line in lines_of(tmp_path / "log.jsonl")] == ["stage done", "lost"]
+
+
+def test_a_torn_line_is_ended_before_others_follow(tmp_path):
+    path = tmp_path / "log.jsonl"
+    for before, lines in (("", 1), ('{"whole": 1}\n', 2), ('{"torn": ', 2)):
+        path.write_text(before)
+        with logs("run", path) as told:
+            told.say("hello")
+        found = path.read_text().splitlines()
+        assert len(found) == lines
+        assert json.loads(found[-1])["message"] == "hello"

@@ -37,7 +37,7 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("code", "status", "line"),
-    [(errno.ENOSPC, 3, "The disk is full."), (errno.EROFS, 2, "may not be written"), (errno.EACCES, 2, "permissions")],
+    [(errno.ENOSPC, 1, "the disk is full"), (errno.EROFS, 2, "may not be written"), (errno.EACCES, 2, "permissions")],
 )
 def test_what_the_operating_system_refuses_is_one_line(
     code: int, status: int, line: str, job: Path, monkeypatch: pytest.MonkeyPatch

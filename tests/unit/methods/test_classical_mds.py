@@ -246,7 +246,7 @@ def test_objects_by_their_ids(tmp_path: Path) -> None:
     np.testing.assert_allclose(signed(mds.embedding_, wanted.embedding_), wanted.embedding_, atol=1e-9)
     np.testing.assert_allclose(mds.transform(ids[:3]), mds.embedding_[:3], atol=1e-9)
     mds.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr", functions=["tests.unit.block_functions"])
     assert loaded.metric == "tests.unit.block_functions:word_distance"
     np.testing.assert_array_equal(loaded.transform(ids), mds.transform(ids))
 

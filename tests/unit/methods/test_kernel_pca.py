@@ -110,7 +110,7 @@ def test_a_row_is_placed_alike_in_every_batch_and_by_a_saved_model(solver: str, 
     whole = found.transform(new)
     assert np.array_equal(found.transform(new[7:9]), whole[7:9])
     found.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr", functions=[__name__])
     assert np.array_equal(loaded.transform(new), whole)
     assert loaded.kernel.endswith("test_kernel_pca:cityblock")
     assert np.array_equal(pickle.loads(pickle.dumps(found)).transform(new), whole)

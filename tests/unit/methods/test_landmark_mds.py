@@ -242,7 +242,7 @@ def test_objects_that_are_no_vectors(tmp_path: Path) -> None:
     some.fit(da.from_array(ids, chunks=5))
     assert some.embedding_.shape == (12, 2)
     some.save(tmp_path / "model.zarr")
-    again = be.load(tmp_path / "model.zarr")
+    again = be.load(tmp_path / "model.zarr", functions={some.metric: word_distance})
     np.testing.assert_array_equal(again.transform(ids), np.asarray(some.transform(ids)))
 
 
@@ -271,7 +271,7 @@ def test_arrays_of_any_kind_and_new_rows(metric: str, tmp_path: Path) -> None:
 def test_a_saved_model_says_the_same(metric: Any, tmp_path: Path) -> None:
     mds = be.LandmarkMDS(n_landmarks=30, metric=metric, landmarks=rows()[::10]).fit(rows())
     mds.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr", functions=["tests.unit.block_functions"])
     new = rows(40) * 1.1
     np.testing.assert_array_equal(loaded.transform(new), mds.transform(new))
     assert loaded.stress_ == mds.stress_

@@ -19,6 +19,7 @@ from bigembed.store.arrays import (
     write_array,
     write_rows,
 )
+from bigembed.store.manifest import publish
 from bigembed.store.source import work_dtype
 
 
@@ -111,3 +112,24 @@ def test_open_array_takes_every_kind(tmp_path: Path) -> None:
 def test_rows_that_are_not_numbers_are_refused(dtype: object) -> None:
     with pytest.raises(InputError, match="dtype"):
         work_dtype(dtype)
+
+
+def test_a_damaged_chunk_of_a_lazy_array_is_damage(tmp_path):
+    write_array(tmp_path / "rows.zarr", np.arange(40.0).reshape(20, 2))
+    lazy = open_array(tmp_path / "rows.zarr")
+    chunk = tmp_path / "rows.zarr" / "c" / "0" / "0"
+    content = bytearray(chunk.read_bytes())
+    content[9] ^= 1
+    chunk.write_bytes(content)
+    with pytest.raises(DamagedError, match=r"rows\.zarr"):
+        lazy.compute(scheduler="synchronous")
+
+
+def test_an_array_of_a_damaged_stage_is_not_opened(tmp_path):
+    path = tmp_path / "run" / "stages" / "first" / "x"
+    write_array(path, np.arange(4.0))
+    publish(tmp_path / "run", "first", "key", {}, {}, {}, {})
+    assert open_array(path).shape == (4,)
+    (path / "zarr.json").write_text((path / "zarr.json").read_text().replace("4", "6", 1))
+    with pytest.raises(DamagedError, match="'first' is damaged"):
+        open_array(path)

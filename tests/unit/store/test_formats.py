@@ -152,7 +152,7 @@ def test_idx_refusals(tmp_path):
         open_reader(labels)
     short = tmp_path / "short-idx3-ubyte"
     short.write_bytes(idx_bytes(np.zeros((500, 2, 2), "u1"))[:-7])
-    with pytest.raises(DamagedError, match="shorter"):
+    with pytest.raises(DamagedError, match=r"header promises|not as long as its header"):
         ingest(short, tmp_path / "rows.zarr")
     assert list(tmp_path.glob("rows*")) == []
     whole = gzip.compress(idx_bytes(rows_of("u1", 500, 4).reshape(500, 2, 2)))

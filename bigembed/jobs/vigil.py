@@ -1,0 +1,150 @@
+"""Workers that give no sign of life: stopped by a signal, stuck in the kernel, on a node that is gone.
+
+A worker that died is noticed by its scheduler, because its connection closes. One that is frozen keeps its connection,
+its tasks and its results, and everybody would wait for it. Signs of life are its heartbeats, and processor time that
+its process uses: one that computes for minutes without letting its own threads run sends no heartbeat, and is alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import TimeoutError as Late
+from dataclasses import dataclass
+from typing import Any
+
+from bigembed.stages import Event, Observer, silent
+from bigembed.store.lock import moment
+
+LOOK = 5.0
+"""Seconds between two looks at the workers."""
+TOLD = 4
+"""A silence is told after this part of the time after which a worker is given up."""
+ANSWER = 10.0
+"""Seconds that a scheduler has to answer here; one that does not is noticed elsewhere."""
+RESTART = 60.0
+"""Seconds that a nanny has to kill its worker."""
+TICK = 1.0
+
+
+@dataclass
+class Sign:
+    """The last sign of life of a worker."""
+
+    seen: float
+    """The scheduler's time of its last heartbeat."""
+    silence: float = 0.0
+    """Seconds watched since then without another."""
+    used: float | None = None
+    """Processor time that its process had used."""
+    told: str = ""
+    """Since when it is silent, as it was told."""
+
+
+class Vigil:
+    """Looks at the workers of a client now and then; a frozen one is told, and given up after ``timeout`` seconds.
+
+    Its nanny kills it and starts another; one without a nanny is dropped by the scheduler. Its tasks go to others.
+    Silence is counted by the looks, so that a job that was itself suspended accuses nobody.
+    """
+
+    def __init__(self, client: Any, timeout: float, observer: Observer = silent) -> None:
+        self.client, self.timeout, self.observer = client, timeout, observer
+        self.interval = min(LOOK, timeout / (2 * TOLD))
+        self.signs: dict[str, Sign] = {}
+        self.looked = time.monotonic()
+
+    def look(self) -> None:
+        """Look, if the last look is long enough ago."""
+        passed = time.monotonic() - self.looked
+        if passed < self.interval or self.client.status != "running":
+            return
+        self.looked = time.monotonic()
+        try:
+            seen = self._heartbeats()
+        except OSError:  # (a timeout is one; the tasks in flight notice a scheduler that is gone)
+            return
+        for gone in self.signs.keys() - seen.keys():
+            if (sign := self.signs.pop(gone)).told and sign.silence >= 0:
+                self._tell(gone, "gone", sign, f"worker {gone} is gone")
+        counted = passed if passed < self.interval + 2 * TICK else self.interval
+        for worker, heartbeat in seen.items():
+            self._judge(worker, heartbeat, counted)
+
+    def awaited(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The result of what asks workers, who may be frozen and never answer: looked at meanwhile."""
+        future = asyncio.run_coroutine_threadsafe(work(), self.client.loop.asyncio_loop)
+        while True:
+            try:
+                return future.result(timeout=TICK)
+            except Late:
+                if future.done():
+                    raise
+                self.look()
+            except BaseException:
+                future.cancel()
+                raise
+
+    def _judge(self, worker: str, heartbeat: float, passed: float) -> None:
+        sign = self.signs.setdefault(worker, Sign(heartbeat))
+        if heartbeat != sign.seen:
+            self._alive(worker, sign)
+            self.signs[worker] = Sign(heartbeat)
+            return
+        sign.silence += passed
+        if sign.silence < self.timeout / TOLD / 2:
+            return
+        used = self._used(worker)
+        if used is not None and used != sign.used:
+            self._alive(worker, sign)
+            sign.used, sign.silence, sign.told = used, self.timeout / TOLD / 2, ""
+        elif sign.silence >= self.timeout:
+            self._give_up(worker, sign)
+        elif sign.silence >= self.timeout / TOLD and not sign.told:
+            sign.told = moment(time.time() - sign.silence)
+            message = f"worker {worker}: no sign of life since {sign.told} (neither heartbeat nor processor time); "
+            self._tell(worker, "silent", sign, message + f"it is given up after {self.timeout:g} s")
+
+    def _alive(self, worker: str, sign: Sign) -> None:
+        if sign.told:
+            self._tell(worker, "back", sign, f"worker {worker} is back")
+
+    def _give_up(self, worker: str, sign: Sign) -> None:
+        sign.told = sign.told or moment(time.time() - sign.silence)
+        message = f"worker {worker} gave no sign of life for {self.timeout:g} s, since {sign.told}: given up; "
+        self._tell(worker, "given up", sign, message + "its tasks go to others")
+        sign.silence = -RESTART  # (asked again if that does not help)
+        asked = {"workers": [worker], "timeout": RESTART, "wait_for_workers": False, "on_error": "return"}
+        self._ask(self.client.scheduler.restart_workers, **asked, stimulus_id=f"frozen-{time.time()}")
+
+    def _heartbeats(self) -> dict[str, float]:
+        known = self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER)
+        return {worker: float(about["last_seen"]) for worker, about in known["workers"].items()}
+
+    def _used(self, worker: str) -> float | None:
+        """Processor time of a worker, as its nanny sees it; None without a nanny or an answer."""
+        asked = {"workers": [worker], "nanny": True, "on_error": "ignore", "callback_timeout": ANSWER}
+        try:
+            found = self.client.run(processor_time, **asked).get(worker)
+        except Exception:  # (what a nanny of any version may say)
+            return None
+        return found if isinstance(found, float) else None
+
+    def _ask(self, what: Callable[..., Coroutine[Any, Any, Any]], **named: Any) -> None:
+        """Ask the scheduler without waiting for its answer."""
+        asyncio.run_coroutine_threadsafe(what(**named), self.client.loop.asyncio_loop)
+
+    def _tell(self, worker: str, state: str, sign: Sign, message: str) -> None:
+        results = {"worker": worker, "state": state, "since": sign.told}
+        self.observer(Event("worker", "", results=results, message=message))
+
+
+def processor_time(dask_worker: Any = None) -> float | None:
+    """In a nanny: the seconds of processor time that its worker has used."""
+    import psutil
+
+    if dask_worker is None or dask_worker.pid is None:
+        return None
+    times = psutil.Process(dask_worker.pid).cpu_times()
+    return float(times.user + times.system)

@@ -1,0 +1,87 @@
+"""A worker that is frozen for good: told, given up, replaced; the results are the same bytes. A busy one is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from bigembed.blocks.rows import executor, map_blocks
+from bigembed.jobs.cluster import cluster
+from bigembed.jobs.spec import ClusterTable
+from bigembed.store.arrays import read_array
+from tests.integration import block_tasks as tasks
+from tests.integration.test_job_process import start, wait_for, write
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+def workers(pid: int | None = None) -> list[psutil.Process]:
+    """The worker processes of a job."""
+    return [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+def test_a_job_goes_on_without_a_frozen_worker(tmp_path):
+    table = "workers = 2\nmemory = '1 GiB'\nfrozen_timeout = 4.0"
+    job = start("run", write(tmp_path, 0.3, table))
+    wait_for(job, "mean: started")
+    time.sleep(0.5)
+    frozen = workers(job.pid)[0]
+    frozen.send_signal(signal.SIGSTOP)
+    said, errors = job.communicate(timeout=100)
+    assert job.returncode == 0, errors
+    assert not frozen.is_running()
+    output = tmp_path / "run.zarr"
+    told = json.loads((output / "status.json").read_text())["frozen"]
+    assert [one["state"] for one in told] == ["given up"]
+    assert f"worker {told[0]['worker']}: no sign of life since {told[0]['since']}" in said
+    lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    assert [line["state"] for line in lines if line.get("event") == "worker"] == ["silent", "given up"]
+    rows = np.load(tmp_path / "rows.npy")
+    embedding = read_array(output / "stages" / "center" / "embedding")
+    np.testing.assert_allclose(embedding, (rows - rows.mean(axis=0, dtype="f8"))[:, : embedding.shape[1]], atol=1e-5)
+
+
+def test_results_that_a_frozen_worker_holds_are_computed_again_and_a_busy_worker_is_left():
+    told = []
+    with (
+        cluster(ClusterTable(workers=2, memory=1 << 30, frozen_timeout=2.0), "embedded", observer=told.append) as place,
+        executor(place.executor),
+    ):
+        assert map_blocks(tasks.hold_the_interpreter, [(2.5,)] * 2) == [True] * 2
+        assert told == []
+        seen = threading.Timer(1.0, workers()[0].send_signal, [signal.SIGSTOP])
+        seen.start()
+        assert map_blocks(tasks.square, [(i, 0.1) for i in range(40)]) == [i * i for i in range(40)]
+    assert [event.results["state"] for event in told] == ["silent", "given up"]
+
+
+def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
+    job = start("run", write(tmp_path, 0.3))
+    wait_for(job, "mean: started")
+    found = workers(job.pid)
+    found[0].send_signal(signal.SIGSTOP)
+    job.kill()
+    job.communicate()
+    assert psutil.wait_procs(found, timeout=20)[1] == []
+
+
+@pytest.mark.slow
+def test_one_that_is_frozen_while_it_starts_is_replaced(monkeypatch):
+    monkeypatch.setattr("bigembed.jobs.embedded.START_TIMEOUT", 20.0)
+
+    def strike() -> None:
+        while not workers():
+            time.sleep(0.01)
+        time.sleep(0.3)
+        workers()[0].send_signal(signal.SIGSTOP)
+
+    threading.Thread(target=strike).start()
+    table = ClusterTable(workers=2, memory=1 << 30, frozen_timeout=4.0)
+    with cluster(table, "embedded") as place, executor(place.executor):
+        assert map_blocks(tasks.square, [(3,)]) == [9]
