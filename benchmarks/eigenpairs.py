@@ -57,7 +57,7 @@ def matrix(run: str) -> Any:
     """S = D^{-1/2} W D^{-1/2} of the largest component, in memory."""
     from scipy.sparse import coo_array, diags_array
 
-    from bigembed.methods.spectral import weights_of
+    from bigembed.embedding.walk.spectral import weights_of
     from bigembed.stages import Context, Run, Stage, silent
     from bigembed.store.arrays import read_array
     from bigembed.store.exchange import Exchange

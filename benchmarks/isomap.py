@@ -137,7 +137,7 @@ def rounds(folder: Path, sizes: list[int], k: int) -> dict[str, dict[str, Any]]:
     from scipy.sparse.csgraph import dijkstra
 
     import bigembed as be
-    from bigembed.landmarks.geodesic import shortest_paths
+    from bigembed.paths.geodesic import shortest_paths
     from bigembed.store.exchange import Exchange
 
     out = {}

@@ -7,7 +7,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
 import bigembed  # noqa: E402
-from bigembed.methods import model_files  # noqa: E402
+from bigembed.estimator import model_files  # noqa: E402
 from bigembed.store import manifest  # noqa: E402
 
 project = "bigembed"

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from bigembed.errors import InputTypeError
+from bigembed.errors import InputError, InputTypeError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,3 +72,56 @@ def _is_seed(value: Any) -> bool:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return bool(value >= 0)
     return value is None or hasattr(value, "randint") or hasattr(value, "integers")
+
+
+class Requirements:
+    """Collects every parameter of an estimator that is out of its range.
+
+    >>> need = Requirements(type("Map", (), {"epsilon": -1})())
+    >>> need(False, "epsilon", "a number > 0")
+    >>> need.wrong
+    ['epsilon=-1; allowed: a number > 0']
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+        self.wrong: list[str] = []
+
+    def __call__(self, good: bool, name: str, allowed: str) -> None:
+        """Note the parameter unless it is good."""
+        if not good:
+            self.wrong.append(f"{name}={getattr(self.estimator, name)!r}; allowed: {allowed}")
+
+    def refuse(self) -> None:
+        """InputError with all that was noted, and with what is not even of a kind that the class declares."""
+        if "random_state" in self.estimator.get_params():
+            self(is_seed(self.estimator.random_state), "random_state", "an integer ≥ 0, None, or a generator of NumPy")
+        verbose, callbacks = (getattr(self.estimator, name, None) for name in ("verbose", "callbacks"))
+        self(verbose is None or isinstance(verbose, (int, np.bool_)), "verbose", "True or False")
+        several = isinstance(callbacks, (list, tuple)) and all(callable(one) for one in callbacks)
+        self(callbacks is None or several, "callbacks", "None, or a list of functions of an event")
+        for name, allowed in undeclared(type(self.estimator).__init__, vars(self.estimator)).items():
+            if not any(line.startswith(f"{name}=") for line in self.wrong):
+                self(False, name, allowed)
+        if self.wrong:
+            raise InputError(f"{type(self.estimator).__name__}: " + "; ".join(self.wrong))
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a parameter is an integer (a bool is none)."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_seed(value: Any) -> bool:
+    """Whether random numbers can be had from it."""
+    return (
+        value is None
+        or (is_integer(value) and value >= 0)
+        or isinstance(value, (np.random.RandomState, np.random.Generator))
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a parameter is a finite real number."""
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return real and bool(np.isfinite(value))

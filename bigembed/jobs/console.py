@@ -14,10 +14,10 @@ from typing import Any, Self
 import typer
 
 from bigembed.errors import BigembedError, BigembedWarning
+from bigembed.estimator import AROUND
 from bigembed.jobs.logs import plain
 from bigembed.jobs.status import status_of, storage_advice
 from bigembed.jobs.where import redacted
-from bigembed.methods import AROUND
 from bigembed.stages import Event
 from bigembed.store.paths import UNLIMITED
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, MissingPathError, StaleError
+from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.run import read_record
 from bigembed.jobs.verify import kind_of
 from bigembed.methods import REGISTRY, method
-from bigembed.methods.base import coordinate_names
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.annotate import is_annotated, write_obsm

@@ -12,6 +12,9 @@ from typing import Any
 from bigembed.blocks.functions import Functions
 from bigembed.blocks.rows import executor
 from bigembed.errors import DamagedError
+from bigembed.estimator import AROUND
+from bigembed.estimator.names import require_names
+from bigembed.estimator.transform import aside_of, moved, refuse_existing, transform_to
 from bigembed.jobs import status
 from bigembed.jobs.calibrate import rates
 from bigembed.jobs.cluster import Place, choose, cluster
@@ -26,8 +29,6 @@ from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, input_costs, place_of
 from bigembed.jobs.spec import ClusterTable
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes, telling
-from bigembed.methods import AROUND
-from bigembed.methods.extension import aside_of, moved, refuse_existing, require_names, transform_to
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.apart import require_apart
 from bigembed.store.beside import link, place_beside
@@ -76,7 +77,7 @@ def extend(
     memory or disk do not suffice, :class:`LockedError` if another process writes the same, :class:`InterruptedRun` on a
     signal or at the deadline, :class:`ExistingOutputError`, :class:`InputError`.
     """
-    from bigembed.methods.base import load
+    from bigembed.methods import load
 
     table, wishes = table or ClusterTable(), wishes or Wishes()
     began = time.perf_counter()
@@ -245,7 +246,7 @@ def plan_extension(
     functions: Functions = (),
 ) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
-    from bigembed.methods.base import load
+    from bigembed.methods import load
 
     refuse_existing(out)
     table, fitted = table or ClusterTable(), load(model, functions)
@@ -257,7 +258,7 @@ def plan_extension(
 
 
 def _plan(fitted: Any, rows: Input, new: PathLike, out: PathLike, table: ClusterTable, place: Place | None) -> Plan:
-    from bigembed.methods.extension import stage_for
+    from bigembed.estimator.transform import stage_for
 
     source = rows.source()
     stage = stage_for(fitted, replace(source, beside={}), **source.beside)

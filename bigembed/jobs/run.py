@@ -162,7 +162,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
 
 def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
     """The fitted estimator, its coordinates written, and its warnings (shown, and kept for the record)."""
-    from bigembed.methods.fitting import write_output
+    from bigembed.estimator.fitting import write_output
 
     chosen = estimator(job)
     beside = {ARGUMENTS[name]: str(path) for name, path in rows.beside.items() if name in ARGUMENTS}

@@ -214,7 +214,8 @@ def checked_parameters(
     name: str, given: Mapping[str, Any], functions: Collection[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
     """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
-    from bigembed.methods import AROUND, method
+    from bigembed.estimator import AROUND
+    from bigembed.methods import method
 
     known = dict(inspect.signature(method(name)).parameters)
     problems = []

@@ -151,8 +151,8 @@ def _row(point: JobSpec, grid: Mapping[str, Any], root: AnyPath, rows: Input) ->
 
 def _fitted(point: JobSpec, root: AnyPath, rows: Input, runs: list[tuple[Stage, Run, bool]]) -> Any:
     """The estimator of a point; its stages, each in the folder of its key, are added to ``runs``."""
+    from bigembed.estimator.fitting import adopt
     from bigembed.methods import method
-    from bigembed.methods.fitting import adopt
 
     estimator, source = method(point.method.name)(**point.method.parameters), rows.source()
     stages = [stage for stage in estimator.stages(source, Run(None)) if not stage.on_demand]

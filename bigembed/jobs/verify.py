@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.estimator.model_files import check_stages, read_description
 from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.run import read_record
 from bigembed.jobs.status import read_status
-from bigembed.methods.model_files import check_stages, read_description
+from bigembed.methods import method
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.paths import AnyPath, PathLike, at
@@ -58,7 +59,7 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
         if kind == "run":
             record = read_record(path)
         else:
-            record, digest = read_description(path)
+            record, digest = read_description(path, method)
             check_stages(run)
     except DamagedError as error:
         problems.append(str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from bigembed.blocks.functions import Functions
 from bigembed.errors import JobError
 
 REGISTRY = {
@@ -14,7 +15,7 @@ REGISTRY = {
     "kernel_pca": "bigembed.methods.kernel_pca:KernelPCA",
     "landmark_diffusion_map": "bigembed.methods.landmark_diffusion_map:LandmarkDiffusionMap",
     "landmark_mds": "bigembed.methods.landmark_mds:LandmarkMDS",
-    "linear_discriminant": "bigembed.methods.discriminant:LinearDiscriminantAnalysis",
+    "linear_discriminant": "bigembed.methods.linear_discriminant:LinearDiscriminantAnalysis",
     "linearized_diffusion_map": "bigembed.methods.linearized_diffusion_map:LinearizedDiffusionMap",
     "linearized_diffusion_nmf": "bigembed.methods.linearized_diffusion_nmf:LinearizedDiffusionNMF",
     "linearized_kernel_pca": "bigembed.methods.linearized_kernel_pca:LinearizedKernelPCA",
@@ -24,18 +25,51 @@ REGISTRY = {
 """Module name of each method, and its class."""
 
 
-AROUND = ("workdir", "verbose", "callbacks")
-"""Parameters of every method that say where a fit keeps its stages and what it tells, and change no result."""
-
-
 def method(name: str) -> type[Any]:
     """The estimator class registered under ``name``; an unknown name is an error with the nearest known one."""
     if name not in REGISTRY:
         from difflib import get_close_matches
 
         near = get_close_matches(name, REGISTRY, 1, 0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise JobError(f"unknown method {name!r}{hint} Known: {', '.join(sorted(REGISTRY))}")
     module, _, attribute = REGISTRY[name].partition(":")
     found: type[Any] = getattr(import_module(module), attribute)
     return found
+
+
+def load(path: Any, functions: Functions = ()) -> Any:
+    """The fitted estimator that ``save`` wrote, here or elsewhere; it extends to new rows as before.
+
+    Parameters
+    ----------
+    path : path of a saved model: of ``save``, or of ``[output] model`` in a job file.
+    functions : what a model with a kernel or a metric of the user's own may call: a mapping from the name in it
+        (``"module:name"``) to the function, or a list of modules (or of such names) that you trust. By default none:
+        nothing that a model names is imported.
+
+    Returns
+    -------
+    The estimator, of the class that was saved, with its fitted attributes.
+
+    Raises
+    ------
+    MissingPathError : no such path.
+    InputError : not a saved model; one that names a function which is not allowed.
+    DamagedError : an incomplete model, or one of another format.
+
+    Notes
+    -----
+    No pass over any rows; the model's arrays are read when they are asked for. Nothing is unpickled.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, bigembed as be
+    >>> path = tempfile.mkdtemp() + "/model.zarr"
+    >>> be.PCA(n_components=1).fit(np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])).save(path)
+    >>> be.load(path).transform(np.array([[6.0, 8.0]])).round(6).tolist()
+    [[5.0]]
+    """
+    from bigembed.estimator.saving import load as load_model
+
+    return load_model(path, method, functions)

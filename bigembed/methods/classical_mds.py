@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.linear.moments import moments_stage
+from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
+from bigembed.embedding.linear.projection import Projection, project
+from bigembed.embedding.scaling.all_distances import distances_stage
+from bigembed.embedding.scaling.classical import coordinates_stage, distance_solve_stage, kept_of
+from bigembed.embedding.scaling.gower import ByDistance, place
 from bigembed.errors import InputError
-from bigembed.methods.all_distances import distances_stage
-from bigembed.methods.base import Requirements, is_integer, is_number, seed_of
-from bigembed.methods.certificate import versions
-from bigembed.methods.classical_scaling import coordinates_stage, distance_solve_stage, kept_of
-from bigembed.methods.gower import ByDistance, place
-from bigembed.methods.moments import moments_stage
-from bigembed.methods.principal import GRAM_COLUMNS, principal_directions
-from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.estimator.base import seed_of
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 
 class ClassicalMDS(RowwiseEstimator):
@@ -135,7 +135,7 @@ class ClassicalMDS(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows, or distances (n, n): any kind that :func:`bigembed.open_array` takes."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X)
         return self
@@ -162,7 +162,7 @@ class ClassicalMDS(RowwiseEstimator):
 
     def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
         """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, d₊) at ``out``."""
-        from bigembed.methods.extension import Extension, refuse_existing, write_coordinates
+        from bigembed.estimator.transform import refuse_existing, write_coordinates
 
         refuse_existing(out)
         self.fit(X, y, **beside)
@@ -210,9 +210,6 @@ class ClassicalMDS(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-        from bigembed.methods.pca import Projection, project
-
         solve = run.results("solve")
         m = solve["n_components"]
         if run.has("moments"):

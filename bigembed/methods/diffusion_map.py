@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.graph.parts import ISLANDS, POLICIES
+from bigembed.embedding.landmark_rows import MAX_LANDMARKS, SELECTIONS
+from bigembed.embedding.walk.coordinates import coordinates_stage
+from bigembed.embedding.walk.judgement import judgement_stage
+from bigembed.embedding.walk.landmark_solve import EXTENSIONS, Landmarks
+from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.base import Estimator
 from bigembed.kernels.affinity import (
     LISTS,
     PAIRS,
@@ -20,13 +29,6 @@ from bigembed.kernels.affinity import (
 )
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT, Target
-from bigembed.methods.base import Estimator, Requirements, is_integer, is_number
-from bigembed.methods.coordinates import coordinates_stage
-from bigembed.methods.judgement import judgement_stage
-from bigembed.methods.landmark_rows import MAX_LANDMARKS, SELECTIONS
-from bigembed.methods.landmark_solve import EXTENSIONS, Landmarks
-from bigembed.methods.parts import ISLANDS, POLICIES
-from bigembed.methods.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
@@ -36,10 +38,6 @@ from bigembed.quality.stages import dimension_of_pairs_stage, dimension_stage, d
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
-
 
 ONE_SCALE = "for rules and local scales come from the distances to the k nearest neighbors, which it does not hold"
 """Why a radius needs a number."""
@@ -234,7 +232,7 @@ class DiffusionMap(Estimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""
-        from bigembed.methods.fitting import fit_spectral
+        from bigembed.estimator.fitting import fit_spectral
 
         fit_spectral(self, X)
         return self
@@ -292,7 +290,7 @@ class DiffusionMap(Estimator):
             kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph", target, scales),
         ]
         if weighted:
-            from bigembed.methods.weights import weighted_kernel_stage
+            from bigembed.embedding.graph.weights import weighted_kernel_stage
 
             kernel = [weighted_kernel_stage(self.alpha, n)]
         scaling = {"t": self.t, "delta": self.delta, "truncation": self.truncation}
@@ -429,7 +427,7 @@ class DiffusionMap(Estimator):
         return np.asarray(4.0 * (1.0 - self.eigenvalues_) / (scale["effective_epsilon"] * unit))
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        from bigembed.methods.certificate import certificate
+        from bigembed.estimator.certificate import certificate
 
         return certificate(self, run)
 
@@ -439,8 +437,7 @@ class DiffusionMap(Estimator):
         ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), p(x, j) = k(x, x_j) q_j^{-α} / Σ_m k(x, x_m) q_m^{-α}, over the rows j
         that the symmetric graph would join to x.
         """
-        from bigembed.methods.extension import Extension
-        from bigembed.methods.nystrom import extend_rows, model_of, placed
+        from bigembed.embedding.walk.nystrom import extend_rows, model_of, placed
 
         model = model_of(run)
         return Extension(extend_rows, model, model.scaling.kept, model.shape.d, placed=placed(model), cheap=False)

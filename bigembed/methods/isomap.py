@@ -7,14 +7,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
-from bigembed.errors import InputError, InputTypeError
-from bigembed.landmarks import routes
-from bigembed.methods.base import Estimator, Requirements, is_integer, is_number, seed_of
-from bigembed.methods.certificate import components_warnings, recall_warnings, versions
-from bigembed.methods.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
-from bigembed.methods.extension import Extension
-from bigembed.methods.geodesics import (
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.geodesics.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
+from bigembed.embedding.geodesics.distances import (
     POLICIES,
     SELECTIONS,
     all_distances_stage,
@@ -22,16 +19,20 @@ from bigembed.methods.geodesics import (
     landmark_distances_stage,
     landmarks_stage,
 )
-from bigembed.methods.placing import (
+from bigembed.embedding.geodesics.scaling import (
     exact_coordinates_stage,
     exact_solve_stage,
     landmark_coordinates_stage,
     landmark_solve_stage,
 )
-from bigembed.methods.weights import is_weights
+from bigembed.embedding.graph.weights import is_weights
+from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.base import Estimator, seed_of
+from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import METRICS, Shape, shape_of
+from bigembed.paths import routes
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
@@ -170,7 +171,7 @@ class Isomap(Estimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths."""
-        from bigembed.methods.fitting import finish, fit_rows
+        from bigembed.estimator.fitting import finish, fit_rows
 
         if is_weights(X):
             return self._fit_lengths(X)
@@ -185,7 +186,7 @@ class Isomap(Estimator):
 
     def _fit_lengths(self, X: Any) -> Self:
         """Fit a sparse matrix of lengths."""
-        from bigembed.methods.fitting import finish
+        from bigembed.estimator.fitting import finish
 
         self._check()
         if not self._given():
@@ -358,7 +359,7 @@ class Isomap(Estimator):
 
         The exact solver's formula is the same with all rows as landmarks. A row that was fitted gets its own distances.
         """
-        from bigembed.methods.geodesic_extension import extend_rows, model_of, placed
+        from bigembed.embedding.geodesics.extension import extend_rows, model_of, placed
 
         model = model_of(run)
         return Extension(extend_rows, model, model.width, model.shape.d, placed=placed(model), cheap=False)

@@ -5,36 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed import errors
+from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array, bounds
-from bigembed.errors import InputError, PlanError
-from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel, in_tiles, refuse_values, wrong_values
-from bigembed.methods.base import Requirements, is_integer, is_number
-from bigembed.methods.certificate import versions
-from bigembed.methods.inverse import rows_of
-from bigembed.methods.kernel_coordinates import fitted_stage
-from bigembed.methods.kernel_given import GivenKernel, numbers_of, numbers_stage, project_values
-from bigembed.methods.kernel_inverse import KernelInverse, inverse_stage
-from bigembed.methods.kernel_solve import exact_solve_stage, nystrom_stages
-from bigembed.methods.landmark_rows import (
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.inverse import rows_of
+from bigembed.embedding.kernel.coordinates import fitted_stage
+from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_stage, project_values
+from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
+from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages
+from bigembed.embedding.landmark_rows import (
     MAX_LANDMARKS,
     SELECTIONS,
     all_rows_stage,
     duplicates_note,
     landmark_rows_stage,
 )
-from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.errors import InputError, PlanError
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel, in_tiles, refuse_values, wrong_values
 from bigembed.stages import Context, Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 EXACT_ROWS = 200_000
 """Rows up to which all pairs are computed in every pass (4·10¹⁰ values of the kernel)."""
@@ -163,7 +161,7 @@ class KernelPCA(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X)
         return self
@@ -292,8 +290,6 @@ class KernelPCA(RowwiseEstimator):
         return found | {"warnings": {"convergence": convergence, "degenerate": degenerate}}
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-
         landmarks = run.results("landmarks")
         if self._given():
             width = run.results("solve")["n_components"]

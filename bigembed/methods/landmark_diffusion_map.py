@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
+from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates_note, landmark_rows_stage
+from bigembed.embedding.walk.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
 from bigembed.errors import InputError
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import Kernel, checked_kernel
 from bigembed.landmarks.roseland import RANK
-from bigembed.methods.base import Requirements, is_integer, is_number
-from bigembed.methods.certificate import versions
-from bigembed.methods.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates_note, landmark_rows_stage
-from bigembed.methods.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
-from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 
 class LandmarkDiffusionMap(RowwiseEstimator):
@@ -118,7 +116,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X)
         return self
@@ -198,8 +196,6 @@ class LandmarkDiffusionMap(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-
         landmarks, solve = run.results("landmarks"), run.results("solve")
         model = Model(
             run.path("landmarks", "rows"),

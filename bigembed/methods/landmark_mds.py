@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.linear.projection import Projection, project
+from bigembed.embedding.scaling.gower import ByDistance, place
+from bigembed.embedding.scaling.landmark_axes import (
+    affine_solve_stage,
+    distance_coordinates_stage,
+    distance_solve_stage,
+)
+from bigembed.embedding.scaling.landmark_sample import SELECTIONS, Asked, landmarks_stage, sample_stage
 from bigembed.errors import InputError
-from bigembed.methods.base import Requirements, is_integer
-from bigembed.methods.certificate import versions
-from bigembed.methods.gower import ByDistance, place
-from bigembed.methods.landmark_axes import affine_solve_stage, distance_coordinates_stage, distance_solve_stage
-from bigembed.methods.landmark_sample import SELECTIONS, Asked, landmarks_stage, sample_stage
-from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 MOVED = 1 / 3
 """Change of the coordinates by half of the landmarks above which more of them are recommended."""
@@ -137,7 +140,7 @@ class LandmarkMDS(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, _one_column(X) if self.ids else X)
         return self
@@ -219,9 +222,6 @@ class LandmarkMDS(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-        from bigembed.methods.pca import Projection, project
-
         solve, sample = run.results("solve"), run.results("sample")
         m, d = solve["n_components"], sample["d"]
         if solve["affine"]:

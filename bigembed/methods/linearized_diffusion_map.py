@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.eigen.factored import ORDERS
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.linearized.kernel import Asked, KernelChoice, kernel_stages, need_kernel
+from bigembed.embedding.linearized.solve import POWERS, map_rows, map_stage, solve_stage, stored_map
 from bigembed.errors import InputError
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import EPSILONS
-from bigembed.methods.base import Requirements, is_integer, is_number
-from bigembed.methods.certificate import versions
-from bigembed.methods.linearized import KernelChoice, kernel_stages, need_kernel
-from bigembed.methods.linearized_solve import POWERS, Asked, map_rows, map_stage, solve_stage, stored_map
-from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 GRAM_COLUMNS = 4096
 """Columns up to which solver="auto" forms the matrix G (d² numbers)."""
@@ -152,7 +150,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         ``sample_weight`` (n,) counts a row so many times; ``epsilons`` (n,) are scales ε_i of the rows, instead of
         ``epsilon``.
         """
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X, weights=sample_weight, **{EPSILONS: epsilons})
         return self
@@ -188,14 +186,14 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
         A map that was fitted with ``epsilons`` needs those of the new rows as well, (n,).
         """
-        from bigembed.methods.extension import transform
+        from bigembed.estimator.transform import transform
 
         self._check_fitted()
         return transform(self, X, **{EPSILONS: epsilons})
 
     def transform_to(self, X: Any, out: str | os.PathLike[str], epsilons: Any = None) -> None:
         """The same, block by block, into a new Zarr array (n, m): one pass."""
-        from bigembed.methods.extension import transform_to
+        from bigembed.estimator.transform import transform_to
 
         self._check_fitted()
         transform_to(self, X, out, **{EPSILONS: epsilons})
@@ -254,8 +252,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-
         shape = run.results("map")
         return Extension(
             map_rows,

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.linearized.descent import Asked, StoredFactors, belong, factors_stage
+from bigembed.embedding.linearized.kernel import KernelChoice, kernel_stages, need_kernel
 from bigembed.errors import InputError
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.nonnegative_kernel import STEPS
-from bigembed.methods.base import Requirements, is_integer, is_number
-from bigembed.methods.certificate import versions
-from bigembed.methods.kernel_descent import Asked, StoredFactors, belong, factors_stage
-from bigembed.methods.linearized import KernelChoice, kernel_stages, need_kernel
-from bigembed.methods.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 
 class LinearizedDiffusionNMF(RowwiseEstimator):
@@ -123,7 +121,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X)
         return self
@@ -190,8 +188,6 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-
         found = run.results("coordinates")
         stored = StoredFactors(
             run.path("coordinates"), run.manifest("coordinates").digest, json.dumps(found), self.outside

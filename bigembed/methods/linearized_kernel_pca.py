@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed.blocks.affine import affine_block
+from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.linear.moments import moments_stage
+from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage
 from bigembed.errors import InputError
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import combine_sums, spread_block
-from bigembed.methods.base import Requirements, is_integer, is_number
-from bigembed.methods.certificate import versions
-from bigembed.methods.moments import moments_stage
-from bigembed.methods.principal import GRAM_COLUMNS, Asked, solve_stage
-from bigembed.methods.rowwise import RowwiseEstimator, pass_memory
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import checked_shape, reduce_rows
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 RULES = ("auto", "bessel")
 POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}
@@ -109,7 +108,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X, weights=sample_weight, sparse=self.epsilon != "auto")
         return self
@@ -143,7 +142,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
         NumPy for arrays in memory, else a lazy Dask array.
         """
-        from bigembed.methods.inverse import inverse
+        from bigembed.embedding.inverse import inverse
 
         self._check_fitted()
         scale = read_array(self._run.path("map", "scale"))
@@ -185,8 +184,6 @@ class LinearizedKernelPCA(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-
         moments, width = run.results("moments"), len(read_array(run.path("map", "eigenvalues")))
         model = Directions(run.path("moments", "mean"), run.path("solve", "components"), run.path("map", "scale"))
         return Extension(project, model, width, moments["d"], dtype=moments["dtype"], sparse=True)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.nonnegative.descent import Components, factors_stage, start_stage, survey_stage, weigh
+from bigembed.embedding.nonnegative.start import GRAM_COLUMNS, RULES, given_start
 from bigembed.errors import InputError
-from bigembed.methods.base import Requirements, is_integer, is_number
-from bigembed.methods.certificate import versions
-from bigembed.methods.nmf_descent import Components, factors_stage, start_stage, survey_stage, weigh
-from bigembed.methods.nonnegative_start import GRAM_COLUMNS, RULES, given_start
-from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
-
 
 EMPTY = 1e-6
 """Relative error up to which an empty component is one that is not needed."""
@@ -108,7 +105,7 @@ class NMF(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X, sparse=True, weights=sample_weight)
         return self
@@ -137,7 +134,7 @@ class NMF(RowwiseEstimator):
 
     def inverse_transform(self, X: Any) -> Any:
         """Rows W H (k, d) of weights (k, m): NumPy for arrays in memory, else a lazy Dask array."""
-        from bigembed.methods.inverse import inverse
+        from bigembed.embedding.inverse import inverse
 
         self._check_fitted()
         return inverse(self, X, self.components_)
@@ -192,8 +189,6 @@ class NMF(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-
         survey = run.results("survey")
         model = Components(run.path("factors"))
         return Extension(

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.affine import affine_block
+from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.linear.density import Density, log_density
+from bigembed.embedding.linear.moments import moments_stage
+from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage
+from bigembed.embedding.linear.projection import Projection, project
 from bigembed.errors import InputError
-from bigembed.methods.base import Requirements, is_integer, is_number
-from bigembed.methods.certificate import versions
-from bigembed.methods.density import Density, log_density
-from bigembed.methods.moments import moments_stage
-from bigembed.methods.principal import GRAM_COLUMNS, Asked, solve_stage
-from bigembed.methods.rowwise import RowwiseEstimator
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
-
-if TYPE_CHECKING:
-    from bigembed.methods.extension import Extension
 
 
 class PCA(RowwiseEstimator):
@@ -119,7 +116,7 @@ class PCA(RowwiseEstimator):
         Rows of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR blocks, or
         the path of a CSR group in Zarr (AnnData's layout).
         """
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X, sparse=True, weights=sample_weight)
         return self
@@ -149,7 +146,7 @@ class PCA(RowwiseEstimator):
         For at most 4096 columns; the sums in between are d² numbers. The coordinates of the rows come from
         ``transform``. ``fit`` starts anew.
         """
-        from bigembed.methods.increments import add_rows, sums_of
+        from bigembed.estimator.increments import add_rows, sums_of
 
         def stages(source: RowSource, held: Any) -> list[Stage]:
             checked_shape(source)
@@ -172,7 +169,7 @@ class PCA(RowwiseEstimator):
 
         NumPy for arrays in memory, else a lazy Dask array.
         """
-        from bigembed.methods.inverse import inverse
+        from bigembed.embedding.inverse import inverse
 
         self._check_fitted()
         scale = np.sqrt(self.explained_variance_)[:, None] if self.as_fitted().whiten else 1.0
@@ -193,7 +190,7 @@ class PCA(RowwiseEstimator):
 
         NumPy for arrays in memory, else a lazy Dask array. InputError where the covariance is singular.
         """
-        from bigembed.methods.extension import Extension, apply
+        from bigembed.estimator.transform import apply
 
         self._check_fitted()
         density, d = self._density(), len(self.mean_)
@@ -249,32 +246,12 @@ class PCA(RowwiseEstimator):
         }
 
     def _extension(self, run: Run) -> Extension:
-        from bigembed.methods.extension import Extension
-
         moments, solve = run.results("moments"), run.results("solve")
         model = Projection(run.path("solve", "mean"), run.path("solve"), run.manifest("solve").parameters["whiten"])
         return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)
 
 
 # --- one block -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Where a task finds the map of the rows."""
-
-    mean: str
-    solve: str
-    whiten: bool
-
-
-def project(rows: Any, model: Projection) -> Array:
-    """(x − m)·v_l, over the standard deviation if whitened (0 where there is no variance)."""
-    matrix = read_array(f"{model.solve}/components").T
-    if model.whiten:
-        variance = read_array(f"{model.solve}/variance")
-        matrix = matrix * np.where(variance > 0, 1 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
-    return affine_block(rows, read_array(model.mean), matrix)
 
 
 def _unfinished(solve: dict[str, Any]) -> str:

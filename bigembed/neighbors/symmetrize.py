@@ -90,7 +90,7 @@ def join_block(
     """Union of own and received edges, with the diagonal, as a CSR block; ask other blocks for the halo rows."""
     ids, squared = read_array(f"{lists}/neighbors/{b}"), read_array(f"{lists}/squared/{b}")
     edge = _edge(squared.dtype)
-    parts = [_piece(exchange, "reversed", sender, b).view(edge) for sender in senders]
+    parts = [exchange.piece("reversed", sender, str(b)).view(edge) for sender in senders]
     received = np.concatenate([np.zeros(0, edge), *parts])
     if starts[b + 1] - starts[b] == starts[-1] == ids.shape[1] + 1 and ids.min() >= 0:
         block = joined_to_all(ids, squared)
@@ -172,15 +172,9 @@ def _segments(far: Array, starts: list[int]) -> tuple[Array, Array, Array]:
 
 def outbox_block(b: int, askers: list[int], *, exchange: Exchange, out: str) -> None:
     """Collect which rows of this block the others asked for."""
-    write_outbox(out, b, [(other, _piece(exchange, "wanted", other, b)) for other in askers])
+    write_outbox(out, b, [(other, exchange.piece("wanted", other, str(b))) for other in askers])
 
 
 def _edge(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """A reversed edge on its way: row inside the block of j, id of i, value."""
     return np.dtype([("row", np.int32), ("source", np.int64), ("squared", dtype)])
-
-
-def _piece(exchange: Exchange, name: str, sender: int, b: int) -> Array:
-    piece = exchange.get(name, sender, str(b))
-    assert piece is not None
-    return piece

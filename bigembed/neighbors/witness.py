@@ -65,7 +65,7 @@ def exact_witnesses(context: Context, k: int, seed: int) -> Truth:
     blocks = [(b,) for b in range(len(ordered.blocks))]
     map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, exchange=exchange)
     rows, ids, reach = (
-        np.concatenate([_piece(exchange, "chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids", "reach")
+        np.concatenate([exchange.piece("chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids", "reach")
     )
     write_array(context.path("rows"), rows)
     write_array(context.path("ids"), ids)
@@ -74,7 +74,7 @@ def exact_witnesses(context: Context, k: int, seed: int) -> Truth:
     fixed: dict[str, Any] = {"ordered": ordered, "k": k, "witness": context.path(""), "seed": seed, "unit": unit}
     map_blocks(witness_block, blocks, exchange=exchange, **fixed)
     near, squared = merged(stored_lists("witness", len(blocks), exchange), k)
-    counts = sum(_piece(exchange, "witness", b, "counts") for (b,) in blocks)
+    counts = sum(exchange.piece("witness", b, "counts") for (b,) in blocks)
     write_array(context.path("neighbors"), near)
     write_array(context.path("squared"), squared)
     write_array(context.path("histogram"), np.append(counts, unit))
@@ -219,9 +219,3 @@ def recall_stage(target: float) -> Stage:
         }
 
     return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
-
-
-def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:
-    piece = exchange.get(name, block, key)
-    assert piece is not None
-    return piece

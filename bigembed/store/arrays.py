@@ -8,7 +8,7 @@ otherwise read as zeros.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,9 +23,10 @@ from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeEr
 from bigembed.store.chunks import RowChunks, row_chunks
 from bigembed.store.claims import CHUNKS, refuse_unpacked, require_files
 from bigembed.store.codecs import refuse_codecs
+from bigembed.store.groups import put_metadata
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
-from bigembed.store.paths import AnyPath, PathLike, at, put, remove_file, stamp
+from bigembed.store.paths import AnyPath, PathLike, at, stamp
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -179,37 +180,6 @@ def make_array(path: PathLike, *, overwrite: bool, **layout: Any) -> Any:
         place.remove_tree()
     put_metadata(place, lambda store: zarr.create_array(store, **layout))
     return _to_write(place)
-
-
-def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool = False) -> None:
-    """A new zarr group."""
-    import zarr
-
-    place = at(path)
-    if not isinstance(place, ObjectPath):
-        zarr.create_group(str(place), attributes=dict(attributes), overwrite=overwrite)
-        return
-    if overwrite:
-        place.remove_tree()
-    put_metadata(place, lambda store: zarr.create_group(store, attributes=dict(attributes)))
-
-
-def put_metadata(place: AnyPath, make: Callable[[Any], Any]) -> None:
-    """Write what zarr makes in an empty store to this place."""
-    from zarr.storage import MemoryStore
-
-    made: dict[str, Any] = {}
-    make(MemoryStore(made))
-    for name, content in made.items():
-        remove_file(place / name)
-        put(place / name, content.to_bytes())
-
-
-def rewrite_group(path: PathLike, attributes: Mapping[str, Any]) -> None:
-    """The metadata of a group anew, nothing else in it touched."""
-    import zarr
-
-    put_metadata(at(path), lambda store: zarr.create_group(store, attributes=dict(attributes)))
 
 
 def _to_write(path: PathLike) -> Any:

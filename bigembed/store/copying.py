@@ -17,7 +17,6 @@ from bigembed.errors import DamagedError, ExistingOutputError, PlanError
 from bigembed.store.arrays import (
     create_grid,
     create_rows,
-    make_group,
     missing_shards,
     open_zarr,
     read_array,
@@ -26,6 +25,7 @@ from bigembed.store.arrays import (
     zarr_place,
 )
 from bigembed.store.claims import refuse_memory, sound
+from bigembed.store.groups import make_group
 from bigembed.store.masked import unmasked
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
 from bigembed.store.reader import TEXT, Reader, native

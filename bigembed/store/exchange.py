@@ -58,6 +58,10 @@ class Exchange:
         """The piece under ``key``, or None where this block left none."""
         return self.find(name, block, [key])[0]
 
+    def piece(self, name: str, block: int, key: str) -> Array:
+        """The piece under ``key``, which the block must have left."""
+        return self.get_many(name, block, [key])[0]
+
     def find(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
         """Several pieces of one block, None for each that it did not leave: one look at its index."""
         path = self._path(name, block)

@@ -23,7 +23,7 @@ from typing import Any
 
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError, MissingPathError
-from bigembed.store.arrays import make_group, rewrite_group
+from bigembed.store.groups import make_group, rewrite_group
 from bigembed.store.objects import PIECE_BYTES
 from bigembed.store.paths import AnyPath, PathLike, Stored, at, create, put, remove, remove_file, stored
 

@@ -16,8 +16,9 @@ from scipy import sparse
 
 from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.arrays import make_group, open_zarr, whole, write_array, zarr_place
+from bigembed.store.arrays import open_zarr, whole, write_array, zarr_place
 from bigembed.store.claims import require_files, sound
+from bigembed.store.groups import make_group
 from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath, at, remove, stamp
 from bigembed.store.source import RowSource, as_worked, work_dtype

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array, map_blocks
-from bigembed.errors import DamagedError, InputError
+from bigembed.errors import InputError
 from bigembed.store.exchange import Exchange
 
 
@@ -34,7 +34,7 @@ class StoredSpace:
 
     def read(self, name: str, block: int) -> Array:
         """One block of a vector."""
-        return _piece(self.exchange, name, block, "own")
+        return self.exchange.piece(name, block, "own")
 
     def write(self, name: str, block: int, array: Array) -> None:
         """Write one block of a vector, without an outbox."""
@@ -83,7 +83,7 @@ def sweep_block(
     arguments: Sequence[Any],
 ) -> Any:
     """Read, compute, write for one block."""
-    own = [_piece(exchange, name, block, "own") for name in reads]
+    own = [exchange.piece(name, block, "own") for name in reads]
     if matrix is None and halos:
         raise InputError("this space was made without a matrix, so it has no halos")
     far = [_halo(exchange, matrix, name, block) for name in halos if matrix is not None]
@@ -101,12 +101,5 @@ def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Arr
     """Rows of the other blocks that this block needs, in the order of its halo list."""
     sources = matrix.block(block).halo_sources
     if not len(sources):
-        return _piece(exchange, name, block, "own")[:0]
-    return np.concatenate([_piece(exchange, name, int(source), str(block)) for source in sources])
-
-
-def _piece(exchange: Exchange, name: str, block: int, key: str) -> Array:
-    piece = exchange.get(name, block, key)
-    if piece is None:
-        raise DamagedError(f"vector {name!r}, block {block}: no piece {key!r} was left; run again to make it anew")
-    return piece
+        return exchange.piece(name, block, "own")[:0]
+    return np.concatenate([exchange.piece(name, int(source), str(block)) for source in sources])

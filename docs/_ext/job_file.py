@@ -12,8 +12,9 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from bigembed import datasets
+from bigembed.estimator import AROUND
 from bigembed.jobs import spec
-from bigembed.methods import AROUND, REGISTRY, method
+from bigembed.methods import REGISTRY, method
 
 
 def key_docs(table: type[Any]) -> dict[str, str]:

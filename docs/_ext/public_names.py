@@ -12,7 +12,7 @@ from sphinx.util.nodes import make_refnode
 
 import bigembed
 from bigembed import datasets, errors, plotting
-from bigembed.methods.base import Estimator
+from bigembed.estimator.base import Estimator
 
 FOLDER = "reference/api"
 HIDDEN = "registered, kept, beside, needs"

@@ -9,14 +9,15 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.affine import affine_block
+from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.linear.moments import moments_stage
 from bigembed.errors import InputError
-from bigembed.methods.base import Requirements, is_integer
-from bigembed.methods.certificate import versions
-from bigembed.methods.extension import Extension
-from bigembed.methods.moments import moments_stage
-from bigembed.methods.rowwise import RowwiseEstimator, pass_memory
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
@@ -81,7 +82,7 @@ class IndependentComponents(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes."""
-        from bigembed.methods.fitting import fit_rows
+        from bigembed.estimator.fitting import fit_rows
 
         fit_rows(self, X)
         return self

@@ -18,6 +18,7 @@ import scipy.sparse.linalg  # noqa: F401
 import zarr.codecs  # noqa: F401
 
 import bigembed as be
+from bigembed.embedding.walk import spectral
 from bigembed.errors import DamagedError, InterruptedRun
 from bigembed.jobs.certify import certify_paths
 from bigembed.jobs.export import export
@@ -29,7 +30,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.status import read_status
 from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
-from bigembed.methods import REGISTRY, spectral
+from bigembed.methods import REGISTRY
 from bigembed.stages import Run
 from bigembed.store.arrays import open_array
 from bigembed.store.formats import ingest

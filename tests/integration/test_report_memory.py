@@ -29,7 +29,7 @@ print(json.dumps({"held": peak() - before, "bytes": found["bytes"], "points": fo
 def fitted(folder: Path, n: int) -> Path:
     """A run of PCA with its coordinates written."""
     from bigembed import PCA
-    from bigembed.methods.fitting import write_output
+    from bigembed.estimator.fitting import write_output
 
     rows = np.random.default_rng(0).standard_normal((n, 6), dtype=np.float32)
     np.save(folder / f"{n}.npy", rows)

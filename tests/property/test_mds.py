@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as arrays
 from scipy.spatial.distance import cdist
 
 import bigembed as be
+from bigembed.embedding.scaling import classical as classical_scaling
 from bigembed.landmarks.placement import moved
-from bigembed.methods import classical_scaling
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = 70_000

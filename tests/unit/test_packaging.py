@@ -1,5 +1,6 @@
 """What a fresh machine meets: quick imports, the README's commands, floors, versions that fit together."""
 
+import importlib
 import importlib.util
 import json
 import pickle
@@ -45,6 +46,13 @@ def test_public_names() -> None:
         assert getattr(bigembed, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Diffusionmap'"):
         _ = bigembed.Diffusionmap  # type: ignore[attr-defined]
+
+
+def test_names_for_type_checkers_are_those_that_there_are() -> None:
+    text = Path(bigembed.__file__).read_text(encoding="utf-8")
+    for module, name, again in re.findall(r"^    from (\S+) import (\w+) as (\w+)$", text, flags=re.M):
+        assert name == again
+        assert getattr(bigembed, name) is getattr(importlib.import_module(module), name)
 
 
 def test_every_name_in_sight_is_meant_for_users() -> None:
@@ -113,7 +121,10 @@ def test_floors_hold() -> None:
     [
         ("plotting/curves.py", "import zarr"),
         ("plotting/curves.py", "def f():\n    from distributed import Client"),
-        ("datasets/spectra.py", "import bigembed.methods.base"),
+        ("datasets/spectra.py", "import bigembed.estimator.base"),
+        ("embedding/inverse.py", "def f():\n    import bigembed.estimator.base"),
+        ("methods/nmf.py", "import bigembed.methods.pca"),
+        ("paths/dijkstra.py", "def f():\n    import bigembed.paths.geodesic"),
         ("kernels/__init__.py", "import bigembed.neighbors"),
         ("errors.py", "import bigembed.blocks.rows"),
     ],

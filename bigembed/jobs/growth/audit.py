@@ -5,7 +5,7 @@ Some of the new rows are compared with as many of those fitted ("held": each aga
 - ``growth``: new rows over rows fitted.
 - ``distance``: from each row to the nearest fitted one. Rows of the same kind have the same distances; the median
   ratio, and the share of new rows farther out than 99 of 100 fitted ones, say how far they are from it.
-- ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.methods.misfit`), compared in the same way.
+- ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.jobs.growth.misfit`), compared in the same way.
 - ``recall``: the share of the true nearest fitted rows that the search finds for new rows, where there is a graph.
 
 A refresh is due when one of them is beyond its limit (:class:`Limits`) by more than chance explains (two standard
@@ -119,8 +119,8 @@ def _figures(
     job: JobSpec, version: Version, there: Present, new: int, held: int, seed: int, growth: Growth
 ) -> dict[str, Any]:
     """Distances, misfits and recall of samples of ``new`` and ``held`` rows."""
-    from bigembed.methods.base import load
-    from bigembed.methods.misfit import misfit_of, search_index
+    from bigembed.jobs.growth.misfit import misfit_of, search_index
+    from bigembed.methods import load
 
     model, n, d = load(version.model, job.functions), version.fitted, there.shape[1]
     exchange = Exchange(str(growth.root / "audit" / "exchange"))
@@ -171,7 +171,7 @@ def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:
 
 def found_block(*, index: Any, exchange: Exchange) -> Array:
     """What the search finds for the new rows."""
-    from bigembed.methods.misfit import found_lists
+    from bigembed.jobs.growth.misfit import found_lists
 
     [rows] = exchange.get_many("rows", 0, ["new"])
     return found_lists(rows, index)

@@ -63,7 +63,7 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
 
 def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: Telling, lock: Lock) -> None:
     """All rows that have no coordinates yet, range after range."""
-    from bigembed.methods.base import load
+    from bigembed.methods import load
 
     with advising(job):
         fitted, n = load(version.model, job.functions), there.shape[0]
@@ -120,7 +120,7 @@ def _place_range(
 
 def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
     """The stage that places rows ``start:stop``, of this content."""
-    from bigembed.methods.extension import check_width, coordinates_of
+    from bigembed.estimator.transform import check_width, coordinates_of
 
     source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
     extension = fitted._map()

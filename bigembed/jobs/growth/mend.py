@@ -93,7 +93,7 @@ def mend(version: Version, functions: Functions = ()) -> None:
 
 def write_fitted(version: Version, functions: Functions = (), published: str = "") -> None:
     """The coordinates of the rows fitted, by the model, as the whole array. ``published``: the digest they had."""
-    from bigembed.methods.base import load
+    from bigembed.methods import load
 
     fitted = load(version.model, functions)
     retire(version.array)

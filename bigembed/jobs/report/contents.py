@@ -144,7 +144,8 @@ class Contents:
 
     def parameters(self) -> list[tuple[str, str, bool, str]]:
         """Name, value, whether it was given, and meaning of every parameter of the method."""
-        from bigembed.methods import AROUND, REGISTRY, method
+        from bigembed.estimator import AROUND
+        from bigembed.methods import REGISTRY, method
 
         given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
         if self.method not in REGISTRY:
@@ -189,7 +190,7 @@ class Contents:
         """As recorded; of a diffusion map that Python made, from its stages; else none."""
         if self.record or not self.has("judgement"):
             return dict(self.record.get("certificate", {}))
-        from bigembed.methods.certificate import certificate
+        from bigembed.estimator.certificate import certificate
 
         try:
             asked = self.run.manifest("solve").parameters

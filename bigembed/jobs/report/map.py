@@ -12,10 +12,10 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
+from bigembed.embedding.graph.parts import ISLAND
 from bigembed.errors import BigembedError, InputError
 from bigembed.jobs.report.contents import Contents
 from bigembed.jobs.spec import BESIDE
-from bigembed.methods.parts import ISLAND
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
 from bigembed.plotting.raster import Grid, View, count_points, png

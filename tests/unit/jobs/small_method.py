@@ -12,8 +12,8 @@ import numpy as np
 
 from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import BigembedWarning, InputError
+from bigembed.estimator.base import Estimator
 from bigembed.methods import REGISTRY
-from bigembed.methods.base import Estimator
 from bigembed.stages import Context, Cost, Run, Stage, run_stages
 from bigembed.store.arrays import create_rows, open_array, open_zarr, read_array, write_array, write_rows
 from bigembed.store.source import RowSource

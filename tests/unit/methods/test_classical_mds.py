@@ -13,8 +13,8 @@ import zarr
 from scipy.spatial.distance import cdist
 
 import bigembed as be
+from bigembed.embedding.scaling import classical as classical_scaling
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError
-from bigembed.methods import classical_scaling
 from bigembed.store import copying
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 

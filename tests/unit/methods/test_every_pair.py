@@ -8,8 +8,8 @@ from scipy import linalg
 
 import bigembed as be
 from bigembed.blocks.squared import all_squared, every_squared
+from bigembed.embedding.walk import spectral
 from bigembed.errors import InputError
-from bigembed.methods import spectral
 from bigembed.stages import Run
 from bigembed.store.input import row_source
 

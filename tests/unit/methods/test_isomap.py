@@ -19,6 +19,7 @@ import bigembed as be
 from bigembed.blocks import rows
 from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
+from bigembed.embedding.geodesics import distances as geodesics
 from bigembed.errors import (
     ComponentsWarning,
     DegenerateWarning,
@@ -27,7 +28,6 @@ from bigembed.errors import (
     InputTypeError,
     PlanError,
 )
-from bigembed.methods import geodesics
 
 
 def roll(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:

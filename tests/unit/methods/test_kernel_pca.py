@@ -16,8 +16,9 @@ from sklearn.neighbors import KNeighborsClassifier as Nearest
 from sklearn.pipeline import make_pipeline
 
 import bigembed as be
+from bigembed.embedding.kernel import solve as kernel_solve
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, NotFittedError, PlanError
-from bigembed.methods import kernel_pca, kernel_solve
+from bigembed.methods import kernel_pca
 from bigembed.stages import Run
 from bigembed.store.source import RowSource
 

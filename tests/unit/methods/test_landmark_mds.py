@@ -14,10 +14,10 @@ import zarr
 from scipy.spatial.distance import cdist
 
 import bigembed as be
+from bigembed.embedding.scaling import landmark_axes, landmark_sample
 from bigembed.errors import DegenerateWarning, InputError
 from bigembed.landmarks.placement import moved
 from bigembed.landmarks.select import max_min_by
-from bigembed.methods import landmark_axes, landmark_sample
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 from tests.unit.methods.test_classical_mds import signed
 

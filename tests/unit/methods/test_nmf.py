@@ -16,9 +16,9 @@ from scipy.optimize import nnls
 from sklearn.decomposition import NMF as InMemory
 
 import bigembed as be
+from bigembed.embedding.nonnegative.descent import unlike
+from bigembed.embedding.nonnegative.start import nndsvd, singular_vectors
 from bigembed.errors import ConvergenceWarning, InputError
-from bigembed.methods.nmf_descent import unlike
-from bigembed.methods.nonnegative_start import nndsvd, singular_vectors
 from bigembed.store import passes
 
 
@@ -118,7 +118,7 @@ def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(function.__name__)
         return reduce(source, function, *rest, **more)
 
-    monkeypatch.setattr("bigembed.methods.nmf_descent.reduce_rows", counting)
+    monkeypatch.setattr("bigembed.embedding.nonnegative.descent.reduce_rows", counting)
     nmf = be.NMF(4, init="random").fit(rows_of())
     assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
     assert nmf.certificate_["passes"] == len(made)
@@ -141,7 +141,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         return reduce(source, function, *rest, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr("bigembed.methods.nmf_descent.reduce_rows", fragile)
+        patched.setattr("bigembed.embedding.nonnegative.descent.reduce_rows", fragile)
         with pytest.raises(Killed):
             be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
     counted: list[str] = []
@@ -150,7 +150,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         counted.append(function.__name__)
         return reduce(source, function, *rest, **more)
 
-    monkeypatch.setattr("bigembed.methods.nmf_descent.reduce_rows", counting)
+    monkeypatch.setattr("bigembed.embedding.nonnegative.descent.reduce_rows", counting)
     resumed = be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
     assert counted.count("factor_block") == whole.n_iter_ - 4
     assert np.array_equal(resumed.components_, whole.components_)

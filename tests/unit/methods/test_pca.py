@@ -12,9 +12,9 @@ from scipy import sparse
 from sklearn import decomposition
 
 import bigembed as be
+from bigembed.embedding.linear import principal
 from bigembed.errors import ConvergenceWarning, ExistingOutputError, InputError, NotFittedError
 from bigembed.methods import pca as pca_module
-from bigembed.methods import principal
 from bigembed.store.arrays import read_array
 
 NAMES = (

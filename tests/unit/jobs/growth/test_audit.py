@@ -12,9 +12,9 @@ import bigembed as be
 from bigembed.errors import ChangedInputError, InputError, LockedError, MissingPathError
 from bigembed.jobs.growth.audit import Limits, audit, compared, reasons
 from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.misfit import found_lists, misfit_of, search_index
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.spec import parse_job
-from bigembed.methods.misfit import found_lists, misfit_of, search_index
 from bigembed.store.arrays import write_array
 from bigembed.store.growing import append_rows
 from bigembed.store.lock import hold

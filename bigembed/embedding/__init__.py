@@ -1,0 +1,1 @@
+"""From eigenvectors, distances and factors to coordinates: what methods are composed of."""

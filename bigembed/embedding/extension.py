@@ -1,0 +1,109 @@
+"""How rows become coordinates by a fitted map: a function of rows, and of a small description of the map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.embedding.consistency import consistent
+from bigembed.store.passes import RowBlock, refuse_block, row_block, write_mapped
+from bigembed.store.source import RowSource
+
+BATCH_BYTES = 16 << 20
+MAX_BATCH, MIN_BATCH = 65_536, 2_048
+LEAST_TASKS = 4
+"""Tasks that even few rows are divided into, unless they are very few."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """How new rows are brought together where that makes them cheaper. Small and picklable."""
+
+    place: Callable[[Array, Any, int], Array]
+    """``place(rows, model, start)``: the block (m,) of each row, after a check; ``start`` numbers the first."""
+    blocks: int
+    """Blocks that ``place`` tells apart; near ones have near numbers."""
+    row_bytes: int
+    """Bytes of a row as it is worked on."""
+    most: int
+    """Rows that the method takes well at a time."""
+    memory: Callable[[int], int]
+    """Bytes that the method holds for so many rows, beside the rows."""
+
+    def batch(self, n: int) -> int:
+        """Rows that a task takes together at the most, of n."""
+        return batch_rows(n, self.row_bytes, self.most)
+
+
+def batch_rows(n: int, row_bytes: int, most: int = MAX_BATCH) -> int:
+    """Rows that a task takes together at the most.
+
+    >>> batch_rows(1_000_000, 256), batch_rows(10_000, 3136), batch_rows(10, 8)
+    (65536, 5000, 2048)
+    """
+    fitting = max(MIN_BATCH, min(most, MAX_BATCH, BATCH_BYTES // row_bytes))
+    return max(MIN_BATCH, min(fitting, -(-2 * n // LEAST_TASKS)))
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What turns rows into coordinates, in any process. Small and picklable: arrays are named by their paths."""
+
+    function: Callable[..., Array]
+    """``function(rows, model, **beside)``: rows (m, d) in their work dtype (or CSR) to (m, width). It must give each
+    row the same whatever rows stand near it."""
+    model: Any
+    width: int
+    n_features: int
+    dtype: str = "float64"
+    """Of the coordinates."""
+    placed: Placed | None = None
+    """Where coordinates are cheaper for rows that lie together: how they are brought together."""
+    cheap: bool = True
+    """Whether coordinates cost about as much as reading the rows, so that a lazy result computes them when asked."""
+    sparse: bool = False
+    """Whether the function takes CSR rows."""
+    beside: tuple[str, ...] = ()
+    """Vectors that lie beside the rows and that the function needs, by name."""
+    saved: str = ""
+    """Where the saved model lies that it is of."""
+
+    def __call__(self, block: RowBlock) -> Array:
+        """Coordinates of a block of rows, which must be finite."""
+        refuse_block(block)
+        return self.of_block(block)
+
+    def of_block(self, block: RowBlock) -> Array:
+        """Coordinates of a block that was checked."""
+        needed = {name: block.beside[name] for name in self.beside}
+        return np.asarray(self.of_rows(block.rows, **needed), dtype=self.dtype)
+
+    def of_rows(self, rows: Any, **beside: Array) -> Array:
+        """The function of rows; :class:`DamagedError` where the parts of a saved model do not fit."""
+        with consistent(self.saved):
+            return self.function(rows, self.model, **beside)
+
+
+def in_one_array(source: RowSource, extension: Extension) -> Array:
+    """Coordinates of all rows in memory."""
+    spans = bounds(source.shape[0], source.shape[0] if extension.placed else source.block)
+    return np.concatenate(map_blocks(extend_block, spans, label="transform", source=source, extension=extension))
+
+
+def write_extended(source: RowSource, extension: Extension, out: str) -> None:
+    """Coordinates by canonical blocks, through the sliding window over the chunks of the input."""
+    write_mapped(source, extend_mapped, out, extension.width, extension.dtype, first=True, extension=extension)
+
+
+def extend_mapped(block: RowBlock, *, extension: Extension) -> Array:
+    """Coordinates of one canonical block."""
+    return extension.of_block(block)
+
+
+def extend_block(start: int, stop: int, *, source: RowSource, extension: Extension) -> Array:
+    """Coordinates of rows ``start:stop``."""
+    return extension(row_block(source, start, stop))

@@ -1,0 +1,1 @@
+"""Coordinates from shortest paths on a neighbor graph."""

@@ -1,0 +1,257 @@
+"""Geodesic distances on a stored graph as stages: components, landmarks, distances from them or between all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
+from bigembed.errors import DisconnectedGraphError, InputError, PlanError
+from bigembed.landmarks.select import max_min, sample_size, uniform
+from bigembed.neighbors.components import find_components
+from bigembed.neighbors.order import Ordered
+from bigembed.paths.geodesic import GROUP, keep_distances, shortest_paths
+from bigembed.paths.pairs import cached_graph, distances_block
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.paths import free_bytes
+
+POLICIES = ("error", "largest", "per-component", "bridge")
+SELECTIONS = ("max-min", "uniform")
+MAX_EMBEDDED = 200
+"""Components embedded one by one; more are refused with advice."""
+EXACT_ROWS = 100_000
+"""Rows of which all pairs of distances are written (40 GB)."""
+PAIR_MIB = 16
+"""Distances between all pairs that a task computes and writes."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A component to be embedded."""
+
+    number: int
+    rows: int
+    landmarks: int = 0
+
+
+def stored_graph(context: Context) -> StoredMatrix:
+    """The graph that the components were found of: squared lengths by row blocks."""
+    [name] = context.home.manifest("components").inputs
+    rows = tuple(int(size) for size in np.diff(read_array(context.of(name, "starts"))))
+    return StoredMatrix(context.of(name), context.of(name, "squared"), rows, context.home.manifest(name).digest)
+
+
+def graph_components_stage(graph: str, edges: int, n: int, block: int) -> Stage:
+    """Connected components of a graph of distances, of which 0 joins as well as any other."""
+
+    def run(context: Context) -> dict[str, Any]:
+        rows = tuple(int(size) for size in np.diff(read_array(context.of(graph, "starts"))))
+        matrix = StoredMatrix(
+            context.of(graph), context.of(graph, "squared"), rows, context.home.manifest(graph).digest
+        )
+        return find_components(matrix, context.exchange, context.path(""))
+
+    held = 64 * edges // max(1, n) * block
+    cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=held)
+    return Stage("components", (graph,), {}, run, cost)
+
+
+def targets(found: dict[str, Any], policy: str, n_components: int, n_landmarks: int = 0) -> list[Target]:
+    """Which components are embedded, with their share of the landmarks; DisconnectedGraphError as the policy says."""
+    sizes, count = found["sizes"], found["components"]
+    shown = ", ".join(map(str, sizes[:10])) + (", …" if count > 10 else "")
+    if count > 1 and policy in ("error", "bridge"):
+        raise DisconnectedGraphError(
+            f"the graph has {count} connected components, of {shown} rows; there is no path between them. Choose "
+            "components='largest' (the other rows take the coordinates of their nearest row in it), 'per-component' or "
+            "'bridge'; or raise n_neighbors or radius"
+        )
+    chosen = sizes[:1] if count == 1 or policy == "largest" else sizes
+    if len(chosen) == 1 and sizes[0] <= n_components:
+        raise InputError(
+            f"n_components={n_components} needs a connected component of at least {n_components + 1} rows; the largest "
+            f"has {sizes[0]}. Ask for fewer coordinates"
+        )
+    if len(chosen) > 1 and count > MAX_EMBEDDED:
+        raise DisconnectedGraphError(
+            f"components={policy!r} would embed {count} components one by one (of {shown} rows); at most "
+            f"{MAX_EMBEDDED}. Use components='largest' or 'bridge', or raise n_neighbors or radius"
+        )
+    total = sum(chosen)
+    return [
+        Target(c, size, min(size, max(n_components + 1, round(n_landmarks * size / total))))
+        for c, size in enumerate(chosen)
+        if size > 1 or len(chosen) == 1
+    ]
+
+
+# --- landmarks -----------------------------------------------------------------------------------
+
+
+def landmarks_stage(
+    policy: str, n_components: int, n_landmarks: int, selection: str, row_bytes: int, n: int, seed: int
+) -> Stage:
+    """Rows that stand for all: ``ids`` (L,) internal, ascending in each ``component``, and ``rows`` of the input."""
+
+    def run(context: Context) -> dict[str, Any]:
+        chosen = targets(context.results("components"), policy, n_components, n_landmarks)
+        ordered, labels = Ordered.open(context.of("order")), context.of("components", "labels")
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        counts = np.array(map_blocks(count_block, blocks, labels=labels, components=[t.number for t in chosen]))
+        ids, rows, component, sampled = [], [], [], 0
+        for place, target in enumerate(chosen):
+            wanted = target.landmarks
+            size = sample_size(target.rows, wanted, row_bytes) if selection == "max-min" else wanted
+            ranks = uniform(target.rows, size, [seed, 5, target.number])
+            first = np.concatenate([[0], np.cumsum(counts[:, place])])
+            tasks = [(b, ranks[(ranks >= first[b]) & (ranks < first[b + 1])] - first[b]) for (b,) in blocks]
+            map_blocks(
+                pick_block,
+                [task for task in tasks if len(task[1])],
+                ordered=ordered,
+                labels=labels,
+                component=target.number,
+                with_rows=selection == "max-min",
+                exchange=context.exchange,
+            )
+            found = [context.exchange.get_all("picked", b) for b, picked in tasks if len(picked)]
+            mine, original = (np.concatenate([part[name] for part in found]) for name in ("ids", "original"))
+            if selection == "max-min":
+                kept = np.sort(max_min(np.concatenate([part["rows"] for part in found]), wanted))
+                mine, original = mine[kept], original[kept]
+            ids.append(mine)
+            rows.append(original)
+            component.append(np.full(len(mine), target.number))
+            sampled += size
+        write_array(context.path("ids"), np.concatenate(ids))
+        write_array(context.path("rows"), np.concatenate(rows))
+        write_array(context.path("component"), np.concatenate(component))
+        return {"landmarks": int(sum(map(len, ids))), "wanted": sum(t.landmarks for t in chosen), "sampled": sampled}
+
+    parameters = {
+        "policy": policy,
+        "n_components": n_components,
+        "n_landmarks": n_landmarks,
+        "selection": selection,
+        "seed": seed,
+    }
+    held = 3 * (row_bytes + 24) * sample_size(n, n_landmarks, row_bytes)
+    return Stage("landmarks", ("order", "components"), parameters, run, Cost(read=4 * n, coordinator=held))
+
+
+def count_block(b: int, *, labels: str, components: list[int]) -> list[int]:
+    """Rows of each component in a block."""
+    label = read_array(f"{labels}/{b}")
+    return [int(np.count_nonzero(label == c)) for c in components]
+
+
+def pick_block(
+    b: int, ranks: Array, *, ordered: Ordered, labels: str, component: int, with_rows: bool, exchange: Exchange
+) -> None:
+    """Leave the rows of a component that have the given ranks within the block."""
+    local = np.flatnonzero(read_array(f"{labels}/{b}") == component)[ranks]
+    pieces = {"ids": local + ordered.starts[b], "original": ordered.ids(b)[local]}
+    exchange.put("picked", b, pieces | ({"rows": ordered.rows(b)[local]} if with_rows else {}))
+
+
+def landmark_distances_stage(n: int, edges: int, n_landmarks: int, block: int) -> Stage:
+    """Distances of every row to every landmark, ``distances/b`` (rows, L), and ``between`` landmarks (L, L)."""
+
+    def run(context: Context) -> dict[str, Any]:
+        ids, matrix = read_array(context.of("landmarks", "ids")), stored_graph(context)
+        counted = shortest_paths(matrix, ids, context.exchange, note=context.note)
+        between = keep_distances(matrix.rows, ids, context.exchange, context.path(""))
+        write_array(context.path("between"), between)
+        write_array(context.path("starts"), offsets(matrix.rows))
+        return counted
+
+    groups = -(-n_landmarks // GROUP)
+    graph = 24 * edges
+    cost = Cost(
+        passes=2 * groups,
+        read=2 * groups * graph + 40 * n * n_landmarks,
+        write=graph + 24 * n * n_landmarks,
+        disk=4 * n * n_landmarks,
+        scratch=graph + 20 * n * n_landmarks,
+        memory=block * (60 * edges // max(1, n) + 20 * GROUP + 64 + 8 * n_landmarks),
+        coordinator=24 * n_landmarks**2,
+        sweeps=4,
+        blocks=groups * -(-n // block),
+    )
+    return Stage("geodesics", ("landmarks", "components"), {"squared": True}, run, cost, resumes=True)
+
+
+# --- all pairs -----------------------------------------------------------------------------------
+
+
+def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> Stage:
+    """Distances between all rows of each embedded component: ``pairs/c`` (n_c, n_c) float32, rows as in the input."""
+    check_exact(n)
+
+    def run(context: Context) -> dict[str, Any]:
+        chosen = targets(context.results("components"), policy, n_components)
+        need = sum(4 * t.rows**2 for t in chosen)
+        free = free_bytes(context.home.root)
+        if need > free:
+            raise PlanError(
+                f"distances between all rows take {need >> 20} MiB, and {free >> 20} MiB of disk are free at "
+                f"{context.home.root}. Use solver='landmarks', or a workdir on a larger disk"
+            )
+        matrix = stored_graph(context)
+        ordered = Ordered.open(context.of("order"))
+        ids = np.concatenate([ordered.ids(b) for b in range(len(ordered.blocks))])
+        label = np.concatenate(
+            [read_array(context.of("components", f"labels/{b}")) for b in range(len(ordered.blocks))]
+        )
+        position = np.full(n, -1, np.int64)
+        for target in chosen:
+            internal = np.flatnonzero(label == target.number)
+            internal = internal[np.argsort(ids[internal])]
+            position[internal] = np.arange(len(internal))
+            write_array(context.path(f"internal/{target.number}"), internal)
+            write_array(context.path(f"members/{target.number}"), ids[internal])
+            height = PAIR_MIB * max(1, (1 << 20) // (4 * target.rows))  # whole chunks of about 1 MiB
+            path = context.path(f"pairs/{target.number}")
+            create_rows(path, (target.rows,) * 2, np.float32, height, compress=False)
+            map_blocks(
+                pairs_block,
+                [(target.number, *span) for span in bounds(target.rows, height)],
+                matrix=matrix,
+                out=context.path(""),
+            )
+        write_array(context.path("positions"), position)
+        return {"rows": sum(t.rows for t in chosen), "components": [t.number for t in chosen]}
+
+    task = 64 * edges + 3 * (PAIR_MIB << 20) + 40 * n
+    cost = Cost(
+        passes=1,
+        read=24 * edges,
+        write=4 * n * n,
+        disk=4 * n * n,
+        memory=task,
+        coordinator=64 * n,
+        looks=n * (edges + 4 * n),  # a heap for each row
+        blocks=-(-4 * n * n // (PAIR_MIB << 20)),
+    )
+    return Stage("geodesics", ("order", "components"), {"policy": policy, "n_components": n_components}, run, cost)
+
+
+def check_exact(n: int) -> None:
+    """PlanError if all pairs of n rows are too many."""
+    if n > EXACT_ROWS:
+        raise PlanError(
+            f"solver='exact' writes distances between all pairs of rows, for n ≤ {EXACT_ROWS} (40 GB); got n = {n}, "
+            f"which are {4 * n * n >> 30} GiB and as many shortest paths. Use solver='landmarks'"
+        )
+
+
+def pairs_block(c: int, start: int, stop: int, *, matrix: StoredMatrix, out: str) -> None:
+    """Distances from some rows of a component to all its rows."""
+    internal = read_array(f"{out}internal/{c}")
+    distances = distances_block(cached_graph(matrix, True), internal[start:stop], internal)
+    write_rows(f"{out}pairs/{c}", start, distances)

@@ -1,0 +1,186 @@
+"""Coordinates of new rows of an Isomap: their distances to the landmarks through the rows that they are joined to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds
+from bigembed.embedding.extension import Placed
+from bigembed.embedding.geodesics.distance_graph import GIVEN, GivenIndex, Rule, join_given
+from bigembed.embedding.geodesics.scaling import read_triangulation
+from bigembed.embedding.graph.new_rows import place_rows, ready_rows
+from bigembed.neighbors.kept import nearest_kept
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import Joined
+from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
+from bigembed.neighbors.survey import Shape
+from bigembed.paths.geodesic import KeptDistances
+from bigembed.stages import Run
+from bigembed.store.arrays import read_array, read_rows
+
+BATCH_ROWS = 8_192
+HELD_BYTES = 64 << 20
+"""Distances of fitted rows that a task holds."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a task needs to extend: paths into the run or the saved model, and small numbers."""
+
+    index: AnyIndex | GivenIndex
+    shape: Shape
+    labels: str
+    geodesics: str
+    solve: str
+    starts: tuple[int, ...]
+    targets: tuple[int, ...]
+    component: Array | None
+    """Component of each landmark; None where all rows are their own landmarks."""
+    policy: str
+    width: int
+
+    def columns(self, c: int) -> int:
+        """Landmarks of a component."""
+        if self.component is None:
+            return len(read_array(f"{self.solve}/mean/{c}"))
+        return int(np.count_nonzero(self.component == c))
+
+    def distances(self, ids: Array, c: int) -> Array:
+        """Distances (len(ids), L_c) of fitted rows of a component to its landmarks."""
+        if self.component is None:
+            return read_rows(f"{self.geodesics}/pairs/{c}", read_rows(f"{self.geodesics}/positions", ids))
+        return KeptDistances(self.geodesics, self.starts).rows(ids)[:, np.flatnonzero(self.component == c)]
+
+
+def model_of(run: Run) -> Model:
+    """The extension model of a fitted run."""
+    survey, exact = run.results("survey"), run.results("solve")["solver"] == "exact"
+    return Model(
+        _index(run, survey["metric"]),
+        Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
+        run.path("components", "labels"),
+        run.path("geodesics").rstrip("/"),
+        run.path("solve").rstrip("/"),
+        Ordered.open(run.path("order")).starts,
+        tuple(run.results("solve")["targets"]),
+        None if exact else read_array(run.path("landmarks", "component")),
+        run.manifest("coordinates").parameters["policy"],
+        run.results("solve")["n_components"],
+    )
+
+
+def _index(run: Run, metric: str) -> AnyIndex | GivenIndex:
+    if metric == GIVEN:
+        order = run.results("order")
+        return GivenIndex(run.path("order"), Rule(order["n_neighbors"], order["radius"]))
+    return any_index_of(run)
+
+
+def placed(model: Model) -> Placed | None:
+    """How new rows are brought to the blocks of fitted rows that they belong to; rows of distances need not be."""
+    if isinstance(model.index, GivenIndex):
+        return None
+    blocks = len(Ordered.open(model.index.order).blocks)
+    return Placed(place_rows, blocks, model.shape.row_bytes, BATCH_ROWS, partial(extension_memory, model))
+
+
+def extension_memory(model: Model, rows: int) -> int:
+    """Bytes that :func:`extend_rows` holds at the most for so many rows, beside the rows."""
+    assert not isinstance(model.index, GivenIndex)
+    return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
+
+
+def extend_rows(rows: Array, model: Model) -> Array:
+    """Coordinates of finite new rows (n, m), each the same whatever the others."""
+    rows = rows if isinstance(model.index, GivenIndex) else ready_rows(rows, model.shape)
+    coordinates = np.zeros((len(rows), model.width))
+    for members, joined in _joined_parts(rows, model.index):
+        coordinates[members] = _place_joined(rows[members], joined, model)
+    return coordinates
+
+
+def _joined_parts(rows: Array, index: AnyIndex | GivenIndex) -> Iterator[tuple[Array, Joined]]:
+    if not isinstance(index, GivenIndex):
+        yield from join_parts(rows, index)
+        return
+    for start, stop in bounds(len(rows), max(1, HELD_BYTES // (40 * rows.shape[1]))):
+        yield np.arange(start, stop), join_given(rows[start:stop], index, start)
+
+
+def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:
+    """Coordinates of new rows from their edges."""
+    label = labels_of(joined.ids, model)
+    home = _home(joined, label, model.policy)
+    out = np.zeros((len(rows), model.width))
+    for c in model.targets:
+        found = read_triangulation(model.solve, c)
+        mine = np.flatnonzero(home == c)
+        mine = mine[np.lexsort((joined.cell[mine], joined.block[mine]))]  # rows that are near each other, together
+        for part, edges, ends in _pieces(joined, label, mine, c, model.columns(c)):
+            ids, place = np.unique(joined.ids[edges], return_inverse=True)
+            lengths = np.sqrt(joined.squared[edges].astype(np.float64))
+            through = model.distances(ids, c)[place] + lengths[:, None]
+            out[part] = found.place(np.minimum.reduceat(through, ends, axis=0))
+    outside = np.flatnonzero(home < 0)
+    if len(outside) and (model.policy == "largest" or 0 in model.targets):
+        ordered, found = Ordered.open(model.index.order), read_triangulation(model.solve, 0)
+        nearest = nearest_kept(ordered, model.labels, rows[outside], joined.block[outside], joined.cell[outside])
+        for start, stop in bounds(len(outside), max(1, HELD_BYTES // (8 * model.columns(0)))):
+            out[outside[start:stop]] = found.place(model.distances(nearest[start:stop], 0))
+    return out
+
+
+def labels_of(ids: Array, model: Model) -> Array:
+    """Component of fitted rows, by internal id."""
+    owner = np.searchsorted(model.starts, ids, side="right") - 1
+    out = np.zeros(len(ids), np.int64)
+    for b in np.unique(owner):
+        mine = owner == b
+        out[mine] = read_array(f"{model.labels}/{b}")[ids[mine] - model.starts[b]]
+    return out
+
+
+def _home(joined: Joined, label: Array, policy: str) -> Array:
+    """Component of each new row: that of the nearest row joined to it (ties by id); −1 where there is none."""
+    count = len(joined.indptr) - 1
+    of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
+    if policy == "largest":
+        return np.where(np.bincount(of_edge[label == 0], minlength=count) > 0, 0, -1)
+    home = np.full(count, -1, np.int64)
+    order = np.lexsort((joined.ids, joined.squared, of_edge))
+    some = np.flatnonzero(np.diff(joined.indptr))
+    home[some] = label[order[joined.indptr[some]]]
+    return home
+
+
+def _pieces(joined: Joined, label: Array, rows: Array, c: int, columns: int) -> Iterator[tuple[Array, Array, Array]]:
+    """New rows in bounded pieces: the rows, their edges into component c, and where each row's edges begin.
+
+    Of a row that equals fitted ones only the edges to these are taken: the shortest path is that of the fitted row.
+    """
+    most = max(1, HELD_BYTES // (8 * columns))
+    part: list[int] = []
+    edges: list[Array] = []
+    held = 0
+    for row in rows.tolist():
+        mine = np.arange(joined.indptr[row], joined.indptr[row + 1])
+        mine = mine[label[mine] == c]
+        same = joined.squared[mine] == 0
+        mine = mine[same] if same.any() else mine
+        if part and held + len(mine) > most:
+            yield _piece(part, edges)
+            part, edges, held = [], [], 0
+        part.append(row)
+        edges.append(mine)
+        held += len(mine)
+    if part:
+        yield _piece(part, edges)
+
+
+def _piece(part: list[int], edges: list[Array]) -> tuple[Array, Array, Array]:
+    sizes = [len(mine) for mine in edges]
+    return np.array(part), np.concatenate(edges), np.cumsum([0, *sizes[:-1]])

@@ -1,0 +1,1 @@
+"""What methods on a neighbor graph share: its components, the order of its rows, new rows."""

@@ -1,0 +1,82 @@
+"""Rows that take the coordinates of another row: those outside the components that are embedded, and repeated ones.
+
+Which of many equal rows are neighbors is decided by their numbers, so that their eigenvector entries differ a little.
+They are one point: all have the coordinates of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.neighbors.kept import nearest_kept
+from bigembed.neighbors.order import Ordered
+from bigembed.stages import Context
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+
+NAMED = 5
+"""Rows that a warning names."""
+
+
+def first_placed(filled: list[tuple[int, int]], ordered: Ordered, exchange: Exchange) -> list[int]:
+    """Numbers in the input of the first :data:`NAMED` rows that were placed by their nearest row."""
+    ids = [ordered.ids(b)[exchange.piece("nearest", b, "rows")[:count]] for b, (count, _) in enumerate(filled) if count]
+    return np.sort(np.concatenate(ids))[:NAMED].tolist()  # type: ignore[no-any-return]
+
+
+def fill_block(
+    b: int, *, ordered: Ordered, labels: str, exchange: Exchange, parts: int = 1, graph: StoredMatrix | None = None
+) -> tuple[int, int]:
+    """Leave the rows of block b that take the coordinates of another one, and the internal ids of these; how many.
+
+    Rows outside the first ``parts`` components take those of their nearest row in these; then, with the ``graph``,
+    rows that repeat another one those of the first such row.
+    """
+    label = read_array(f"{labels}/{b}")
+    outside = np.flatnonzero(label >= parts)
+    nearest = np.zeros(0, np.int64)
+    if len(outside):
+        offsets, _ = ordered.cells(b)
+        cell = np.searchsorted(offsets, outside, side="right") - 1
+        nearest = nearest_kept(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell, parts)
+    repeated, firsts = repeated_block(b, graph, ordered.starts) if graph else (outside[:0], nearest[:0])
+    inside = label[repeated] < parts
+    repeated, firsts = repeated[inside], firsts[inside]
+    pieces = {"rows": np.concatenate([outside, repeated]), "ids": np.concatenate([nearest, firsts])}
+    exchange.put("nearest", b, pieces)
+    return len(outside), len(repeated)
+
+
+def repeated_matrix(context: Context, rows: tuple[int, ...]) -> StoredMatrix | None:
+    """The squared distances between neighbors, if any are 0; else None."""
+    if not context.results("graph")["zero_edges"]:
+        return None
+    graph = context.of("graph")
+    return StoredMatrix(graph, f"{graph}/squared", rows, context.home.manifest("graph").digest)
+
+
+def repeated_block(b: int, graph: StoredMatrix, starts: Sequence[int]) -> tuple[Array, Array]:
+    """Rows of block b that an edge of length 0 joins to a row of lower internal id, and the lowest such id.
+
+    Ties among neighbors go to the lower id, so that of rows that are equal each is joined to the first, however many
+    they are: the row that a new row that equals them is taken for, too.
+    """
+    block = graph.block(b)
+    own = np.arange(starts[b], starts[b + 1])
+    far = np.repeat(np.asarray(starts)[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
+    zeros = np.flatnonzero(block.data == 0)
+    column = np.concatenate([own, far])[block.indices[zeros]]
+    first = np.searchsorted(zeros, block.indptr[:-1])  # the diagonal is one of them, in every row
+    lowest = np.minimum.reduceat(column, first)
+    repeated = np.flatnonzero(lowest < own)
+    return repeated, lowest[repeated]
+
+
+def keep_block(b: int, *, exchange: Exchange, out: str) -> None:
+    """Keep which rows of block b were placed (``outside``), and by which ones (``nearest``, internal ids)."""
+    for name, key in (("outside", "rows"), ("nearest", "ids")):
+        write_array(f"{out}{name}/{b}", exchange.piece("nearest", b, key))

@@ -1,0 +1,253 @@
+"""The map from kernel values to coordinates, as stages: from all pairs of rows, or from landmarks.
+
+Both leave the same: ``solve/mean`` (L,), ``solve/matrix`` (L, m), ``solve/eigenvalues`` and ``residuals`` (m,), with
+coordinates y(x) = (k(x) − mean) matrix, k(x) the kernel of x with the L landmarks (all rows, for the exact solver).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.moments import merge_moments, moments_block
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.eigen.base import extremes
+from bigembed.eigen.dense import solve_dense_matrix
+from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.kernel.given import GivenKernel
+from bigembed.embedding.landmark_rows import every_row
+from bigembed.errors import InputError
+from bigembed.kernels.functions import Kernel, refuse_values, wrong_values
+from bigembed.landmarks.nystrom import FLOOR, centered_map
+from bigembed.operators.kernel import TILE_ROWS, KernelOperator, vector_blocks
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
+from bigembed.store.vectors import StoredSpace
+
+DENSE_ROWS = 2_000
+"""Rows up to which the kernel is formed, in one task, and solved densely."""
+PASSES = 15
+"""Passes over all pairs that a plan counts with."""
+MOVES = 0.1
+"""Share by which an eigenvalue of the landmarks may differ from that of half of them."""
+SYMMETRIC = 1e-5
+"""Largest |k(x, y) − k(y, x)| as a share of the largest |k| that counts as rounding."""
+
+
+# --- all pairs -----------------------------------------------------------------------------------
+
+
+def exact_solve_stage(
+    source: RowSource, kernel: Kernel | GivenKernel, m: int, tol: float, max_passes: int, seed: int
+) -> Stage:
+    """Leading eigenpairs of H K H, K never stored: block Lanczos, or densely for few rows."""
+    n = source.shape[0]
+
+    def run(context: Context) -> dict[str, Any]:
+        rows = RowSource((n, source.shape[1]), source.work, path=context.of("landmarks", "rows"))
+        space = StoredSpace(None, Exchange(f"{context.exchange.root}/space"), vector_blocks(n))
+        operator = KernelOperator(rows, space, kernel, text=kernel.text, symmetric=not kernel.own)
+        if operator.norm <= 1e-12 * n * max(operator.size / n, np.finfo(np.float64).tiny):
+            raise InputError(
+                f"kernel={kernel.text}: all {n} rows are the same to the kernel; there is nothing to map. Take another "
+                "gamma, or look at the rows"
+            )
+        if n <= DENSE_ROWS:
+            [solved] = map_blocks(dense_task, [(0,)], source=rows, kernel=kernel, m=m, space=space, unit=operator.norm)
+        else:
+            solved = _summary(solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes))
+        values = np.array(solved["eigenvalues"]) * operator.norm
+        largest = max(float(np.abs(values).max()), abs(solved["lowest"]) * operator.norm)
+        kept = int(np.sum(values > FLOOR * largest))
+        if not kept:
+            raise InputError(
+                f"kernel={kernel.text}: the centered kernel has no positive eigenvalue among the leading {m}, so "
+                "no coordinates"
+            )
+        spans = [(b, *span) for b, span in enumerate(bounds(n, TILE_ROWS))]
+        create_rows(context.path("matrix"), (n, kept), np.float64, TILE_ROWS)
+        map_blocks(matrix_block, spans, space=space, values=values[:kept], out=context.path("matrix"))
+        means = np.concatenate([space.read("kernel.means", b)[:, 0] for b, _, _ in spans])
+        write_array(context.path("mean"), means)
+        write_array(context.path("eigenvalues"), values[:kept])
+        write_array(context.path("residuals"), np.array(solved["residuals"])[:kept] * operator.norm)
+        numbers = ("reason", "advice", "converged", "iterations", "orthogonality")
+        return {name: solved[name] for name in numbers} | {
+            "solver": "dense" if n <= DENSE_ROWS else "lanczos",
+            "n_components": kept,
+            "passes": operator.passes + (1 if n <= DENSE_ROWS else 0),
+            "gap": solved["gap"] * operator.norm,
+            "lowest": solved["lowest"] * operator.norm,
+            "trace": operator.trace,
+            "norm": operator.norm,
+        }
+
+    size, width = 8 * n * m, max(2, m)
+    dense = n <= DENSE_ROWS
+    cost = Cost(
+        passes=2 if dense else PASSES,
+        read=(2 if dense else PASSES) * (-(-n // TILE_ROWS)) * n * source.row_bytes,
+        disk=size + 8 * n,
+        scratch=14 * 8 * n * width,
+        memory=held(n, source.shape[1], width, kernel.own),
+        coordinator=40 * n + 24 * size // max(1, n) * TILE_ROWS,
+        flops=0 if dense else 2 * PASSES * n * n * (source.shape[1] + 2 * width),
+        looks=2 * (1 if dense else PASSES) * n * n,
+        alone=9 * n**3 if dense else 0,
+        sweeps=2 * PASSES,
+        blocks=-(-n // TILE_ROWS),
+    )
+    parameters = {**kernel.key(), "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
+    return Stage("solve", ("landmarks",), parameters, run, cost)
+
+
+def held(n: int, d: int, width: int, own: bool) -> int:
+    """Bytes of a task of the exact solver: tiles of the kernel, rows in float64, vectors whole; or all densely."""
+    tile = min(n, TILE_ROWS)
+    if n <= DENSE_ROWS:
+        return 8 * 8 * n * n + 6 * 8 * n * d
+    blocks = 12 * 8 * tile * width * 4  # what the sweeps of Lanczos read of the basis
+    return (5 if own else 4) * 8 * tile * tile + 8 * 8 * tile * d + 3 * 8 * n * width + blocks
+
+
+def dense_task(
+    _: int, *, source: RowSource, kernel: Kernel | GivenKernel, m: int, space: StoredSpace, unit: float
+) -> dict[str, Any]:
+    """The m leading eigenpairs of H K H / s from the whole matrix; vectors are left in the space under ``V``."""
+    n = source.shape[0]
+    rows = source.matrix(0, n)
+    matrix = kernel(rows, rows)
+    means = matrix.mean(axis=0)
+    centered = (matrix - means - means[:, None] + means.mean()) / unit
+    result, vectors = solve_dense_matrix(centered, m, deflate=np.full(n, n**-0.5))
+    for b, (start, stop) in enumerate(bounds(n, TILE_ROWS)):
+        space.write("V", b, vectors[start:stop])
+    return _summary(result) | {"lowest": float(np.linalg.eigvalsh(centered)[0])}
+
+
+def _summary(result: Any) -> dict[str, Any]:
+    return {
+        "eigenvalues": result.eigenvalues.tolist(),
+        "residuals": result.residuals.tolist(),
+        "reason": str(result.reason),
+        "advice": result.advice,
+        "converged": bool(result.converged),
+        "iterations": int(result.iterations),
+        "orthogonality": float(result.orthogonality),
+        "gap": float(result.gap) if np.isfinite(result.gap) else 0.0,
+        "lowest": float(result.lowest),
+    }
+
+
+def matrix_block(b: int, start: int, stop: int, *, space: StoredSpace, values: Array, out: str) -> None:
+    """v/√λ of one block of rows."""
+    write_rows(out, start, space.read("V", b)[:, : len(values)] / np.sqrt(values))
+
+
+# --- landmarks -----------------------------------------------------------------------------------
+
+
+def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) -> list[Stage]:
+    """One pass for the moments of k(x) over all rows, then a problem of the size of the landmarks."""
+    n, size = source.shape[0], 8 * n_landmarks**2
+
+    def moments(context: Context) -> dict[str, Any]:
+        path = context.of("landmarks", "rows")
+        found = reduce_rows(
+            source,
+            kernel_moments,
+            context.exchange,
+            combine=merge_moments,
+            partial_bytes=size,
+            first=True,
+            kernel=kernel,
+            landmarks=path,
+        )
+        write_array(context.path("mean"), found["mean"])
+        write_array(context.path("scatter"), found["scatter"])
+        return {"n": n}
+
+    def solve(context: Context) -> dict[str, Any]:
+        rows = read_array(context.of("landmarks", "rows"))
+        between = between_landmarks(kernel, rows)
+        mean = read_array(context.of("moments", "mean"))
+        scatter = read_array(context.of("moments", "scatter"))
+        found = centered_map(between, mean, scatter, m)
+        if not len(found.values):
+            raise InputError(
+                f"kernel={kernel.text}: all {n} rows are the same to the kernel, or it has no positive eigenvalue: "
+                "nothing to map. Take another gamma, or look at the rows"
+            )
+        sign = extremes((between - mean) @ found.matrix)[1]
+        write_array(context.path("matrix"), found.matrix * sign)
+        write_array(context.path("mean"), mean)
+        write_array(context.path("eigenvalues"), found.values)
+        half = slice(None, None, 2)
+        fewer = centered_map(between[half, half], mean[half], scatter[half, half], len(found.values)).values
+        change = np.abs(found.values - np.pad(fewer, (0, len(found.values) - len(fewer))))
+        every = every_row(context)
+        moved = 0.0 if every else float((change / found.values).max())
+        write_array(context.path("residuals"), np.zeros_like(change) if every else change)
+        return {
+            "solver": "nystrom",
+            "n_components": len(found.values),
+            "rank": found.rank,
+            "passes": 1,
+            "gap": float(found.values[-1] - found.next),
+            "lowest": found.lowest,
+            "converged": moved <= MOVES,
+            "reason": "landmarks",
+            "advice": ""
+            if moved <= MOVES
+            else f"Half of the landmarks give eigenvalues that differ by {100 * moved:.0f} % (at most "
+            f"{100 * MOVES:.0f} % is expected): {len(rows)} landmarks do not show this kernel. Raise n_landmarks, take "
+            "a smaller gamma, or solver='exact'.",
+        }
+
+    pass_cost = Cost(
+        passes=1,
+        read=n * source.row_bytes,
+        disk=size,
+        scratch=size * min(256, -(-n // source.block)),
+        memory=pass_memory(source) + 4 * 8 * TILE_ROWS * (n_landmarks + source.shape[1]) + 5 * size,
+        coordinator=10 * size,
+        flops=2 * n * n_landmarks * (source.shape[1] + n_landmarks),
+        looks=n * n_landmarks,
+    )
+    solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size, alone=20 * n_landmarks**3)
+    return [
+        Stage("moments", ("landmarks",), kernel.key(), moments, pass_cost, resumes=True),
+        Stage("solve", ("landmarks", "moments"), {**kernel.key(), "n_components": m}, solve, solve_cost),
+    ]
+
+
+def kernel_moments(block: RowBlock, *, kernel: Kernel, landmarks: str) -> Parts:
+    """Count, mean (L,) and scatter (L, L) of k(x) over the rows of one block."""
+    others = read_array(landmarks)
+    total: Parts | None = None
+    for start, stop in bounds(len(block.rows), TILE_ROWS):
+        values = kernel(block.rows[start:stop], others)
+        refuse_values(kernel.text, wrong_values(values, block.start + start), "landmark")
+        part = moments_block(values)
+        total = part if total is None else merge_moments(total, part)
+    assert total is not None
+    return total
+
+
+def between_landmarks(kernel: Kernel, rows: Array) -> Array:
+    """K among the landmarks (L, L); InputError where it is not finite or not symmetric."""
+    found = kernel(rows, rows)
+    refuse_values(kernel.text, wrong_values(found), "landmark")
+    uneven = np.abs(found - found.T)
+    if uneven.max() > SYMMETRIC * np.abs(found).max():
+        i, j = np.unravel_index(int(np.argmax(uneven)), uneven.shape)
+        raise InputError(
+            f"kernel={kernel.text}: is not symmetric, k(x, y) ≠ k(y, x): landmarks {i} and {j} have "
+            f"{found[i, j]:.6g} and {found[j, i]:.6g}. Give (k(x, y) + k(y, x)) / 2"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Linear maps of rows: means and scatters, principal and discriminant directions."""

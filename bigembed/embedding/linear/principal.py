@@ -1,0 +1,189 @@
+"""The stage that finds principal directions: from the covariance matrix, or by its products with vectors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from bigembed.blocks.rows import Array
+from bigembed.eigen.base import extremes
+from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.linear.dimension import chosen_components
+from bigembed.errors import InputError
+from bigembed.operators.covariance import CovarianceOperator
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.passes import checked_shape
+from bigembed.store.source import RowSource
+
+GRAM_COLUMNS = 4096
+"""Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""
+START = 16
+"""Components first tried for a share of the variance, where the covariance is not formed."""
+GUARDS = 8
+"""Directions iterated on beside the wanted ones, at least."""
+BLOCKS_KEPT = 8
+"""Blocks of directions that Lanczos keeps before it restarts."""
+EXPECTED_PASSES = 12
+FLAT = 4 * float(np.finfo(float).eps)
+"""Variance over d times the largest below which a direction has none: what rounding leaves."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the solver."""
+
+    n_components: Any
+    whiten: bool
+    tol: float
+    max_passes: int
+    seed: int
+    center: bool = True
+    """Whether moments are about the mean; about zero otherwise."""
+
+    @property
+    def width(self) -> int | None:
+        """The number of components, where it is given."""
+        return self.n_components if isinstance(self.n_components, int) else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a solver found: variances (m,), directions (d, m), the total variance, and what it tells of itself."""
+
+    variance: Array
+    directions: Array
+    total: float
+    told: dict[str, Any]
+
+
+def solve_stage(source: RowSource, asked: Asked) -> Stage:
+    """Leading eigenvectors of the covariance, and the variances along them."""
+    n, d = checked_shape(source)
+    iterate = d > GRAM_COLUMNS
+
+    def run(context: Context) -> dict[str, Any]:
+        moments = context.results("moments")
+        freedom, most = moments["weight"] - int(asked.center), min(int(moments["weight"]), d)
+        if freedom <= 0:
+            raise InputError(f"the weights sum to {moments['weight']:g}; the variance needs more than 1")
+        if isinstance(asked.n_components, int) and asked.n_components > most:
+            raise InputError(
+                f"n_components={asked.n_components}: the weights stand for {int(moments['weight'])} rows; at most "
+                f"min(n_samples, n_features) = {most} components are there"
+            )
+        found = (iterated if iterate else direct)(context, source, asked, freedom, most)
+        left = most - len(found.variance)
+        write_array(context.path("mean"), _mean(context, asked))
+        write_array(context.path("components"), np.ascontiguousarray(found.directions.T))
+        write_array(context.path("variance"), found.variance)
+        return {
+            "n_components": len(found.variance),
+            "total": found.total,
+            "noise": max(0.0, found.total - float(found.variance.sum())) / left if left else 0.0,
+            **found.told,
+        }
+
+    width = min(asked.width or 2 * START, n, d) if iterate else d
+    columns = BLOCKS_KEPT * (width + max(GUARDS, width // 2))
+    vectors = 8 * d * (columns if iterate else 6 * d)
+    passes = EXPECTED_PASSES if iterate else 0
+    cost = Cost(
+        passes=passes,
+        read=passes * n * source.row_bytes,
+        disk=8 * d * (width + 1),
+        scratch=8 * d * width * min(256, -(-n // source.block)) if iterate else 0,
+        memory=pass_memory(source) + 4 * 8 * d * (width + max(GUARDS, width // 2)) if iterate else 0,
+        coordinator=vectors,
+    )
+    return Stage("solve", ("moments",), asdict(asked), run, cost)
+
+
+def direct(context: Context, source: RowSource, asked: Asked, freedom: float, most: int) -> Found:
+    """From the covariance matrix, densely."""
+    covariance = _scatter(context, asked) / freedom
+    values, vectors = principal_directions(covariance)
+    kept = chosen_components(asked.n_components, values[:most], int(context.results("moments")["weight"]), len(values))
+    directions = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
+    residual = np.linalg.norm(covariance @ directions - directions * values[:kept], axis=0)
+    told = {
+        "solver": "covariance",
+        "passes": 0,
+        "residual": float(residual.max()),
+        "gap": float(values[kept - 1] - values[kept]) if kept < len(values) else float(values[kept - 1]),
+        "converged": True,
+        "advice": "",
+    }
+    return Found(values[:kept], directions, float(values.sum()), told)
+
+
+def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, most: int) -> Found:
+    """By block Lanczos on the matrix-free covariance; a share of the variance with more and more components."""
+    mean = _mean(context, asked)
+    total = float(_scatter(context, asked).sum()) / freedom
+    operator = CovarianceOperator(source, mean, freedom, context.exchange)
+    wanted = min(most, asked.width or START)
+    while True:
+        result = solve_lanczos(
+            operator,
+            wanted,
+            tol=asked.tol,
+            seed=asked.seed,
+            max_passes=asked.max_passes,
+            block=min(len(mean), wanted + max(GUARDS, wanted // 2)),
+            max_blocks=BLOCKS_KEPT,
+            relative=True,
+        )
+        context.note(f"{wanted} components: {result.passes} passes, {result.reason}")
+        values = np.maximum(result.eigenvalues, 0.0)
+        explained = np.cumsum(values) / (total or 1.0)
+        if asked.width or wanted == most or explained[-1] > asked.n_components:
+            break
+        wanted = min(most, 2 * wanted)
+    kept = asked.width or min(wanted, int(np.searchsorted(explained, asked.n_components, side="right")) + 1)
+    told = {
+        "solver": "block Lanczos",
+        "passes": operator.passes,
+        "residual": float(result.residuals[:kept].max()),
+        "gap": result.gap if kept == wanted else float(values[kept - 1] - values[kept]),
+        "converged": result.converged,
+        "advice": result.advice,
+    }
+    return Found(values[:kept], operator.space.read("V", 0)[:, :kept], total, told)
+
+
+def _mean(context: Context, asked: Asked) -> Array:
+    """What is taken off the rows."""
+    mean = read_array(context.of("moments", "mean"))
+    return mean if asked.center else np.zeros_like(mean)
+
+
+def _scatter(context: Context, asked: Asked) -> Array:
+    """Σ w (x − m)(x − m)ᵀ, or its diagonal; with m = 0 instead of the mean where rows are not centered."""
+    scatter = read_array(context.of("moments", "scatter"))
+    if asked.center:
+        return scatter
+    mean = read_array(context.of("moments", "mean"))
+    weight = context.results("moments")["weight"]
+    return np.asarray(scatter + weight * (mean**2 if scatter.ndim == 1 else np.outer(mean, mean)))
+
+
+def principal_directions(covariance: Array) -> tuple[Array, Array]:
+    """Variances (d,), descending, and directions (d, d).
+
+    Directions without variance are arbitrary, so rounding would choose them; a pivoted QR factorization of the
+    projector on their span does instead, and they are the same for the same span.
+    """
+    values, vectors = linalg.eigh(covariance)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()
+    rank = int(np.count_nonzero(values > FLAT * len(values) * values[0]))
+    if rank < len(values):
+        spanned = vectors[:, :rank]
+        projector = np.eye(len(values)) - spanned @ spanned.T
+        vectors[:, rank:] = linalg.qr(projector, pivoting=True)[0][:, : len(values) - rank]
+        values[rank:] = 0.0
+    return values, vectors

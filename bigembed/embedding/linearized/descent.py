@@ -1,0 +1,272 @@
+"""The iteration of the kernel's nonnegative factorization, resumable after every pass, and its map of new rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.nonnegative import nonnegative_rows
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.eigen.factored import solve_factored
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.linearized.kernel import (
+    keep_kernel,
+    kept_kernel,
+    kernel_of,
+    normalization_of,
+    refuse_lost,
+    refuse_sign,
+)
+from bigembed.kernels.nonnegative_kernel import FLOOR, KernelFactors, gram_block, objective, start_block, step_block
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.passes import reduce_rows
+from bigembed.store.source import RowSource
+
+PLANNED = 80
+"""Iterations that a plan counts on."""
+TILE = 256
+"""Rows of a product: each has this many, so a row's result does not depend on its batch."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the factorization."""
+
+    n_components: int
+    symmetric: bool
+    solver: str
+    init: str
+    tol: float
+    max_iter: int
+    seed: int
+
+
+def factors_stage(source: RowSource, asked: Asked) -> Stage:
+    """The iteration; its state is in the exchange after every pass. Writes H and what new rows need."""
+
+    def run(context: Context) -> dict[str, Any]:
+        descent = _Descent(source, asked, context)
+        while not descent.finished():
+            descent.step()
+            context.note(f"iteration {descent.done}: ‖K − HHᵀ‖² = {descent.objectives[-1]:.6g}")
+        return descent.publish()
+
+    n, d, m = *source.shape, asked.n_components
+    vectors, sums = 8 * n * m, 8 * (d + 3) ** 2
+    passes = min(asked.max_iter, PLANNED) + 2
+    cost = Cost(
+        passes=passes,
+        read=passes * (n * source.row_bytes + vectors),
+        write=passes * vectors,
+        scratch=4 * vectors + sums * min(256, -(-n // source.block)),
+        disk=vectors + 8 * (d + 3) * (m + 6),
+        memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * sums + (16 << 20),
+        coordinator=10 * sums + 80 * (d + 3) * m,
+        flops=6 * passes * n * d * m,
+        looks=2 * passes * n * m * m,
+        sweeps=2 * passes,
+    )
+    parameters = asdict(asked) | {"source": source.fingerprint()}
+    return Stage("coordinates", ("degrees",), parameters, run, cost, resumes=True)
+
+
+class _Descent:
+    """A, B and the objectives so far; H in the exchange under the name of its step."""
+
+    def __init__(self, source: RowSource, asked: Asked, context: Context) -> None:
+        self.source, self.asked, self.context = source, asked, context
+        self.exchange = context.exchange
+        given = normalization_of(context.home) if asked.symmetric else None
+        self.factors = KernelFactors(kernel_of(context.home), given)
+        self.core = self.factors.kernel.core
+        self.stuck = False
+        if not self.exchange.has("state", 0):
+            self._begin()
+        state = self.exchange.get_all("state", 0)
+        self.cross, self.gram, self.columns = state["cross"], state["gram"], state["columns"]
+        self.size, self.whole = float(state["size"]), float(state["whole"])
+        self.objectives: list[float] = state["objectives"].tolist()
+        self.careful: list[int] = state["careful"].tolist()
+
+    @property
+    def done(self) -> int:
+        return len(self.objectives) - 1
+
+    @property
+    def rows(self) -> str:
+        """Name of H in the exchange: a careful step has a name of its own, so that a killed one is never mixed up."""
+        return f"rows{self.done}{'c' if self.careful and self.careful[-1] else ''}"
+
+    def _begin(self) -> None:
+        """G and ‖K‖², both candidates of each starting column, the better ones, and their best common size."""
+        second = self._pass(gram_block, "gram")["gram"]
+        if not np.isfinite(second).all():
+            refuse_sign(self.context.results("scale"), "row sum", 0.0)
+        turned = self.core @ second
+        m, n = self.asked.n_components, self.source.shape[0]
+        loads = self._loads(second, n)
+        floors = FLOOR * np.sqrt(np.maximum(np.einsum("ij,ij->j", loads, second @ loads), 0.0) / n)
+        floors = np.where(floors > 0, floors, floors.max(initial=0.0) or FLOOR / np.sqrt(n))
+        found = self._pass(start_block, "start", loads=loads, floors=floors, seed=self.asked.seed, held=self.exchange)
+        columns = np.arange(m) + m * (found["masses"][0] < found["masses"][1])
+        cross, gram = found["cross"][:, columns], found["gram"][np.ix_(columns, columns)]
+        fitted = float(np.vdot(cross, self.core @ cross))
+        size = np.sqrt(max(fitted, np.finfo(float).tiny) / np.vdot(gram, gram))
+        self.cross, self.gram, self.columns, self.size = size * cross, size**2 * gram, columns, float(size)
+        self.whole = float(np.vdot(turned, turned.T))
+        self.objectives = [objective(self.whole, self.cross, self.core @ self.cross, self.gram)]
+        self.careful = []
+        self._keep()
+
+    def _loads(self, second: Array, n: int) -> Array:
+        """√λ B of the leading positive eigenpairs; zero columns where there are none, or a random start is wanted."""
+        m = self.asked.n_components
+        loads = np.zeros((len(second), m))
+        if self.asked.init == "nndsvda":
+            pairs = solve_factored(second, self.core, min(m, n), n)
+            scaled = pairs.coefficients * np.sqrt(np.maximum(pairs.eigenvalues, 0.0))
+            loads[:, : scaled.shape[1]] = scaled
+        return loads
+
+    def step(self) -> None:
+        """One pass, and one more where the step would raise the objective: that one is careful, and cannot."""
+        read, middle = self.rows, self.core @ self.cross
+        for careful, kind in ((False, self.asked.solver), (True, "careful")):
+            write = f"rows{self.done + 1}{'c' if careful else ''}"
+            found = self._pass(
+                step_block,
+                f"step{self.done + 1}{'c' if careful else ''}",
+                middle=middle,
+                gram=self.gram,
+                columns=self.columns,
+                size=self.size,
+                kind=kind,
+                read=read,
+                write=write,
+                held=self.exchange,
+            )
+            value = objective(self.whole, found["cross"], self.core @ found["cross"], found["gram"])
+            if value <= self.objectives[-1]:
+                break
+            self.exchange.drop(write)
+        else:  # nothing but rounding is left
+            self.stuck = True
+            return
+        self.cross, self.gram = found["cross"], found["gram"]
+        self.columns, self.size = np.arange(len(self.gram)), 1.0
+        self.objectives.append(value)
+        self.careful.append(int(careful))
+        self._keep()
+        self.exchange.drop(read)
+
+    def last_step(self) -> float:
+        """What the last iteration took off the error, as a share of the first error."""
+        if not self.done:
+            return 1.0
+        first, before, now = (np.sqrt(self.objectives[i]) for i in (0, -2, -1))
+        return float((before - now) / first) if first else 0.0
+
+    def finished(self) -> bool:
+        return self.stuck or self.done >= self.asked.max_iter or self.last_step() <= self.asked.tol
+
+    def publish(self) -> dict[str, Any]:
+        """H, and what new rows need: the kernel, M A and B."""
+        context, n, m = self.context, self.source.shape[0], self.asked.n_components
+        spans = bounds(n, self.source.block)
+        out = context.path("embedding")
+        create_rows(out, (n, m), np.float64, self.source.block, overwrite=True)
+        fixed: dict[str, Any] = {
+            "held": self.exchange,
+            "name": self.rows,
+            "columns": self.columns,
+            "size": self.size,
+            "out": out,
+        }
+        map_blocks(copy_block, [(number, start) for number, (start, _) in enumerate(spans)], **fixed)
+        numbers = keep_kernel(context)
+        arrays = {"gram": self.gram, "middle": self.core @ self.cross, "objectives": np.array(self.objectives)}
+        for name, array in arrays.items():
+            write_array(context.path(name), array)
+        before = sum(context.results(stage)["passes"] for stage in ("center", "scale", "degrees"))
+        return numbers | {
+            "symmetric": self.asked.symmetric,
+            "n_components": m,
+            "n_features": self.source.shape[1],
+            "iterations": self.done,
+            "careful_steps": sum(self.careful),
+            "converged": bool(self.stuck or self.last_step() <= self.asked.tol),
+            "last_step": self.last_step(),
+            "whole": self.whole,
+            "passes": before + 2 + self.done + sum(self.careful) + 2 * self.stuck,
+            "seed": self.asked.seed,
+        }
+
+    def _pass(self, function: Any, label: str, **fixed: Any) -> Any:
+        sums = 8 * self.factors.kernel.size ** (2 if label == "gram" else 1)
+        return reduce_rows(
+            self.source,
+            function,
+            self.exchange,
+            partial_bytes=sums,
+            label=label,
+            factors=self.factors,
+            **fixed,
+        )
+
+    def _keep(self) -> None:
+        """Publish the state: from here a killed run goes on."""
+        numbers = {"size": np.array(self.size), "whole": np.array(self.whole)}
+        lists = {"objectives": np.array(self.objectives), "careful": np.array(self.careful, np.int64)}
+        arrays = {"cross": self.cross, "gram": self.gram, "columns": self.columns}
+        self.exchange.put("state", 0, numbers | lists | arrays)
+
+
+def copy_block(number: int, start: int, *, held: Exchange, name: str, columns: Array, size: float, out: str) -> None:
+    """One block of H from the exchange to where it stays."""
+    rows = held.get(name, number, "own")
+    assert rows is not None
+    write_rows(out, start, size * rows[:, columns])
+
+
+@dataclass(frozen=True)
+class StoredFactors:
+    """Where a task finds the kernel, M A and B."""
+
+    path: str
+    digest: str
+    """Of the stage: a worker keeps the last factors that it opened under it."""
+    numbers: str
+    """Results of the stage, as JSON."""
+    outside: str
+
+
+@lru_cache(maxsize=2)
+def open_factors(stored: StoredFactors) -> tuple[KernelFactors, Array, Array]:
+    """The kernel, M A and B."""
+    numbers = json.loads(stored.numbers)
+    kernel, given = kept_kernel(stored.path, numbers)
+    middle, gram = (read_array(f"{stored.path}/{name}") for name in ("middle", "gram"))
+    return KernelFactors(kernel, given if numbers["symmetric"] else None), middle, gram
+
+
+def belong(rows: Array, stored: StoredFactors) -> Array:
+    """h ≥ 0 of least ‖k(x, ·) − H h‖: nonnegative least squares with HᵀH = B and Hᵀk(x, ·) = Aᵀ M z(x)."""
+    factors, middle, gram = open_factors(stored)
+    cross = np.empty((len(rows), len(gram)))
+    tile = np.zeros((TILE, rows.shape[1]))
+    for start in range(0, len(rows), TILE):
+        part = rows[start : start + TILE]
+        tile[: len(part)], tile[len(part) :] = part, factors.kernel.center
+        cross[start : start + TILE] = (factors.scaled(factors.kernel.features(tile)) @ middle)[: len(part)]
+    lost = np.asarray(np.isnan(cross).any(axis=1))
+    if stored.outside == "error":
+        refuse_lost(lost)
+    found = nonnegative_rows(np.where(lost[:, None], 0.0, cross), gram)
+    found[lost] = np.nan
+    return found

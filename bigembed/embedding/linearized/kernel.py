@@ -1,0 +1,265 @@
+"""The passes that the methods on the linearized kernel share: center, scale, degrees.
+
+Each stage is one pass (none where nothing is to be read): the mean; the spread about it, from which ε and, with
+one ε for all, t₀ = Σ m u follow; and with α > 0 the sum t = Σ m w u.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.declared import Requirements, is_number
+from bigembed.blocks.moments import merge_moments
+from bigembed.blocks.rows import Array
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.linear.moments import moments_of_block
+from bigembed.errors import InputError, KernelSignError, OutOfReachError
+from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
+from bigembed.kernels.linearized_sums import EPSILONS, combine_sums, spread_block, total_block
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.source import RowSource
+
+RULES = ("auto", "density")
+NEGATIVE = -1e-12
+"""An entry of the kernel below this is negative, not rounded."""
+CONSTANT = 0.5
+"""Rows are equal up to rounding where their mean lies this share of their largest distance off the mean."""
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """What is asked of the kernel."""
+
+    center: bool
+    epsilon: str | float
+    """``auto`` (4·max r²), ``density`` (that, with scales by row sums), or a number."""
+    beta: float
+    alpha: float
+
+    @classmethod
+    def of(cls, estimator: Any) -> KernelChoice:
+        """The parameters of an estimator that has these names."""
+        epsilon = estimator.epsilon if isinstance(estimator.epsilon, str) else float(estimator.epsilon)
+        return cls(bool(estimator.center), epsilon, float(estimator.beta), float(estimator.alpha))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the solver."""
+
+    n_components: int
+    order: str
+    solver: str
+    tol: float
+    max_passes: int
+    seed: int
+
+
+def need_kernel(need: Requirements, estimator: Any) -> None:
+    """Note which of these parameters are out of their range."""
+    epsilon, beta = estimator.epsilon, estimator.beta
+    need(is_number(estimator.alpha), "alpha", "a finite number")
+    known = epsilon in RULES if isinstance(epsilon, str) else is_number(epsilon) and epsilon > 0
+    need(known, "epsilon", f"a number > 0 or one of {', '.join(RULES)}")
+    need(is_number(beta) and beta >= 0, "beta", "a number ≥ 0")
+    need(isinstance(estimator.center, (bool, np.bool_)), "center", "True or False")
+
+
+def kernel_stages(source: RowSource, choice: KernelChoice) -> list[Stage]:
+    """Center, scale and degrees of the linearized kernel on the rows of ``source``."""
+    return [center_stage(source, choice), scale_stage(source, choice), degrees_stage(source, choice)]
+
+
+def pass_cost(source: RowSource, width: int, passes: int = 1, sums: int = 0) -> Cost:
+    """Passes over the rows that make ``width`` features of a tile and add up ``sums`` bytes."""
+    return Cost(
+        passes=passes,
+        read=passes * source.shape[0] * source.row_bytes,
+        scratch=sums * min(256, -(-source.shape[0] // source.block)),
+        disk=64 * width,
+        memory=pass_memory(source) + 4 * sums + (16 << 20),
+        coordinator=10 * sums,
+        flops=passes * source.shape[0] * (2 * source.shape[1] + sums / 4),
+    )
+
+
+def center_stage(source: RowSource, choice: KernelChoice) -> Stage:
+    """c: the weighted mean, or zero without a pass."""
+    d = source.shape[1]
+
+    def run(context: Context) -> dict[str, Any]:
+        center = np.zeros(d)
+        if choice.center:
+            center = reduce_rows(
+                source, moments_of_block, context.exchange, combine=merge_moments, first=True, diagonal=True
+            )["mean"]
+        write_array(context.path("center"), center)
+        return {"centered": choice.center, "passes": int(choice.center)}
+
+    parameters = {"source": source.fingerprint(), "center": choice.center}
+    return Stage("center", (), parameters, run, pass_cost(source, d, int(choice.center), 16 * d), resumes=True)
+
+
+def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
+    """ε and t₀: one pass, and one more where every row has its own scale."""
+    d = source.shape[1]
+    given = EPSILONS in source.beside
+    own = given or choice.epsilon == "density"
+
+    def run(context: Context) -> dict[str, Any]:
+        center = read_array(context.of("center", "center"))
+        found = reduce_rows(
+            source, spread_block, context.exchange, combine=combine_sums, first=not choice.center, center=center
+        )
+        results = _scale(found, choice, given)
+        step = np.sqrt(2 / results["epsilon"])
+        mean_z = step * found["shift"] / found["mass"]
+        write_array(context.path("mean_z"), mean_z)
+        write_array(context.path("farthest"), found["farthest"])
+        if own:
+            kernel = linearized_kernel(center, results, mean_z)
+            plain = Normalization(0.0, None, None)
+            first = reduce_rows(
+                source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=plain
+            )["total"]
+        else:
+            first = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
+        write_array(context.path("first"), first)
+        return results
+
+    parameters = {"epsilon": choice.epsilon, "beta": choice.beta}
+    return Stage("scale", ("center",), parameters, run, pass_cost(source, d, 1 + own, 16 * d), resumes=True)
+
+
+def _scale(found: Parts, choice: KernelChoice, given: bool) -> dict[str, Any]:
+    """ε by its rule, and what is known of the sign of the kernel."""
+    radius = float(found["radius"])
+    if not found["present"]:
+        raise InputError("weights must contain at least one that is not zero: all are zero")
+    if not np.isfinite(radius):
+        raise InputError("the squares of the rows overflow float64: scale the columns down")
+    enough = 4 * radius
+    off = float(np.linalg.norm(found["shift"]) / found["mass"])
+    if enough < np.finfo(float).tiny or (choice.center and off > CONSTANT * np.sqrt(radius)):
+        what = "all rows are equal" if choice.center else "all rows are zero"
+        raise InputError(
+            f"{what} (largest distance to the center {np.sqrt(radius):.3g}), so there is no scale and nothing to "
+            "embed. Give rows that differ"
+        )
+    lowest = float(found["lowest epsilon"])
+    if given and not lowest > 0:
+        raise InputError(f"epsilons must be positive and finite numbers; the smallest is {lowest:g}")
+    number = not isinstance(choice.epsilon, str)
+    epsilon = lowest if given else float(choice.epsilon) if number else enough
+    return {
+        "kind": "given" if given else "density" if choice.epsilon == "density" else "global",
+        "epsilon": epsilon,
+        "enough": enough,
+        "proved": bool(epsilon >= enough),
+        "mass": float(found["mass"]),
+        "present": int(found["present"]),
+        "mean_s": float(found["squares"] / found["mass"]) / epsilon,
+        "beta": choice.beta,
+        "passes": 2 if given or choice.epsilon == "density" else 1,
+    }
+
+
+def degrees_stage(source: RowSource, choice: KernelChoice) -> Stage:
+    """M t₀ and M t: one pass with α > 0, none with α = 0."""
+
+    def run(context: Context) -> dict[str, Any]:
+        kernel, first = kernel_of(context.home), read_array(context.of("scale", "first"))
+        second = kernel.core @ first
+        lowest = np.inf
+        if choice.alpha:
+            given = Normalization(choice.alpha, second, None)
+            found = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=given)
+            lowest = float(found["lowest q"])
+            if lowest <= 0:
+                refuse_sign(context.results("scale"), "row sum", lowest)
+            second = kernel.core @ found["total"]
+        write_array(context.path("first"), kernel.core @ first)
+        write_array(context.path("second"), second)
+        return {"alpha": choice.alpha, "passes": int(choice.alpha != 0)}
+
+    width = source.shape[1] + 3
+    cost = pass_cost(source, width, int(choice.alpha != 0), 8 * width)
+    return Stage("degrees", ("scale",), {"alpha": choice.alpha}, run, cost, resumes=True)
+
+
+def farthest(context: Context, kernel: LinearizedKernel) -> Array:
+    """M u* of the row farthest from the center, which shows a negative entry first; zero where its ε_i is not known."""
+    if context.results("scale")["kind"] == "given":
+        return np.zeros(kernel.size)
+    return np.asarray(kernel.core @ kernel.features(read_array(context.of("scale", "farthest"))[None])[0])
+
+
+def refuse_negative(scale: dict[str, Any], row_sum: float, entry: float) -> None:
+    """KernelSignError where a row sum is not positive, or an entry is negative beyond rounding."""
+    if row_sum <= 0:
+        refuse_sign(scale, "row sum", row_sum)
+    if entry < NEGATIVE:
+        refuse_sign(scale, "entry", entry)
+
+
+def refuse_sign(scale: dict[str, Any], what: str, value: float) -> None:
+    """KernelSignError: the scale is too small."""
+    raise KernelSignError(
+        f"the linearized kernel 1 − ‖x − y‖²/ε has a {what} of {value:.3g} with "
+        f"{'the smallest ' if scale['kind'] == 'given' else ''}ε = {scale['epsilon']:.6g}, which is below the largest "
+        f"squared distance. Take ε ≥ 4·max r² = {scale['enough']:.6g}, or epsilon='auto'"
+    )
+
+
+def kernel_of(run: Run) -> LinearizedKernel:
+    """The kernel that the stages of a run (or of a saved model) fixed."""
+    mean_z = read_array(run.path("scale", "mean_z"))
+    return linearized_kernel(read_array(run.path("center", "center")), run.results("scale"), mean_z)
+
+
+def linearized_kernel(center: Array, scale: dict[str, Any], mean_z: Array) -> LinearizedKernel:
+    """The kernel from its numbers (kind, epsilon, mean_s, beta) and vectors."""
+    own = DensityScales(scale["mean_s"], mean_z, scale["beta"]) if scale["kind"] == "density" else None
+    return LinearizedKernel(center, scale["epsilon"], scale["kind"], own)
+
+
+def normalization_of(run: Run) -> Normalization:
+    """α, M t₀ and M t of a run or a saved model."""
+    first, second = (read_array(run.path("degrees", name)) for name in ("first", "second"))
+    return Normalization(run.results("degrees")["alpha"], first, second)
+
+
+def keep_kernel(context: Context) -> dict[str, Any]:
+    """Write what new rows need of the kernel beside the map that uses it; returns its numbers."""
+    given = normalization_of(context.home)
+    arrays = {"first": given.first, "second": given.second}
+    arrays |= {
+        "center": read_array(context.of("center", "center")),
+        "mean_z": read_array(context.of("scale", "mean_z")),
+    }
+    for name, array in arrays.items():
+        assert array is not None
+        write_array(context.path(name), array)
+    scale = context.results("scale")
+    return {name: scale[name] for name in ("kind", "epsilon", "mean_s", "beta")} | {"alpha": given.alpha}
+
+
+def kept_kernel(path: str, numbers: dict[str, Any]) -> tuple[LinearizedKernel, Normalization]:
+    """What :func:`keep_kernel` left."""
+    center, mean_z, first, second = (read_array(f"{path}/{name}") for name in ("center", "mean_z", "first", "second"))
+    return linearized_kernel(center, numbers, mean_z), Normalization(numbers["alpha"], first, second)
+
+
+def refuse_lost(lost: Array) -> None:
+    """OutOfReachError where rows of a block are marked."""
+    if lost.any():
+        raise OutOfReachError(
+            f"{int(lost.sum())} of {len(lost)} rows are so far from the rows fitted that their row of the linearized "
+            f"kernel has no positive sum; the first are rows {np.flatnonzero(lost)[:10].tolist()} of these. Drop them, "
+            "fit with a larger epsilon, or take outside='nan' to have NaN there"
+        )

@@ -1,0 +1,160 @@
+"""Block Lanczos on the matrix-free operator of the linearized diffusion map (seed 004 eqs. 9–13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.vectors import tree_sum
+from bigembed.eigen.factored import ZERO, signed
+from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.embedding.linearized.kernel import (
+    Asked,
+    farthest,
+    kernel_of,
+    normalization_of,
+    pass_cost,
+    refuse_negative,
+)
+from bigembed.kernels.linearized import LinearizedKernel, Normalization
+from bigembed.kernels.linearized_sums import EPSILONS
+from bigembed.operators.factored import FactoredOperator
+from bigembed.stages import Context, Cost
+from bigembed.store.source import RowSource
+from bigembed.store.vectors import StoredSpace
+
+EXPECTED = 40
+"""Passes of a solve that are planned: two a product, some 20 products."""
+MAX_BLOCKS = 12
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Canonical blocks as the rows of a space of vectors in which no block needs rows of another."""
+
+    rows: tuple[int, ...]
+
+    def block(self, b: int) -> CSRBlock:
+        """No entries."""
+        none = np.zeros(0, np.int32)
+        indptr = np.zeros(self.rows[b] + 1, np.int64)
+        return CSRBlock(indptr, none, np.zeros(0), none, np.zeros(1, np.int64), none)
+
+    def outbox(self, b: int) -> list[tuple[int, Array]]:
+        """Nothing is sent."""
+        return []
+
+
+@dataclass(frozen=True)
+class RowFeatures:
+    """The features of rows, made from the source when they are needed."""
+
+    source: RowSource
+    kernel: LinearizedKernel
+
+    @property
+    def size(self) -> int:
+        """Features of a row."""
+        return self.kernel.size
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Canonical blocks."""
+        return bounds(self.source.shape[0], self.source.block)
+
+    def beside(self, block: int, name: str) -> Array | None:
+        """A vector beside the rows of a block."""
+        other = self.source.beside.get(name)
+        return None if other is None else np.asarray(other.read(*self.spans[block]), np.float64)
+
+    def tiles(self, block: int) -> Iterator[tuple[slice, Array]]:
+        """(which rows of the block, their features)."""
+        rows = self.source.matrix(*self.spans[block])
+        return self.kernel.tiles(rows, self.beside(block, EPSILONS))
+
+
+def solve_by_lanczos(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:
+    """The largest eigenpairs beside the trivial one, and B = M UᵀN V Λ^{−1}, so that V = N U B."""
+    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
+    features = RowFeatures(source, kernel)
+    space = StoredSpace(RowBlocks(tuple(stop - start for start, stop in features.spans)), context.exchange)
+    arguments = (features, given, farthest(context, kernel))
+    parts = space.sweep(degree_block, writes=["scale", "root"], posts=["scale"], arguments=arguments)
+    refuse_negative(scale, min(part[1] for part in parts), min(part[2] for part in parts))
+    degrees = float(tree_sum([part[0] for part in parts]))
+    space.sweep(divide_block, reads=["root"], writes=["trivial"], arguments=(np.sqrt(degrees),))
+    operator = FactoredOperator(features, kernel.core, space)
+    result = solve_lanczos(
+        operator,
+        asked.n_components,
+        tol=asked.tol,
+        seed=asked.seed,
+        max_passes=asked.max_passes,
+        max_blocks=MAX_BLOCKS,
+        deflate="trivial",
+        which="magnitude" if asked.order == "magnitude" else "largest",
+        relative=True,
+    )
+    values = np.asarray(result.eigenvalues)
+    live = np.abs(values) > ZERO
+    coefficients = np.where(live, kernel.core @ operator.gather(["V"]) / np.where(live, values, 1.0), 0.0)
+    return {
+        "eigenvalues": np.where(live, values, 0.0),
+        "coefficients": signed(coefficients),
+        "residuals": np.asarray(result.residuals),
+        "degrees": degrees,
+        "gap": float(result.gap),
+        "orthogonality": float(result.orthogonality),
+        "rank": int(live.sum()) + 1,
+        "passes": operator.passes + 1,
+        "converged": bool(result.converged),
+        "advice": str(result.advice),
+    }
+
+
+def lanczos_cost(source: RowSource, m: int) -> Cost:
+    """Passes over the rows, and the vectors of the basis in the exchange."""
+    n, width = source.shape[0], max(2, m)
+    passes = pass_cost(source, source.shape[1] + 3, EXPECTED)
+    sums = 8 * (source.shape[1] + 3) * width
+    return Cost(
+        passes=EXPECTED,
+        read=passes.read + EXPECTED * 8 * n * width * MAX_BLOCKS,
+        write=EXPECTED * 24 * n * width,
+        scratch=8 * n * width * (MAX_BLOCKS + 6),
+        disk=passes.disk + sums,
+        memory=passes.memory + 16 * min(source.block, n) * width * (MAX_BLOCKS + 3) + 4 * sums,
+        coordinator=sums * (4 + -(-n // source.block)),
+        flops=EXPECTED * n * width * (4 * (source.shape[1] + 3) + 4 * width * MAX_BLOCKS),
+    )
+
+
+def degree_block(
+    block: int, features: RowFeatures, given: Normalization, far: Array
+) -> tuple[tuple[Array, Array], tuple[float, float, float]]:
+    """N = √m w/√d and √(m d) of each row; Σ m d, the smallest u·M t and u·far of a row with mass. One pass."""
+    mass = features.beside(block, "weights")
+    start, stop = features.spans[block]
+    scale, root = np.zeros((2, stop - start, 1))
+    lowest = entry = np.inf
+    for part, u in features.tiles(block):
+        m = np.ones(len(u)) if mass is None else mass[part]
+        weight, reach = given.weights(u), given.reach(u)
+        inside = m > 0
+        lowest = min(lowest, float(reach[inside].min(initial=np.inf)))
+        entry = min(entry, float((u @ far)[inside].min(initial=np.inf)))
+        good = inside & (reach > 0)
+        ratio = np.where(good, weight / np.where(good, reach, 1.0), 0.0)
+        scale[part, 0] = np.sqrt(np.where(good, m, 0.0) * ratio)
+        root[part, 0] = np.sqrt(np.where(good, m * weight * reach, 0.0))
+    return (scale, root), (float(np.sum(root**2)), lowest, entry)
+
+
+def divide_block(block: int, root: Array, size: float) -> tuple[tuple[Array], None]:
+    """The trivial vector √(m d/Σ m d)."""
+    return (root / size,), None

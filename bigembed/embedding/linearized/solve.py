@@ -1,0 +1,145 @@
+"""Eigenpairs of the linearized diffusion operator, and the map of rows that follows from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.eigen.factored import solve_factored
+from bigembed.embedding.linearized.kernel import (
+    Asked,
+    farthest,
+    keep_kernel,
+    kept_kernel,
+    kernel_of,
+    normalization_of,
+    pass_cost,
+    refuse_lost,
+    refuse_negative,
+)
+from bigembed.embedding.linearized.lanczos import lanczos_cost, solve_by_lanczos
+from bigembed.errors import InputError
+from bigembed.kernels.linearized_map import LinearizedMap
+from bigembed.kernels.linearized_sums import combine_sums, gram_block
+from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.passes import reduce_rows
+from bigembed.store.source import RowSource
+
+POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
+"""Power of λ on the coordinates, by the name of their scaling."""
+
+
+def solve_stage(source: RowSource, asked: Asked) -> Stage:
+    """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
+    size = source.shape[1] + 3
+
+    def run(context: Context) -> dict[str, Any]:
+        solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
+        found = solve(source, asked, context)
+        for name in ("eigenvalues", "coefficients", "residuals"):
+            write_array(context.path(name), found.pop(name))
+        return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
+
+    if asked.solver == "lanczos":
+        return Stage("solve", ("degrees",), asdict(asked), run, lanczos_cost(source, asked.n_components))
+    return Stage("solve", ("degrees",), asdict(asked), run, pass_cost(source, size, 1, 8 * size * size), resumes=True)
+
+
+def _solve_factored(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:
+    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
+    found = reduce_rows(
+        source,
+        gram_block,
+        context.exchange,
+        combine=combine_sums,
+        partial_bytes=8 * kernel.size**2,
+        kernel=kernel,
+        given=given,
+        far=farthest(context, kernel),
+    )
+    refuse_negative(scale, float(found["lowest degree"]), float(found["lowest entry"]))
+    degrees = float(found["degrees"])
+    trivial = None if given.second is None else given.second / np.sqrt(degrees)
+    result = solve_factored(
+        found["gram"], kernel.core, asked.n_components, scale["present"], deflate=trivial, order=asked.order
+    )
+    return {
+        "eigenvalues": result.eigenvalues,
+        "coefficients": result.coefficients,
+        "residuals": result.residuals,
+        "degrees": degrees,
+        "gap": result.gap,
+        "orthogonality": result.orthogonality,
+        "rank": result.rank,
+        "passes": 1,
+        "converged": True,
+        "advice": "",
+    }
+
+
+def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> Stage:
+    """Everything that coordinates need, in one place, and the linear part of the map. No pass."""
+    d = source.shape[1]
+
+    def run(context: Context) -> dict[str, Any]:
+        kernel, given, solve = kernel_of(context.home), normalization_of(context.home), context.results("solve")
+        eigenvalues = read_array(context.of("solve", "eigenvalues"))
+        loads = read_array(context.of("solve", "coefficients")) * np.abs(eigenvalues) ** POWERS[scaling]
+        if scaling == "eigenvalue":
+            loads = loads * np.where(eigenvalues < 0, -1.0, 1.0)
+        symmetric = normalization == "symmetric"
+        linear, offset = LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
+        numbers = keep_kernel(context)
+        for name, array in {"loads": loads, "linear": linear, "offset": offset}.items():
+            write_array(context.path(name), array)
+        return numbers | {
+            "degrees": solve["degrees"],
+            "symmetric": symmetric,
+            "n_components": m,
+            "n_features": d,
+            "dtype": str(source.work),
+        }
+
+    parameters = {"normalization": normalization, "scaling": scaling}
+    return Stage("map", ("solve",), parameters, run, Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m))
+
+
+@dataclass(frozen=True)
+class StoredMap:
+    """Where a task finds the map of the rows, and what it does with rows out of its reach."""
+
+    path: str
+    digest: str
+    """Of the stage: a worker keeps the last map that it opened under it."""
+    numbers: str
+    """Results of the stage, as JSON."""
+    outside: str = "error"
+
+
+def stored_map(run: Run, outside: str) -> StoredMap:
+    """The map of a run or of a saved model."""
+    return StoredMap(run.path("map"), run.manifest("map").digest, json.dumps(run.results("map")), outside)
+
+
+@lru_cache(maxsize=2)
+def open_map(stored: StoredMap) -> LinearizedMap:
+    """The map, read."""
+    numbers = json.loads(stored.numbers)
+    kernel, given = kept_kernel(stored.path, numbers)
+    return LinearizedMap(kernel, given, read_array(f"{stored.path}/loads"), numbers["degrees"], numbers["symmetric"])
+
+
+def map_rows(rows: Array, stored: StoredMap, epsilons: Array | None = None) -> Array:
+    """Coordinates of rows; OutOfReachError, or NaN where that was asked for, beyond the reach of the kernel."""
+    if epsilons is not None and not (np.isfinite(epsilons).all() and (epsilons > 0).all()):
+        raise InputError(f"epsilons must be positive and finite numbers; the smallest is {np.min(epsilons):g}")
+    coordinates = open_map(stored).coordinates(rows, epsilons)
+    if stored.outside == "error":
+        refuse_lost(np.isnan(coordinates[:, 0]))
+    return coordinates

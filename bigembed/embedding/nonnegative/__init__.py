@@ -1,0 +1,1 @@
+"""Nonnegative factors of the rows."""

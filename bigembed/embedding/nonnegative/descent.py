@@ -1,0 +1,330 @@
+"""The stages of NMF: sums, start, and an alternating descent that is resumable after every pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.affine import affine_block
+from bigembed.blocks.nonnegative import nonnegative_rows
+from bigembed.blocks.rows import Array, is_sparse
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.nonnegative.start import (
+    combine_totals,
+    filled,
+    nndsvd,
+    parts_block,
+    random_start,
+    singular_vectors,
+    total_block,
+)
+from bigembed.errors import InputError
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
+
+PLANNED = 50
+"""Iterations that a plan counts on."""
+INNER = 200
+"""Sweeps over H after a pass: they cost no pass."""
+
+
+REVIVALS = 20
+"""Iterations, at most, after which components that no row has any of are made anew."""
+NOTHING = 1e-14
+"""Share of ‖X‖² that counts as no error."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """Where a task finds H."""
+
+    path: str
+
+
+def weigh(rows: Any, model: Components) -> Array:
+    """w ≥ 0 of least ‖x − w H‖ for each row."""
+    data = rows.data if is_sparse(rows) else rows
+    if data.size and data.min() < 0:
+        raise InputError("Negative values in data passed to NMF: entries of rows must be ≥ 0")
+    components = read_array(f"{model.path}/components")
+    return nonnegative_rows(_products(rows, components), components @ components.T)
+
+
+def _products(rows: Any, components: Array) -> Array:
+    return affine_block(rows, np.zeros(components.shape[1]), np.ascontiguousarray(components.T))
+
+
+def factor_block(
+    block: RowBlock, components: Array, sweeps: int, held: Exchange, read: str, write: str, revived: Array
+) -> Parts:
+    """Improve the rows of W for H; WᵀX and WᵀW. Weights of ``revived`` components start anew."""
+    start = held.get(read, block.number, "own") if read else None
+    if start is not None:
+        start[:, revived] = 0.0
+    w = nonnegative_rows(_products(block.rows, components), components @ components.T, start, sweeps, 1e-6)
+    held.put(write, block.number, {"own": w})
+    weighted = w if block.weights is None else w * block.weights[:, None]
+    return {"cross": np.asarray((block.rows.T @ weighted).T), "gram": weighted.T @ w}
+
+
+def worst_block(block: RowBlock, components: Array, count: int, held: Exchange, read: str) -> Parts:
+    """What is left of the ``count`` rows that W H misses most, ``rest`` (count, d), and m ‖rest‖², largest first."""
+    w = held.get(read, block.number, "own")
+    assert w is not None
+    rows = block.rows
+    squares = (
+        rows.multiply(rows).sum(axis=1) if is_sparse(rows) else np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    )
+    gaps = np.asarray(squares).ravel()
+    gaps += np.einsum("ij,ij->i", w @ (components @ components.T) - 2 * _products(rows, components), w)
+    if block.weights is not None:
+        gaps *= block.weights
+    chosen = np.argsort(-gaps, kind="stable")[:count]
+    picked = rows[chosen].toarray() if is_sparse(rows) else rows[chosen]
+    rest = np.zeros((count, rows.shape[1]))
+    rest[: len(chosen)] = picked - w[chosen] @ components
+    long = np.zeros(count)
+    long[: len(chosen)] = np.einsum("ij,ij->i", rest, rest)[: len(chosen)]
+    return {"rest": rest, "squares": long}
+
+
+def keep_worst(left: Parts, right: Parts) -> Parts:
+    """The rows of both that are missed most."""
+    rest = np.concatenate([left["rest"], right["rest"]])
+    squares = np.concatenate([left["squares"], right["squares"]])
+    chosen = np.argsort(-squares, kind="stable")[: len(left["rest"])]
+    return {"rest": rest[chosen], "squares": squares[chosen]}
+
+
+def unlike(rest: Array, count: int) -> Array:
+    """At most ``count`` of the rows (their positive parts), each the longest beside what those before it explain."""
+    parts, left = np.maximum(rest, 0.0), np.maximum(rest, 0.0)
+    chosen: list[Array] = []
+    while len(chosen) < count:
+        squares = np.einsum("ij,ij->i", left, left)
+        first = int(np.argmax(squares))
+        if not squares[first] > 0:
+            break
+        chosen.append(parts[first])
+        direction = left[first] / np.sqrt(squares[first])
+        left = np.maximum(left - np.outer(left @ direction, direction), 0.0)
+    return np.array(chosen).reshape(len(chosen), rest.shape[1])
+
+
+def error_block(block: RowBlock, components: Array) -> Parts:
+    """Σ m ‖x − w H‖² with the exact w of each row, from the differences themselves."""
+    gram = components @ components.T
+    products = _products(block.rows, components)
+    w = nonnegative_rows(products, gram)
+    m = np.ones(len(w)) if block.weights is None else block.weights
+    if is_sparse(block.rows):
+        long = np.asarray(block.rows.astype(np.float64).power(2).sum(axis=1)).ravel()
+        squares = long + np.einsum("ij,ij->i", w @ gram - 2 * products, w)
+        return {"error": np.array(float(m @ np.maximum(squares, 0.0)))}
+    total = 0.0
+    for start in range(0, len(w), 1024):
+        part = slice(start, start + 1024)
+        apart = block.rows[part] - w[part] @ components
+        total += float(m[part] @ np.einsum("ij,ij->i", apart, apart))
+    return {"error": np.array(total)}
+
+
+def survey_stage(source: RowSource, gram: bool) -> Stage:
+    """Σ x, ‖X‖², the sign of the entries and, for singular vectors, XᵀX: one pass."""
+    n, d = source.shape
+
+    def run(context: Context) -> dict[str, Any]:
+        found = reduce_rows(
+            source,
+            total_block,
+            context.exchange,
+            combine=combine_totals,
+            partial_bytes=8 * d * d * gram,
+            first=True,
+            label="survey",
+            gram=gram,
+        )
+        if not found["weight"] > 0:
+            raise InputError("weights must contain at least one that is not zero: all are zero")
+        if found["lowest"] < 0:
+            raise InputError(
+                f"Negative values in data passed to NMF: the smallest entry is {float(found['lowest']):.6g}; all must "
+                "be ≥ 0. Shift or clip them, or use PCA"
+            )
+        write_array(context.path("sum"), found["sum"])
+        write_array(context.path("gram"), found["gram"])
+        mean = float(found["sum"].sum() / (found["weight"] * d)) if found["weight"] else 0.0
+        return {
+            "n": n,
+            "d": d,
+            "dtype": str(source.work),
+            "squares": float(found["squares"]),
+            "mean": mean,
+            "passes": 1,
+        }
+
+    second = 8 * d * d * gram
+    return Stage("survey", (), {"source": source.fingerprint(), "gram": gram}, run, _cost(source, 1, 1, second))
+
+
+def start_stage(source: RowSource, m: int, start: Any, seed: int) -> Stage:
+    """H at the start: at most one pass."""
+    d = source.shape[1]
+    singular = isinstance(start, str) and start != "random"
+
+    def run(context: Context) -> dict[str, Any]:
+        mean = context.results("survey")["mean"]
+        if singular:
+            vectors, sigma = singular_vectors(read_array(context.of("survey", "gram")), m)
+            masses = reduce_rows(source, parts_block, context.exchange, label="start", vectors=vectors)["masses"]
+            components = filled(nndsvd(vectors, sigma, masses), start, mean, seed)
+        else:
+            components = random_start(m, d, mean, seed) if start == "random" else np.asarray(start)
+        write_array(context.path("components"), components)
+        return {"passes": int(singular), "seed": seed}
+
+    return Stage("start", ("survey",), {"m": m, "start": start, "seed": seed}, run, _cost(source, int(singular), m))
+
+
+def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage:
+    """Alternating descent; its state is in the exchange after every pass."""
+
+    def run(context: Context) -> dict[str, Any]:
+        squares = context.results("survey")["squares"]
+        descent = _Descent(source, squares, context)
+        while not descent.finished(tol, max_iter):
+            descent.step()
+            context.note(descent.describe())
+        return descent.publish(tol)
+
+    parameters = {"tol": tol, "max_iter": max_iter}
+    cost = _cost(source, min(max_iter, PLANNED) + 1, m)
+    return Stage("factors", ("start",), parameters, run, cost, resumes=True)
+
+
+class _Descent:
+    """H, the objectives so far, and W in the exchange under its generation."""
+
+    def __init__(self, source: RowSource, squares: float, context: Context) -> None:
+        self.source, self.squares, self.context = source, squares, context
+        self.exchange = context.exchange
+        if self.exchange.has("state", 0):
+            state = self.exchange.get_all("state", 0)
+            self.components, self.objectives = state["components"], state["objectives"].tolist()
+        else:
+            state = {}
+            self.components, self.objectives = read_array(context.of("start", "components")), []
+        self.revived = state.get("revived", np.zeros(len(self.components), np.bool_))
+        self.revivals = int(state.get("revivals", 0))
+        d, m = source.shape[1], len(self.components)
+        # As many sweeps over W as cost about what its products with H cost (Gillis & Glineur 2012, §4.1).
+        self.sweeps = int(np.clip(d // m, 4, 40))
+
+    @property
+    def done(self) -> int:
+        return len(self.objectives)
+
+    def step(self) -> None:
+        """One pass: W for H, then H for W."""
+        read = f"weights{self.done}" if self.done else ""
+        write = f"weights{self.done + 1}"
+        found = reduce_rows(
+            self.source,
+            factor_block,
+            self.exchange,
+            partial_bytes=8 * self.components.size,
+            label=f"factors{self.done + 1}",
+            components=self.components,
+            sweeps=self.sweeps,
+            held=self.exchange,
+            read=read,
+            write=write,
+            revived=self.revived,
+        )
+        cross, gram = found["cross"], found["gram"]
+        self.components = np.ascontiguousarray(nonnegative_rows(cross.T, gram, self.components.T, INNER, 1e-6).T)
+        fitted = float(np.vdot(gram, self.components @ self.components.T) - 2 * np.vdot(cross, self.components))
+        self.objectives.append(max(0.0, self.squares + fitted))
+        self._revive(write)
+        numbers = {"revived": self.revived, "revivals": np.array(self.revivals)}
+        state = {"components": self.components, "objectives": np.array(self.objectives)}
+        self.exchange.put("state", 0, state | numbers)
+        if read:
+            self.exchange.drop(read)
+
+    def _revive(self, read: str) -> None:
+        """A component that no row has any of, which stays so for good, becomes what is left of a row missed most.
+
+        That leaves the error as it is, and the next pass lowers it. One pass, where there is such a component.
+        """
+        empty = np.flatnonzero(~self.components.any(axis=1))
+        self.revived = np.zeros(len(self.components), np.bool_)
+        if not len(empty) or self.revivals >= REVIVALS or self.objectives[-1] <= NOTHING * self.squares:
+            return
+        found = reduce_rows(
+            self.source,
+            worst_block,
+            self.exchange,
+            combine=keep_worst,
+            partial_bytes=8 * 2 * self.components.size,
+            label=f"worst{self.done}",
+            components=self.components,
+            count=2 * len(empty),
+            held=self.exchange,
+            read=read,
+        )
+        fresh = unlike(found["rest"], len(empty))
+        self.revivals += 1
+        self.components[empty[: len(fresh)]] = fresh
+        self.revived[empty[: len(fresh)]] = True
+
+    def last_step(self) -> float:
+        """What the last iteration took off the error, as a share of the first error."""
+        if self.done < 2:
+            return np.inf
+        first, before, now = (np.sqrt(self.objectives[i]) for i in (0, -2, -1))
+        return float((before - now) / first) if first else 0.0
+
+    def finished(self, tol: float, max_iter: int) -> bool:
+        return self.done >= max_iter or (self.last_step() <= tol and not self.revived.any())
+
+    def describe(self) -> str:
+        return f"iteration {self.done}: ‖X − WH‖² = {self.objectives[-1]:.6g}"
+
+    def publish(self, tol: float) -> dict[str, Any]:
+        """H, the objectives, and the error with the exact weights: one more pass."""
+        final = reduce_rows(self.source, error_block, self.exchange, label="error", components=self.components)
+        objectives = [*self.objectives, min(float(final["error"]), self.objectives[-1])]
+        write_array(self.context.path("components"), self.components)
+        write_array(self.context.path("objectives"), np.array(objectives))
+        start = self.context.results("start")
+        return {
+            "n_components": len(self.components),
+            "iterations": self.done,
+            "converged": bool(self.last_step() <= tol),
+            "last_step": float(min(self.last_step(), 1.0)),
+            "passes": self.done + 1 + self.revivals,
+            "start_passes": start["passes"],
+            "seed": start["seed"],
+        }
+
+
+def _cost(source: RowSource, passes: int, m: int, sums: int = 0) -> Cost:
+    n, d = source.shape
+    weights = 8 * n * m
+    return Cost(
+        passes=passes,
+        read=passes * (n * source.row_bytes + weights),
+        write=passes * weights,
+        scratch=2 * weights + sums * min(256, -(-n // source.block)),
+        disk=sums + 16 * d * m,
+        memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * (sums + 8 * d * m),
+        coordinator=10 * (sums + 8 * d * m),
+        flops=6 * passes * n * d * m,
+        looks=passes * n * m * m,
+    )

@@ -1,0 +1,1 @@
+"""Classical scaling of distances, and coordinates of rows by their distances to others."""

@@ -1,0 +1,172 @@
+"""The rows that landmarks are chosen from, and the choice: one pass over the rows, then the sample in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.distances import Metric
+from bigembed.blocks.moments import merge_moments, moments_block
+from bigembed.blocks.rows import Array
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.scaling.gower import refuse_distances
+from bigembed.landmarks.select import max_min, max_min_by, sample_size, uniform
+from bigembed.neighbors.partition import kmeans
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.source import RowSource
+
+SELECTIONS = ("max-min", "uniform", "k-means")
+PROBES = 400
+"""Sampled rows on whose pairs the stress is taken."""
+SCATTER_COLUMNS = 512
+"""Columns up to which second moments (d²) are taken in the pass of the sample; else of the coordinates, in another."""
+MOMENTS = ("count", "weight", "mean", "scatter")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which landmarks: a selection and their number, or ``"ids"`` (numbers of rows) or ``"rows"`` that are given."""
+
+    selection: str
+    count: int
+    seed: int
+    given: Array | None = None
+
+    def candidates(self, n: int, row_bytes: int) -> Array:
+        """Numbers of the rows to look at, ascending, each once."""
+        if self.selection == "rows":
+            return np.zeros(0, np.int64)
+        if self.given is not None:
+            return np.unique(self.given).astype(np.int64)
+        wanted = self.count if self.selection == "uniform" else sample_size(n, self.count, row_bytes)
+        return uniform(n, wanted, [self.seed, 1])
+
+    def key(self) -> dict[str, Any]:
+        """What the choice depends on."""
+        given = None
+        if self.given is not None:
+            text = repr((self.given.shape, str(self.given.dtype))).encode()
+            given = sha256(text + np.ascontiguousarray(self.given).tobytes()).hexdigest()
+        return {"selection": self.selection, "count": self.count, "seed": self.seed, "given": given}
+
+
+def sample_stage(source: RowSource, asked: Asked, moments: bool) -> Stage:
+    """Rows to choose landmarks from (``candidates``) and to measure on (``probes``), with ``ids`` of the candidates.
+
+    One pass, in which all rows are checked; with ``moments`` it also takes ``mean`` and ``scatter`` of all rows (the
+    diagonal only, where the columns are many).
+    """
+    n, d = checked_shape(source)
+    size = 8 * d * (d if d <= SCATTER_COLUMNS else 1) if moments else 0
+
+    def run(context: Context) -> dict[str, Any]:
+        ids = asked.candidates(n, source.row_bytes)
+        probes = uniform(n, min(n, PROBES), [asked.seed, 2])
+        both = np.union1d(ids, probes)
+        write_array(context.path("wanted"), both)
+        found = reduce_rows(
+            source,
+            sample_of_block,
+            context.exchange,
+            combine=merge_samples,
+            partial_bytes=size,
+            first=True,
+            label="sample",
+            wanted=context.path("wanted"),
+            moments=moments,
+        )
+        write_array(context.path("ids"), ids)
+        write_array(context.path("candidates"), found["rows"][np.searchsorted(both, ids)])
+        write_array(context.path("probes"), found["rows"][np.searchsorted(both, probes)])
+        for name in ("mean", "scatter") if moments else ():
+            write_array(context.path(name), found[name])
+        return {"n": n, "d": d, "dtype": str(source.work), "candidates": len(ids), "probes": len(probes)}
+
+    held = (len(asked.candidates(n, source.row_bytes)) + PROBES) * (source.row_bytes + 8)
+    cost = Cost(
+        passes=1,
+        read=n * source.row_bytes,
+        disk=held + size,
+        scratch=held + size * min(256, -(-n // source.block)),
+        memory=pass_memory(source) + 4 * size + held,
+        coordinator=4 * held + 10 * size,
+        flops=2 * n * size / 8,
+    )
+    parameters = {"source": source.fingerprint(), "moments": moments, **asked.key()}
+    return Stage("sample", (), parameters, run, cost, resumes=True)
+
+
+def sample_of_block(block: RowBlock, *, wanted: str, moments: bool) -> Parts:
+    """The wanted rows of one block, and its moments."""
+    ids = read_array(wanted)
+    first, last = np.searchsorted(ids, (block.start, block.stop))
+    rows = {"rows": block.rows[ids[first:last] - block.start]}
+    if not moments:
+        return rows
+    return rows | moments_block(block.rows, diagonal=block.rows.shape[1] > SCATTER_COLUMNS)
+
+
+def merge_samples(left: Parts, right: Parts) -> Parts:
+    """Rows one after the other, moments together."""
+    rows = {"rows": np.concatenate([left["rows"], right["rows"]])}
+    if "scatter" not in left:
+        return rows
+    return rows | merge_moments(*({name: part[name] for name in MOMENTS} for part in (left, right)))
+
+
+def landmarks_stage(asked: Asked, metric: Metric, d: int) -> Stage:
+    """``rows`` (L, d) and ``ids`` (L,) of the landmarks (−1: no row of the input), ``order`` in which to take fewer."""
+
+    def run(context: Context) -> dict[str, Any]:
+        sample, ids = read_array(context.of("sample", "candidates")), read_array(context.of("sample", "ids"))
+        rows, numbers = choose(asked, metric, sample, ids, context.results("sample")["dtype"])
+        order = np.arange(len(rows))
+        if asked.selection != "max-min":
+            order = np.random.default_rng([asked.seed, 4]).permutation(len(rows))
+        write_array(context.path("rows"), rows)
+        write_array(context.path("ids"), numbers)
+        write_array(context.path("order"), order)
+        return {
+            "selection": asked.selection,
+            "landmarks": len(rows),
+            "distinct": len(np.unique(rows, axis=0)),
+            "wanted": asked.count,
+            "sampled": len(sample),
+        }
+
+    parameters = {**asked.key(), **metric.key()}
+    cost = Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20, alone=100 * asked.count**2 * d)
+    return Stage("landmarks", ("sample",), parameters, run, cost)
+
+
+def choose(asked: Asked, metric: Metric, sample: Array, ids: Array, dtype: str) -> tuple[Array, Array]:
+    """Rows and numbers of the landmarks."""
+    if asked.selection == "rows":
+        assert asked.given is not None
+        return np.asarray(asked.given, dtype), np.full(len(asked.given), -1)
+    if asked.selection == "ids":
+        assert asked.given is not None
+        place = np.searchsorted(ids, asked.given)
+        return sample[place], ids[place]
+    if asked.selection == "uniform":
+        return sample, ids
+    if asked.selection == "k-means":
+        centers = kmeans(sample, min(asked.count, len(sample)), [asked.seed, 3])
+        return centers.astype(dtype, copy=False), np.full(len(centers), -1)
+    if metric.euclidean:
+        chosen = max_min(sample, asked.count)
+    else:
+        chosen = max_min_by(lambda i: to_row(metric, sample, i), asked.count)
+    return sample[chosen], ids[chosen]
+
+
+def to_row(metric: Metric, sample: Array, i: int) -> Array:
+    """Distances of a sample to one of its rows."""
+    found = metric.between(sample, sample[i : i + 1])
+    refuse_distances(found, metric)
+    return found[:, 0]

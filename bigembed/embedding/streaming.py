@@ -1,0 +1,172 @@
+"""Coordinates of many new rows, where each costs a look at the fitted rows around it.
+
+The new rows are first brought to the blocks of fitted rows that they belong to, as those were when they
+were ordered. A task then takes rows that lie together, so it reads few blocks, and each for many rows.
+Last, the coordinates are put into the order of the input. All three steps go through the exchange, and
+a stopped run goes on after the last piece that was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.embedding.consistency import consistent
+from bigembed.embedding.extension import Extension, Placed
+from bigembed.errors import InputError
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.source import RowSource
+
+STAGE = "extend"
+
+
+def placed_stage(source: RowSource, extension: Extension, placed: Placed, inputs: tuple[str, ...]) -> Stage:
+    """``coordinates`` (n, width) of the rows of a source, in their order. Two passes over the new rows."""
+    n = source.shape[0]
+    block, width = source.block, extension.width
+    batch, out_rows = placed.batch(n), block_rows(width, 8)
+
+    def run(context: Context) -> dict[str, Any]:
+        exchange, spans = context.exchange, bounds(n, block)
+        new = [(number, *span) for number, span in enumerate(spans) if not exchange.has("new", number)]
+        wrong = map_blocks(sort_block, new, source=source, extension=extension, placed=placed, exchange=exchange)
+        if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
+            raise InputError("; ".join(message for message in wrong if message))
+        counts = np.stack([exchange.piece("new", number, "counts") for number in range(len(spans))])
+        tasks = list(groups(counts, batch))
+        todo = [(number, *task) for number, task in enumerate(tasks) if not exchange.has("coordinates", number)]
+        map_blocks(extend_group, todo, extension=extension, batch=batch, out_rows=out_rows, exchange=exchange)
+        create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
+        ends = [(number, *span) for number, span in enumerate(bounds(n, out_rows))]
+        out = context.path("coordinates")
+        map_blocks(restore_rows, ends, parts=len(tasks), width=width, exchange=exchange, out=out)
+        return {"rows": n, "tasks": len(tasks)}
+
+    rows, coordinates = n * source.shape[1] * source.dtype.itemsize, 8 * n * width
+    held = min(n, batch)
+    cost = Cost(
+        passes=2,
+        read=2 * rows + coordinates,
+        write=rows + 2 * coordinates,
+        disk=coordinates,
+        scratch=rows + coordinates + 16 * n,
+        memory=max(
+            min(n, block) * (3 * placed.row_bytes + 3 * source.shape[1] * source.dtype.itemsize),
+            held * (2 * source.shape[1] * source.dtype.itemsize + 2 * placed.row_bytes) + placed.memory(held),
+            3 * min(n, out_rows) * (8 * width + 16),
+        ),
+    )
+    parameters = {"source": source.fingerprint(), "batch": batch, "width": width}
+    return Stage(STAGE, inputs, parameters, run, cost, resumes=True)
+
+
+def sort_block(
+    number: int, start: int, stop: int, *, source: RowSource, extension: Extension, placed: Placed, exchange: Exchange
+) -> str:
+    """Leave the rows of one block of the input, by the block of fitted rows that each belongs to.
+
+    Returns what is wrong with them, or nothing.
+    """
+    rows = source.read(start, stop)
+    try:
+        with consistent(extension.saved):
+            label = placed.place(rows, extension.model, start)
+    except InputError as error:
+        return str(error)
+    order = np.argsort(label, kind="stable")
+    counts = np.bincount(label, minlength=placed.blocks)
+    pieces: dict[str, Array] = {"counts": counts}
+    for b, members in zip(np.flatnonzero(counts), np.split(order, np.cumsum(counts[counts > 0])[:-1]), strict=True):
+        pieces |= {f"rows{b}": rows[members], f"at{b}": members + start}
+    exchange.put("new", number, pieces)
+    return ""
+
+
+def groups(counts: Array, batch: int) -> Iterator[tuple[int, int, int, int]]:
+    """What each task takes, of ``counts`` (sources, blocks): a range of blocks and a range of sources.
+
+    Consecutive blocks go together until they are half a batch; of a block with more, some of the sources.
+
+    >>> list(groups(np.array([[1, 1, 9, 1], [1, 0, 9, 1]]), 8))
+    [(0, 2, 0, 2), (2, 3, 0, 1), (2, 3, 1, 2), (3, 4, 0, 2)]
+    """
+    sources, blocks = counts.shape
+    first = held = 0
+    for b, size in enumerate(counts.sum(axis=0).tolist()):
+        if 2 * size > batch:
+            if held:
+                yield first, b, 0, sources
+            yield from ((b, b + 1, start, stop) for start, stop in _runs(counts[:, b], batch))
+            first, held = b + 1, 0
+            continue
+        held += size
+        if 2 * held >= batch:
+            yield first, b + 1, 0, sources
+            first, held = b + 1, 0
+    if held:
+        yield first, blocks, 0, sources
+
+
+def _runs(sizes: Array, batch: int) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of half a batch or more, as far as there is so much."""
+    first = held = 0
+    for number, size in enumerate(sizes.tolist()):
+        held += size
+        if 2 * held >= batch:
+            yield first, number + 1
+            first, held = number + 1, 0
+    if held:
+        yield first, len(sizes)
+
+
+def extend_group(
+    number: int,
+    first: int,
+    last: int,
+    start: int,
+    stop: int,
+    *,
+    extension: Extension,
+    batch: int,
+    out_rows: int,
+    exchange: Exchange,
+) -> None:
+    """Coordinates of the new rows in the blocks ``first:last`` from the sources ``start:stop``, by output block."""
+    parts = [part for source in range(start, stop) for part in _rows_of(source, first, last, exchange)]
+    if not parts:
+        exchange.put("coordinates", number, {})
+        return
+    rows, at = (np.concatenate(part) for part in zip(*parts, strict=True))
+    del parts
+    coordinates = np.empty((len(rows), extension.width))
+    for low, high in bounds(len(rows), batch):
+        coordinates[low:high] = extension.of_rows(rows[low:high])
+    pieces: dict[str, Array] = {}
+    target = at // out_rows
+    for block in np.unique(target):
+        mine = target == block
+        pieces |= {f"at{block}": at[mine] - block * out_rows, f"xy{block}": coordinates[mine]}
+    exchange.put("coordinates", number, pieces)
+
+
+def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:
+    counts = exchange.piece("new", source, "counts")
+    there = (first + np.flatnonzero(counts[first:last])).tolist()
+    rows = exchange.get_many("new", source, [f"rows{b}" for b in there]) if there else []
+    at = exchange.get_many("new", source, [f"at{b}" for b in there]) if there else []
+    return zip(rows, at, strict=True)
+
+
+def restore_rows(number: int, start: int, stop: int, *, parts: int, width: int, exchange: Exchange, out: str) -> None:
+    """Collect one block of the output in the order of the input."""
+    coordinates = np.full((stop - start, width), np.nan)
+    for part in range(parts):
+        at = exchange.get("coordinates", part, f"at{number}")
+        if at is not None:
+            coordinates[at] = exchange.piece("coordinates", part, f"xy{number}")
+    write_rows(out, start, coordinates)

@@ -1,0 +1,241 @@
+"""From eigenvectors to coordinates in the order of the input: λ^t, truncation, rows that take those of another one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.embedding.graph.input_order import leave_coordinates, restore_block
+from bigembed.embedding.graph.parts import ISLAND, ISLANDS, parts_from
+from bigembed.embedding.graph.placed import fill_block, first_placed, keep_block, repeated_matrix
+from bigembed.errors import InputError
+from bigembed.neighbors.order import Ordered
+from bigembed.quality.participation import Participation, carried_by_few, participation
+from bigembed.quality.spectrum import ONE, chosen_by_spectrum
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array
+from bigembed.store.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Diffusion time and number of coordinates kept."""
+
+    t: float
+    kept: int
+    note: str = ""
+    columns: tuple[int, ...] = ()
+    """The eigenpairs kept, ascending; none: the first ``kept``."""
+
+
+def diffusion_time(first: float, last: float, delta: float) -> tuple[float, str]:
+    """Smallest t with (|λ_d|/|λ_1|)^t ≤ δ (seed 000 eq. 29); where |λ_d| = |λ_1| it is 0/0: t = 1 and a note.
+
+    >>> diffusion_time(0.9, 0.5, 0.2)
+    (3.0, '')
+    """
+    ratio = abs(first) / abs(last) if last else math.inf
+    if ratio <= 1.0 + 1e-9:  # but for rounding
+        return 1.0, "t='auto' is undefined where |λ_m| = |λ_1| (eq. 29 is 0/0); t = 1 was taken"
+    return float(math.ceil(math.log(1 / delta) / math.log(ratio) - 1e-12)) or 1.0, ""
+
+
+def kept_by(eigenvalues: Array, t: float, delta: float, rule: str) -> tuple[int, ...]:
+    """Places with |λ_l|^t > δ|λ_1|^t ("relative", seed 000 eq. 26) or > δ ("absolute", seed 001 eq. 9), |λ_1| largest.
+
+    At least that of λ_1. A negative eigenvalue may be far down the list and large.
+
+    >>> kept_by(np.array([0.9, 0.5, 0.1]), 1, 0.2, "relative"), kept_by(np.array([0.9, 0.1, -0.8]), 2, 0.2, "absolute")
+    ((0, 1), (0, 2))
+    """
+    powers = np.abs(eigenvalues) ** t
+    above = powers > delta * (powers.max() if rule == "relative" else 1.0)
+    above[np.argmax(powers)] = True
+    return tuple(np.flatnonzero(above).tolist())
+
+
+def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncation: str) -> Scaling:
+    """Resolve t and the truncation from the eigenvalues (those of the largest component)."""
+    first = eigenvalues[0] if eigenvalues.ndim == 2 else eigenvalues
+    if isinstance(t, str):
+        sizes = np.abs(first)
+        time, note = diffusion_time(float(sizes.max()), float(sizes.min()), 0.2 if delta is None else delta)
+        return Scaling(time, len(first), note)
+    if t != int(t) and (eigenvalues < 0).any():
+        raise InputError(
+            f"t={t} is not an integer, and some eigenvalues are negative: λ^t is not real. Use an integer t"
+        )
+    columns = tuple(range(len(first))) if delta is None else kept_by(first, float(t), delta, truncation)
+    whole = columns == tuple(range(len(columns)))
+    return Scaling(float(t), len(columns), columns=() if whole else columns)
+
+
+def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
+    """How many of the coordinates to keep by their eigenvalues, and why; those that ``few`` rows carry do not count.
+
+    Coordinates that tell parts apart (λ = 1) are kept, and the others chosen by themselves: parts alone say no more
+    than the labels do.
+    """
+    first = eigenvalues[0] if eigenvalues.ndim == 2 else eigenvalues
+    parts = int((1 - first <= ONE).sum())
+    counted = np.flatnonzero(~few & (np.arange(len(first)) >= parts))
+    if len(counted) < 2:
+        return len(first), "all: fewer than two coordinates are carried by more than a handful of rows"
+    choice = chosen_by_spectrum(first[counted])
+    told = f"{parts} that tell parts apart, and of the others, counted by themselves: " if parts else ""
+    return int(counted[choice.n_components - 1]) + 1, told + choice.reason
+
+
+def _carried(context: Context, blocks: int) -> Participation:
+    return participation(context.of("solve", "right"), context.of("kernel", "degree"), blocks)
+
+
+def coordinates_stage(
+    policy: str, width: int, scaling: dict[str, Any], n: int, block: int, ordered: bool = True, auto: bool = False
+) -> Stage:
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; ``auto``: the spectrum decides how many.
+
+    ``ordered``: whether there is a stage ``order`` of rows. Two rows that change places may leave the kernel as it is.
+    """
+
+    def run(context: Context) -> dict[str, Any]:
+        eigenvalues = read_array(context.of("solve", "eigenvalues"))
+        rows = context.results("kernel")["rows"]
+        chosen, reason = scaling_of(eigenvalues, **scaling), ""
+        if auto:
+            few = carried_by_few(_carried(context, len(rows)), sum(rows))
+            kept, reason = chosen_components(eigenvalues, few)
+            chosen = replace(chosen, kept=kept)
+        starts = np.concatenate([[0], np.cumsum(rows)]).tolist()
+        tasks = [(b,) for b in range(len(rows))]
+        total = starts[-1]
+        out_rows = block_rows(chosen.kept, 8)
+        found = context.results("components")
+        parts = parts_from(policy, found)
+        order = context.of("order") if ordered else None
+        fill = parts.count < found["components"]
+        given = repeated_matrix(context, tuple(rows)) if ordered else None
+        placed = fill or given is not None
+        filled: list[tuple[int, int]] = []
+        if placed:
+            if order is None:
+                raise InputError(
+                    "components='largest' needs rows to find the nearest row in the largest component; a "
+                    "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
+                )
+            filled = map_blocks(
+                fill_block,
+                tasks,
+                ordered=Ordered.open(order),
+                labels=context.of("components", "labels"),
+                exchange=context.exchange,
+                parts=parts.count,
+                graph=given,
+            )
+            map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
+        map_blocks(
+            coordinates_block,
+            tasks,
+            right=context.of("solve", "right"),
+            labels=context.of("components", "labels"),
+            eigenvalues=eigenvalues,
+            scaling=chosen,
+            starts=starts,
+            order=order,
+            parts=parts.count,
+            island=ISLAND if policy == ISLANDS else None,
+            placed=placed,
+            out_rows=out_rows,
+            exchange=context.exchange,
+        )
+        create_rows(context.path("embedding"), (total, chosen.kept), np.float64, out_rows)
+        create_rows(context.path("labels"), (total,), np.int32, out_rows)
+        spans = [(number, *span) for number, span in enumerate(bounds(total, out_rows))]
+        map_blocks(
+            restore_block,
+            spans,
+            blocks=len(rows),
+            kept=chosen.kept,
+            exchange=context.exchange,
+            out=context.path(""),
+        )
+        return {
+            "t": chosen.t,
+            "n_components": chosen.kept,
+            "columns": list(chosen.columns),
+            "note": chosen.note,
+            "reason": reason,
+            "parts": parts.count,
+            "filled_rows": sum(outside for outside, _ in filled),
+            "repeated_rows": sum(repeated for _, repeated in filled),
+            "first_filled": first_placed(filled, Ordered.open(order), context.exchange) if fill and order else [],
+        }
+
+    vectors = 8 * n * width
+    cost = Cost(
+        read=2 * vectors,
+        write=2 * vectors,
+        disk=vectors + 4 * n,
+        scratch=vectors + 12 * n,
+        memory=6 * block * (8 * width + 16),
+    )
+    inputs = ("kernel", "components", "solve", *(("order", "graph") if ordered else ()))
+    parameters = {**scaling, "policy": policy} | ({"auto": True} if auto else {})
+    return Stage("coordinates", inputs, parameters, run, cost)
+
+
+def coordinates_block(
+    b: int,
+    *,
+    right: str,
+    labels: str,
+    eigenvalues: Array,
+    scaling: Scaling,
+    starts: list[int],
+    order: str | None,
+    parts: int,
+    island: int | None,
+    placed: bool,
+    out_rows: int,
+    exchange: Exchange,
+) -> None:
+    """Scale the eigenvectors of block b, place the rows that take another's, and leave each output block its rows.
+
+    ``island`` is the label that rows outside the first ``parts`` components get; None leaves their own.
+    """
+    label = read_array(f"{labels}/{b}")
+    coordinates = scaled(read_array(f"{right}/{b}"), label, eigenvalues, scaling)
+    if placed:
+        outside, nearest = exchange.piece("nearest", b, "rows"), exchange.piece("nearest", b, "ids")
+        coordinates[outside] = rows_by_id(right, labels, nearest, starts, eigenvalues, scaling)
+    label = label if island is None else np.where(label < parts, label, np.int32(island))
+    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    leave_coordinates(exchange, b, ids, coordinates, label, out_rows)
+
+
+def scaled(right: Array, label: Array, eigenvalues: Array, scaling: Scaling) -> Array:
+    """λ_l^t r_l (seed 000 eq. 24), with the eigenvalues of each row's component where they differ."""
+    power = signed_power(eigenvalues, scaling.t)
+    factor = power[label] if power.ndim == 2 else power[None]
+    return (right * factor)[:, list(scaling.columns) or slice(scaling.kept)]
+
+
+def signed_power(eigenvalues: Array, t: float) -> Array:
+    """λ^t; t = 0 gives ones, and a non-integer t is taken only where all λ ≥ 0."""
+    return np.ones_like(eigenvalues) if t == 0 else eigenvalues**t
+
+
+def rows_by_id(right: str, labels: str, ids: Array, starts: list[int], eigenvalues: Array, scaling: Scaling) -> Array:
+    """Scaled coordinates of rows given by internal id, from the blocks that hold them."""
+    out = np.zeros((len(ids), scaling.kept))
+    owner = np.searchsorted(starts, ids, side="right") - 1
+    for block in np.unique(owner):
+        mine = owner == block
+        here = ids[mine] - starts[block]
+        rows, label = read_array(f"{right}/{block}")[here], read_array(f"{labels}/{block}")[here]
+        out[mine] = scaled(rows, label, eigenvalues, scaling)
+    return out

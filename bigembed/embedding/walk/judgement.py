@@ -1,0 +1,238 @@
+"""The judgement of a map that is there: how far each coordinate, and the whole, show the rows. Figures, then sentences.
+
+A solve may be exact and its map useless: a coordinate that one row carries, a function of an earlier one, a basis that
+could as well be another. Figures are taken from the stages, in the order of the graph; limits and what they were
+chosen by stand with the functions of :mod:`bigembed.quality`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.embedding.walk.coordinates import Scaling, rows_by_id, scaled
+from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
+from bigembed.errors import InputError
+from bigembed.kernels.affinity import Bandwidth
+from bigembed.neighbors.order import Ordered
+from bigembed.quality.degrees import effective_degrees
+from bigembed.quality.harmonics import ROWS, harmonics, sampled
+from bigembed.quality.neighborhoods import cost_of, preserved
+from bigembed.quality.participation import carried_by_few, participation
+from bigembed.quality.separation import near_one, separation
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.source import RowSource
+
+SAMPLES = 400
+"""Rows that are compared with all rows."""
+NEIGHBORS = 15
+AGAIN = 0.2
+"""A coordinate of which regression on earlier ones leaves less is called a harmonic: 96 % of its variance is there.
+
+Harmonics of manifolds leave .17 and less. Groups of rows are told from them by what is left among nearby rows
+(:func:`~bigembed.quality.harmonics.harmonics`).
+"""
+
+
+@dataclass(frozen=True)
+class OrderedRows(RowSource):
+    """The rows in the order of the graph."""
+
+    ordered: Ordered | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows ``start:stop``."""
+        assert self.ordered is not None
+        parts = [self.ordered.rows(b, low, high) for b, low, high in _spans(self.ordered.starts, start, stop)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class OrderedCoordinates(RowSource):
+    """The coordinates in the order of the graph, from the eigenvectors."""
+
+    right: str = ""
+    labels: str = ""
+    placed: str = ""
+    """Where the rows lie that have the coordinates of another one; empty where there are none."""
+    starts: tuple[int, ...] = ()
+    eigenvalues: Array | None = None
+    scaling: Scaling = field(default_factory=lambda: Scaling(1.0, 1))
+
+    def read(self, start: int, stop: int) -> Array:
+        """Coordinates of rows ``start:stop``."""
+        return np.concatenate([self._part(*span) for span in _spans(self.starts, start, stop)])
+
+    def _part(self, b: int, low: int, high: int) -> Array:
+        assert self.eigenvalues is not None
+        label = read_array(f"{self.labels}/{b}", low, high)
+        out = scaled(read_array(f"{self.right}/{b}", low, high), label, self.eigenvalues, self.scaling)
+        if self.placed:
+            rows, ids = (read_array(f"{self.placed}/{name}/{b}") for name in ("outside", "nearest"))
+            here = (rows >= low) & (rows < high)
+            starts = list(self.starts)
+            found = rows_by_id(self.right, self.labels, ids[here], starts, self.eigenvalues, self.scaling)
+            out[rows[here] - low] = found
+        return out
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+
+def _spans(starts: tuple[int, ...], start: int, stop: int) -> list[tuple[int, int, int]]:
+    first = int(np.searchsorted(starts, start, side="right")) - 1
+    spans = []
+    for b in range(first, len(starts) - 1):
+        if starts[b] >= stop:
+            break
+        low, high = max(start, starts[b]), min(stop, starts[b + 1])
+        spans.append((b, low - starts[b], high - starts[b]))
+    return spans
+
+
+def judgement_stage(
+    n: int, d: int, width: int, tol: float, seed: int, block: int, *, rows: bool, lists: bool = True
+) -> Stage:
+    """Figures of each coordinate and of the map; ``rows`` says whether there are rows (a user's graph has none),
+    ``lists`` whether there are lists of their nearest neighbors (a graph of a radius has none).
+
+    Cost: three passes over the eigenvectors; with rows, those of :func:`~bigembed.quality.neighborhoods.preserved` for
+    :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process four
+    square matrices of the sampled rows of :func:`~bigembed.quality.harmonics.harmonics`.
+    """
+
+    def run(context: Context) -> dict[str, Any]:
+        kernel, solve, found = (context.results(name) for name in ("kernel", "solve", "coordinates"))
+        blocks, kept = len(kernel["rows"]), found["n_components"]
+        right, degree = context.of("solve", "right"), context.of("kernel", "degree")
+        ordered = Ordered.open(context.of("order")) if rows else None
+        carried = participation(right, degree, blocks)
+        harmonic = harmonics(sampled(right, tuple(kernel["rows"]), seed)[:, :kept], AGAIN)
+        out: dict[str, Any] = {
+            "participation": carried.share[:kept].tolist(),
+            "rows_above_a_tenth": carried.rows[:kept].tolist(),
+            "leading_rows": _numbers(carried.leading[:kept], ordered),
+            "leading_share": carried.leading_share[:kept].tolist(),
+            "carried_by_few": carried_by_few(carried, n)[:kept].tolist(),
+            "harmonic_residual": harmonic.residual.tolist(),
+            "harmonic_local": harmonic.local.tolist(),
+            "harmonic": harmonic.harmonic.tolist(),
+            **_separated(solve, kept, tol, n),
+        }
+        if ordered is not None:
+            asked = context.home.manifest("kernel").parameters
+            degrees = effective_degrees(context.of("kernel", "mass" if "target" in asked else "q"), blocks)
+            first = _numbers(np.array(degrees.first, np.int64), ordered)
+            out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
+            out |= {"column": _column(read_array(context.of("survey", "sample")))}
+            out |= _stability(context, blocks, kept) if lists else {}
+            if n > 2 * NEIGHBORS:
+                out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed)
+        return out
+
+    of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ()
+    inputs = ("kernel", "components", "solve", "coordinates", *of_rows)
+    samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
+    double = np.dtype(np.float64)
+    compared = (
+        cost_of(RowSource((n, d), double), RowSource((n, width), double), n_neighbors=NEIGHBORS, samples=SAMPLES)
+        if rows
+        else Cost()
+    )
+    cost = replace(
+        compared,
+        read=24 * n * width + compared.read,
+        looks=n * width + compared.looks,
+        memory=max(64 * min(block, n) * width, compared.memory),
+        coordinator=max(32 * few**2, compared.coordinator),
+        sweeps=3 + compared.sweeps,
+    )
+    return Stage("judgement", inputs, {"seed": seed, "samples": samples, "tol": tol}, run, cost)
+
+
+def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, seed: int) -> dict[str, Any]:
+    n = ordered.starts[-1]
+    rows = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
+    found = context.results("coordinates")
+    placed = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
+    coordinates = OrderedCoordinates(
+        (n, scaling.kept),
+        np.dtype(np.float64),
+        right=context.of("solve", "right"),
+        labels=context.of("components", "labels"),
+        placed=placed,
+        starts=ordered.starts,
+        eigenvalues=read_array(context.of("solve", "eigenvalues")),
+        scaling=scaling,
+    )
+    try:
+        return preserved(rows, coordinates, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed)
+    except InputError as error:  # distances beyond float64
+        return {"unmeasured": str(error)}
+
+
+def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
+    """Shares of the coordinates that the map of half of the neighbors has, where there are few rows in one part."""
+    home, alone = context.home, context.results("coordinates")["parts"] == 1
+    asked, scale, chosen = home.manifest("kernel").parameters, context.results("bandwidth"), context.results("search")
+    n, k = sum(context.results("kernel")["rows"]), chosen["n_neighbors"]
+    plain = alone and "target" not in asked and not asked.get("bridged")
+    if not plain or n > MOST_ROWS or k < LEAST_NEIGHBORS or 2 * k > n or n <= 2 * kept + 2:
+        return {}
+    ids, squared, right, degree = (
+        np.concatenate([read_array(f"{context.of(stage, name)}/{b}") for b in range(blocks)])
+        for stage, name in (("search", "neighbors"), ("search", "squared"), ("solve", "right"), ("kernel", "degree"))
+    )
+    choice = Bandwidth(scale["epsilon"], scale["kernel"], asked["truncated"])
+    found = half_map(ids, squared, choice, scale["epsilon"], scale["floor"], asked["alpha"], 2 * kept + 1)
+    return {} if found is None else {"kept_by_half": shares_kept(right[:, :kept], degree, found).tolist()}
+
+
+def _separated(solve: dict[str, Any], kept: int, tol: float, n: int) -> dict[str, Any]:
+    """Bounds on the angles of each coordinate to the eigenvectors, and the groups that can turn among themselves."""
+    columns = solve["columns"]
+    sin, near, groups, cut = np.zeros(kept), np.zeros(kept, bool), [], False
+    for name, found in solve["solved"].items():
+        values, residuals = np.array(found["eigenvalues"]), np.array(found["residuals"])
+        if not len(values):
+            continue
+        apart = separation(values, residuals, values[-1] - found["gap"])
+        close = near_one(values, residuals, tol, n)
+        place = [at for at, (c, index) in enumerate(columns) if c == int(name) and index >= 0] if columns else []
+        place = place or (list(range(len(values))) if not columns else [])
+        shown = {index: at for index, at in enumerate(place) if at < kept}
+        for index, at in shown.items():
+            sin[at], near[at] = max(sin[at], apart.sin[index]), near[at] or close[index]
+        named = [[shown[first], shown[last]] for first, last in apart.groups if first in shown and last in shown]
+        groups += [group for group in named if group not in groups]
+        cut = cut or (apart.cut and len(values) - 1 in shown)
+    return {"sin_theta": sin.tolist(), "near_one": near.tolist(), "groups": groups, "cut": cut}
+
+
+def _column(sample: Array) -> dict[str, Any]:
+    """The column of the largest variance on the sample, and its share."""
+    variance = np.var(sample.astype(np.float64), axis=0)
+    total = float(variance.sum())
+    return {"number": int(np.argmax(variance)), "share": float(variance.max() / total) if total > 0 else 0.0}
+
+
+def _numbers(ids: Array, ordered: Ordered | None) -> Any:
+    """Rows of the input for internal ids; −1 stays."""
+    ids = np.asarray(ids)
+    if ordered is None or not ids.size:
+        return ids.tolist()
+    out = np.full(ids.shape, -1, np.int64)
+    owner = np.searchsorted(ordered.starts, ids, side="right") - 1
+    for b in np.unique(owner[ids >= 0]).tolist():
+        mine = (owner == b) & (ids >= 0)
+        out[mine] = ordered.ids(b)[ids[mine] - ordered.starts[b]]
+    return out.tolist()

@@ -1,0 +1,246 @@
+"""The walk from row to landmark to row as stages: weights of blocks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds
+from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.landmark_rows import every_row
+from bigembed.errors import DisconnectedGraphError, InputError
+from bigembed.kernels.functions import Kernel, in_tiles, refuse_values, wrong_values
+from bigembed.landmarks.roseland import (
+    RANK,
+    Walk,
+    auto_epsilon,
+    change_of_half,
+    coordinates_block,
+    gram_block,
+    pieces,
+    spectrum,
+    sums_block,
+)
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.source import RowSource
+
+TILE_ROWS = 2_048
+FAR = 1e-300
+"""Kernel of a row with its nearest landmark below which the row takes no part in the walk."""
+CHANGES = 0.5
+"""Share by which an eigenvalue of half of the landmarks may differ, and the sine by which their span may be turned."""
+
+
+def told(landmarks: int, moved: float, turned: float) -> str:
+    """What to do where half of the landmarks give another walk."""
+    return (
+        f"Half of the landmarks give eigenvalues that differ by {100 * moved:.0f} % of λ or 1 − λ, and coordinates "
+        f"whose span is turned by {np.degrees(np.arcsin(min(1.0, turned))):.0f}° (at most {100 * CHANGES:.0f} % and "
+        f"{np.degrees(np.arcsin(CHANGES)):.0f}° are expected): {landmarks} landmarks do not show this walk. Raise "
+        "n_landmarks or epsilon, or ask for a number of coordinates that ends at a gap of the spectrum"
+    )
+
+
+# --- one block -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A user's function, its values checked: finite and ≥ 0."""
+
+    kernel: Kernel
+
+    def __call__(self, rows: Any, landmarks: Array) -> Array:
+        """Values (n, L)."""
+        values = self.kernel(rows, landmarks)
+        refuse_values(self.kernel.text, wrong_values(values), "landmark")
+        if values.min(initial=0.0) < 0:
+            raise InputError(
+                f"kernel={self.kernel.text}: gives {values.min():.6g}; a walk has weights ≥ 0. Take the exponential, "
+                "or KernelPCA"
+            )
+        return values
+
+
+@dataclass(frozen=True)
+class Model:
+    """Where a task finds the map of rows."""
+
+    rows: str
+    sums: str
+    solve: str
+    walk: Walk
+    t: float
+
+
+def walk_of(function: Kernel | None, epsilon: float | None) -> Walk:
+    """The weights between rows and landmarks."""
+    return Walk(float(epsilon or 1.0), None if function is None else UserFunction(function))
+
+
+def extend(rows: Any, model: Model) -> Array:
+    """λ^t ψ(x); InputError for rows of which a function reaches no landmark."""
+    landmarks, sums = read_array(model.rows), read_array(model.sums)
+    matrix = read_array(f"{model.solve}/matrix") * read_array(f"{model.solve}/eigenvalues") ** model.t
+
+    def part(tile: Any) -> Array:
+        weights, _ = model.walk(tile, landmarks)
+        refuse_unreached(weights @ sums, 0)
+        return coordinates_block(weights, sums, matrix)
+
+    return in_tiles(part, rows, matrix.shape[1])
+
+
+def tiles(block: RowBlock, landmarks: Array, walk: Walk) -> Any:
+    """Weights and factors of a block, some rows at a time, with the number of the first."""
+    for start, stop in bounds(len(block.rows), TILE_ROWS):
+        yield block.start + start, *walk(block.rows[start:stop], landmarks)
+
+
+def sums_of_block(block: RowBlock, *, landmarks: str, walk: Walk) -> Parts:
+    """s = Σ w(x_i), (L,)."""
+    points = read_array(landmarks)
+    total = np.zeros(len(points))
+    for _, weights, scale in tiles(block, points, walk):
+        total += sums_block(weights, scale)
+    return {"sums": total}
+
+
+def gram_of_block(block: RowBlock, *, landmarks: str, walk: Walk, sums: str) -> Parts:
+    """G = Σ w w ᵀ/d (L, L), the same of half of the landmarks, and the rows that take no part."""
+    points, s = read_array(landmarks), read_array(sums)
+    half = s[::2]
+    total, fewer, far = np.zeros((len(s), len(s))), np.zeros((len(half), len(half))), 0
+    for first, weights, scale in tiles(block, points, walk):
+        part, reached = gram_block(weights, scale, s)
+        refuse_unreached(reached, first)
+        total += part
+        fewer += gram_block(weights[:, ::2], scale, half)[0]
+        far += int(np.count_nonzero(scale < FAR))
+    return {"gram": total, "half": fewer, "far": np.array(far)}
+
+
+def refuse_unreached(reached: Array, first: int) -> None:
+    """InputError for rows whose function is 0 for every landmark."""
+    if not (reached > 0).all():
+        rows = (np.flatnonzero(~(reached > 0))[:10] + first).tolist()
+        raise InputError(
+            f"kernel: rows {rows} of a block have the value 0 with every landmark: no walk leads to them. Give the "
+            "function a wider reach, or take more landmarks"
+        )
+
+
+# --- stages --------------------------------------------------------------------------------------
+
+
+def sums_stage(source: RowSource, function: Kernel | None, epsilon: float | str, n_landmarks: int) -> Stage:
+    """ε, and s = Wᵀ1: the pass that reads all rows first, so it checks them."""
+
+    def run(context: Context) -> dict[str, Any]:
+        path, scale = context.of("landmarks", "rows"), None
+        if function is None:
+            scale = auto_epsilon(read_array(path)) if epsilon == "auto" else float(epsilon)
+        found = reduce_rows(
+            source,
+            sums_of_block,
+            context.exchange,
+            first=True,
+            label="sums",
+            landmarks=path,
+            walk=walk_of(function, scale),
+        )
+        write_array(context.path("sums"), found["sums"])
+        return {"epsilon": scale}
+
+    parameters = {"epsilon": epsilon if function is None else None, "kernel": function and function.key()}
+    cost = _pass_cost(source, n_landmarks, 8 * n_landmarks)
+    return Stage("sums", ("landmarks",), parameters, run, cost, resumes=True)
+
+
+def gram_stage(source: RowSource, function: Kernel | None, n_landmarks: int) -> Stage:
+    """G = Wᵀ D⁻¹ W."""
+
+    def run(context: Context) -> dict[str, Any]:
+        found = reduce_rows(
+            source,
+            gram_of_block,
+            context.exchange,
+            partial_bytes=8 * n_landmarks**2,
+            label="gram",
+            landmarks=context.of("landmarks", "rows"),
+            walk=walk_of(function, context.results("sums")["epsilon"]),
+            sums=context.of("sums", "sums"),
+        )
+        write_array(context.path("gram"), found["gram"])
+        write_array(context.path("half"), found["half"])
+        return {"far": int(found["far"])}
+
+    cost = _pass_cost(source, n_landmarks, 10 * n_landmarks**2)
+    return Stage("gram", ("landmarks", "sums"), {"half": True}, run, cost, resumes=True)
+
+
+def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
+    tile = 8 * TILE_ROWS * (3 * n_landmarks + 4 * source.shape[1])
+    return Cost(
+        passes=1,
+        read=source.shape[0] * source.row_bytes,
+        disk=size,
+        scratch=size * min(256, -(-source.shape[0] // source.block)),
+        memory=pass_memory(source) + tile + 4 * size,
+        coordinator=10 * size + 24 * n_landmarks**2,
+        flops=source.shape[0] * (2 * source.shape[1] * n_landmarks + size / 4),
+        looks=source.shape[0] * n_landmarks,
+    )
+
+
+def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> Stage:
+    """σ² and the matrix of ψ, from G; and how far they are from those of half of the landmarks."""
+
+    def run(context: Context) -> dict[str, Any]:
+        gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
+        if (count := pieces(gram)) > 1:
+            raise DisconnectedGraphError(
+                f"the {len(gram)} landmarks fall into {count} parts that no walk joins. Raise epsilon, take more "
+                "landmarks, or embed the parts apart"
+            )
+        result, matrix = spectrum(gram, sums, m)
+        kept = int(np.sum(result.eigenvalues > RANK))
+        if not kept:
+            raise InputError(
+                "the walk between the landmarks has no eigenvalue but the trivial one: every row reaches all landmarks "
+                "alike. Lower epsilon"
+            )
+        write_array(context.path("matrix"), matrix[:, :kept])
+        write_array(context.path("eigenvalues"), result.eigenvalues[:kept])
+        write_array(context.path("residuals"), result.residuals[:kept])
+        rows = read_array(context.of("landmarks", "rows"))
+        weights, _ = walk_of(function, context.results("sums")["epsilon"])(rows, rows)
+        values = result.eigenvalues[:kept]
+        moved, turned = 0.0, 0.0
+        if not every_row(context):
+            half = read_array(context.of("gram", "half"))
+            moved, turned = change_of_half(weights, half, sums, values, matrix[:, :kept])
+        advice = "" if max(moved, turned) <= CHANGES else told(len(rows), moved, turned)
+        return {
+            "half_moved": moved,
+            "half_turned": turned,
+            "converged": not advice,
+            "reason": "landmarks",
+            "advice": advice,
+            "n_components": kept,
+            "gap": float(result.gap) if np.isfinite(result.gap) else float(result.eigenvalues[kept - 1]),
+            "orthogonality": float(result.orthogonality),
+        }
+
+    size = 8 * n_landmarks**2
+    return Stage(
+        "solve",
+        ("landmarks", "sums", "gram"),
+        {"n_components": m, "t": t},
+        run,
+        Cost(disk=size, coordinator=8 * size, alone=10 * n_landmarks**3),
+    )

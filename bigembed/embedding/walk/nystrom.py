@@ -1,0 +1,234 @@
+"""Coordinates of new rows of a diffusion map: the α-correct Nyström formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bigembed.blocks.rows import Array
+from bigembed.embedding.extension import Placed
+from bigembed.embedding.graph.new_rows import place_rows, ready_rows
+from bigembed.embedding.walk.coordinates import Scaling, rows_by_id, scaled
+from bigembed.errors import InputTypeError
+from bigembed.kernels.affinity import Bandwidth
+from bigembed.kernels.gaussian import local_squared
+from bigembed.landmarks.nystrom import divided
+from bigembed.neighbors.kept import nearest_kept
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import MAX_PAIRS, Joined
+from bigembed.neighbors.radius import EDGES_PLANNED
+from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
+from bigembed.neighbors.survey import Shape
+from bigembed.stages import Run
+from bigembed.store.arrays import read_array
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a task needs to extend: paths into the run or the saved model, and small numbers."""
+
+    index: AnyIndex
+    shape: Shape
+    right: str
+    averaged: str
+    """What the walk averages to the eigenvectors themselves; empty where that is λ times them."""
+    labels: str
+    density: str
+    search: str
+    """Where the scales of the rows are; empty for a graph of a radius, which has one scale."""
+    epsilon: float
+    alpha: float
+    bandwidth: Bandwidth
+    floor: float
+    """Least scale of a row."""
+    unit: float | None
+    """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
+    parts: int
+    """Components with coordinates of their own: the first so many. Other rows have those of their nearest row."""
+    eigenvalues: Array
+    scaling: Scaling
+
+
+def model_of(run: Run) -> Model:
+    """The extension model of a fitted run."""
+    if not run.has("order"):
+        raise InputTypeError(
+            "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
+            "has no place for new rows"
+        )
+    survey, coordinates = run.results("survey"), run.results("coordinates")
+    asked, kernel, scale = run.manifest("kernel").parameters, run.results("kernel"), run.results("bandwidth")
+    rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
+    return Model(
+        any_index_of(run),
+        Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
+        run.path("solve", "right"),
+        run.path("solve", "averaged") if run.results("solve").get("averaged") else "",
+        run.path("components", "labels"),
+        run.path("kernel", "q"),
+        "" if run.has("density") else run.path("search" if run.has("search") else "graph"),
+        scale["epsilon"],
+        kernel.get("alpha", asked["alpha"]),
+        Bandwidth(scale["epsilon"], rule, asked["truncated"], bridged=asked.get("bridged", False)),
+        scale.get("floor", 0.0),
+        kernel["unit"] if "target" in asked else None,
+        coordinates.get("parts") or parts_before(run),
+        read_array(run.path("solve", "eigenvalues")),
+        Scaling(coordinates["t"], coordinates["n_components"], columns=tuple(coordinates.get("columns", ()))),
+    )
+
+
+def parts_before(run: Run) -> int:
+    """The same of a model made before 0.2."""
+    alone = run.manifest("coordinates").parameters["policy"] == "largest"
+    return 1 if alone else int(run.results("components")["components"])
+
+
+def extend_rows(rows: Array, model: Model) -> Array:
+    """Coordinates of finite new rows, made ready for the search first."""
+    return nystrom_rows(ready_rows(rows, model.shape), model)
+
+
+def placed(model: Model) -> Placed:
+    """How new rows are brought to the blocks of fitted rows that they belong to."""
+    blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
+    edges = EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
+    most = MAX_PAIRS // edges  # so that batches need not be divided, mostly
+    return Placed(place_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
+
+
+UNTOLD = 1e-3
+"""Least share of an eigenvector that the average over the neighbors of a row must hold to be divided by."""
+
+
+def extension_memory(model: Model, rows: int) -> int:
+    """Bytes that :func:`nystrom_rows` holds at the most for so many rows, beside the rows."""
+    return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.eigenvalues.shape[-1])
+
+
+def nystrom_rows(rows: Array, model: Model) -> Array:
+    """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
+    coordinates = np.empty((len(rows), model.scaling.kept))
+    for members, joined in join_parts(rows, model.index):
+        coordinates[members] = _extend_joined(rows, members, joined, model)
+    return coordinates
+
+
+def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) -> Array:
+    """Coordinates of the rows ``members``, from their edges."""
+    ordered = Ordered.open(model.index.order)
+    starts, eigenvalues = list(ordered.starts), model.eigenvalues
+    near = _Neighborhood(joined.ids, np.array(starts))
+    label = near.read(model.labels)
+    kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
+    of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
+    home = _component(joined, kernel, label)
+    home = np.where(home < model.parts, home, -1)
+    kernel = np.where(label == home[of_edge], kernel, 0.0)
+    if model.unit is not None:
+        kernel[_twins(joined, of_edge)] = 0.0
+    total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.right, eigenvalues.shape[-1])
+    inside = total > 0
+    own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
+    if model.unit:
+        own = _held(own, np.maximum(joined.rho, model.floor) ** 2 / model.unit)
+    mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
+    extended = mean if model.averaged else divided(mean, own)
+    coordinates = scaled(extended, np.maximum(home, 0), eigenvalues, model.scaling)
+    outside = np.flatnonzero(~inside)
+    if len(outside):
+        lost = rows[members[outside]]
+        nearest = nearest_kept(ordered, model.labels, lost, joined.block[outside], joined.cell[outside], model.parts)
+        coordinates[outside] = rows_by_id(model.right, model.labels, nearest, starts, eigenvalues, model.scaling)
+    return coordinates
+
+
+def self_weight(rows: Array, model: Model) -> Array:
+    """1 / (1 + Σ_j k(x, x_j)) of prepared rows (m, d), over the fitted rows j that the graph joins to x, equal ones
+    left out: how much of the walk would stay at x (k(x, x) = 1). In (0, 1]; 1 where no fitted row is within reach.
+
+    Where scales follow the density the one of the fitted row counts: that of x would grow with its distance.
+    """
+    mass = np.zeros(len(rows))
+    starts = np.array(list(Ordered.open(model.index.order).starts))
+    for members, joined in join_parts(rows, model.index):
+        kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model, theirs=True)
+        of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
+        mass[members] = np.bincount(of_edge, np.where(joined.squared > 0, kernel, 0.0), minlength=len(members))
+    return np.asarray(1.0 / (1.0 + mass))
+
+
+def _component(joined: Joined, kernel: Array, label: Array) -> Array:
+    """Component of each new row: that of the row joined to it with the largest weight (ties by id)."""
+    home = np.full(len(joined.indptr) - 1, -1, np.int64)
+    first = np.flatnonzero(np.diff(joined.indptr))
+    if len(first):
+        largest = np.maximum.reduceat(kernel, joined.indptr[first])
+        best = np.flatnonzero(kernel == np.repeat(largest, np.diff(joined.indptr)[first]))
+        home[first] = label[best[np.searchsorted(best, joined.indptr[first])]]
+    return home
+
+
+def _kernel(joined: Joined, near: _Neighborhood, model: Model, theirs: bool = False) -> Array:
+    squared = joined.squared.astype(np.float64)
+    if model.bandwidth.local:
+        fitted = np.maximum(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
+        own = fitted if theirs else np.repeat(np.maximum(joined.rho, model.floor), np.diff(joined.indptr))
+        squared = local_squared(squared, own, fitted, model.bandwidth.rule)
+    return model.bandwidth.weights(squared, model.epsilon)
+
+
+def _twins(joined: Joined, of_edge: Array) -> Array:
+    """The edge of each new row to the fitted row that it is: of its edges of length 0 the first."""
+    zeros = np.flatnonzero(joined.squared == 0)
+    return zeros[np.unique(of_edge[zeros], return_index=True)[1]]
+
+
+def _held(eigenvalues: Array, steps: Array) -> Array:
+    """What Σ_{j≠i} p(x, j) ψ(j) is over ψ(x), (rows, m), for steps that last ``steps``: 1 − (1 − λ) ρ²/ρ_min².
+
+    Where it is near 0 the neighbors do not tell ψ(x): their average is taken as it is.
+    """
+    factor = 1.0 - (1.0 - eigenvalues) * steps[:, None]
+    return np.asarray(np.where(np.abs(factor) < UNTOLD, 1.0, factor))
+
+
+class _Neighborhood:
+    """Values of per-row arrays at the internal ids of edges, read block by block."""
+
+    def __init__(self, ids: Array, starts: Array) -> None:
+        self.ids = ids
+        self.parts: list[tuple[int, Any, Array]] = [(0, slice(None), ids)]
+        if len(starts) == 2:
+            return
+        owner = np.searchsorted(starts, ids, side="right") - 1
+        order = np.argsort(owner, kind="stable")
+        blocks, first = np.unique(owner[order], return_index=True)
+        parts = np.split(order, first[1:])
+        self.parts = [(int(b), part, ids[part] - starts[b]) for b, part in zip(blocks, parts, strict=False)]
+
+    def read(self, path: str) -> Array:
+        """The array (n,) under ``path/b`` at every id."""
+        out = np.zeros(0)
+        for b, edges, rows in self.parts:
+            values = read_array(f"{path}/{b}")
+            out = out if len(out) else np.zeros(len(self.ids), values.dtype)
+            out[edges] = values[rows]
+        return out
+
+    def sums(self, weights: Array, of_edge: Array, n: int, path: str, width: int) -> tuple[Array, Array]:
+        """Σ w and Σ w v over the edges of each new row, v (width,) from the array under ``path/b``.
+
+        Block after block, edges by id: in the same order for a row whatever other rows there are.
+        """
+        total, mean = np.bincount(of_edge, weights, minlength=n), np.zeros((n, width))
+        for b, edges, rows in self.parts:
+            shape = (n, int(rows.max()) + 1)
+            indptr = np.concatenate([[0], np.cumsum(np.bincount(of_edge[edges], minlength=n))])
+            values = read_array(f"{path}/{b}")[: shape[1]]
+            mean += csr_array((weights[edges], rows, indptr), shape=shape) @ values
+        return total, mean

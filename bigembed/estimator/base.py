@@ -1,0 +1,213 @@
+"""What every estimator shares: parameters, input of any kind, runs, saving and loading.
+
+Follows scikit-learn's conventions without importing it: parameters are stored unchanged by
+``__init__``, results end in an underscore.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed import errors
+from bigembed.blocks.declared import is_integer
+from bigembed.blocks.rows import Array
+from bigembed.embedding.extension import Extension
+from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.frames import Framed
+from bigembed.estimator.names import coordinate_names
+from bigembed.estimator.routing import Routed
+from bigembed.stages import Run, Stage
+from bigembed.store.source import RowSource
+
+
+class Estimator(Framed, Routed, ABC):
+    """Base of all methods: scikit-learn's protocol, out of core.
+
+    A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
+    the command line follow from them.
+    """
+
+    registered: ClassVar[str]
+    """The method's name in the registry."""
+    kept: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """What may lie beside the rows in a job: ``"weights"``, ``"labels"``, ``"epsilons"``."""
+    follows_dtype: ClassVar[bool] = False
+    """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What of that must be given."""
+    _run: Run
+    _in_memory: bool
+    _parameters: dict[str, Any]
+    certificate_: dict[str, Any]
+
+    @abstractmethod
+    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+        """All stages from rows to coordinates; those ``on_demand`` are left out by ``fit``."""
+
+    @abstractmethod
+    def _adopt(self, run: Run) -> None:
+        """Set the fitted attributes from the published stages (of a run, or of a saved model)."""
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        """How far the result can be trusted; under ``"warnings"`` the messages to give, by category."""
+        return {}
+
+    def _extension(self, run: Run) -> Extension:
+        """What turns new rows into coordinates, from the published stages."""
+        raise InputTypeError(f"{type(self).__name__} has no place for new rows")
+
+    def _map(self) -> Extension:
+        """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
+        from bigembed.embedding.consistency import consistent
+        from bigembed.estimator.model_files import check_extension, saved_at
+
+        self._check_fitted()
+        self._run.check()
+        if not (saved := saved_at(self._run, getattr(self, "_parameters", {}))):
+            return self.as_fitted()._extension(self._run)
+        with consistent(saved):
+            found = replace(self.as_fitted()._extension(self._run), saved=saved)
+        check_extension(self._run, found.width, found.dtype)
+        return found
+
+    def as_fitted(self) -> Self:
+        """This estimator with the parameters that it was fitted with."""
+        frozen = object.__new__(type(self))
+        frozen.__dict__ = self.__dict__ | getattr(self, "_parameters", {})
+        return frozen
+
+    @abstractmethod
+    def _check(self) -> None:
+        """InputError that lists every parameter out of its range."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name; unknown ones are an error that lists the known."""
+        known = self._names()
+        for name, value in parameters.items():
+            if name not in known:
+                raise InputError(
+                    f"Invalid parameter {name!r} for estimator {type(self).__name__}. Valid parameters are: {known}."
+                )
+            setattr(self, name, value)
+        return self
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def __repr__(self) -> str:
+        signature = inspect.signature(type(self).__init__).parameters
+        changed = [
+            f"{name}={getattr(self, name)!r}"
+            for name in self._names()
+            if repr(getattr(self, name)) != repr(signature[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        from bigembed.embedding.consistency import consistent
+        from bigembed.estimator.html import html_of
+        from bigembed.estimator.model_files import saved_at
+
+        with consistent(saved_at(self._run, {}) if hasattr(self, "_run") else ""):
+            return html_of(self)
+
+    def __sklearn_tags__(self) -> Any:
+        """scikit-learn's description of what this estimator takes."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(
+                preserves_dtype=["float64", "float32"] if self.follows_dtype else ["float64"]
+            ),
+            input_tags=InputTags(sparse=False),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_run") or hasattr(self, "eigenvalues_")
+
+    def fit_transform(self, X: Any, y: Any = None, **beside: Any) -> Any:
+        """``fit``, then the coordinates of the rows fitted."""
+        return self.fit(X, y, **beside).embedding_  # type: ignore[attr-defined]
+
+    def transform(self, X: Any) -> Any:
+        """Coordinates of new rows, row by row the same whatever the batch: NumPy for NumPy, else a lazy Dask array."""
+        from bigembed.estimator.transform import transform
+
+        self._check_fitted()
+        return transform(self, X)
+
+    def transform_to(self, X: Any, out: str | os.PathLike[str]) -> None:
+        """Coordinates of new rows, block by block, into a new Zarr array (n, m): one pass."""
+        from bigembed.estimator.transform import transform_to
+
+        self._check_fitted()
+        transform_to(self, X, out)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model: Zarr and JSON, versioned, checksummed, nothing that needs unpickling."""
+        from bigembed.estimator.saving import save
+
+        self._check_fitted()
+        save(self, path)
+
+    def __dask_tokenize__(self) -> Any:
+        from bigembed.estimator.saving import token
+
+        return token(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        from bigembed.estimator.saving import to_state
+
+        return to_state(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from bigembed.estimator.saving import from_state
+
+        from_state(self, state)
+
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
+        """Names of the coordinates: the class name in lower case and a number from 0 on, as scikit-learn counts.
+
+        Reports, pictures and warnings count coordinates from 1.
+        """
+        self._check_fitted()
+        return np.array(coordinate_names(type(self), self.n_components_), dtype=object)  # type: ignore[attr-defined]
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise errors.NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with appropriate "
+                "arguments before using this estimator."
+            )
+
+    def _seed(self) -> int:
+        state: Any = getattr(self, "random_state", 0)
+        if state is None:
+            return int(np.random.SeedSequence().generate_state(1)[0])
+        if isinstance(state, (int, np.integer)):
+            return int(state)
+        return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
+
+
+def seed_of(estimator: Any, run: Run, *stages: str) -> int:
+    """The seed that the first of these stages with one had; where none took any, ``random_state`` if it is a number."""
+    for stage in stages:
+        if run.has(stage) and "seed" in (parameters := run.manifest(stage).parameters):
+            return int(parameters["seed"])
+    return int(estimator.random_state) if is_integer(estimator.random_state) else 0

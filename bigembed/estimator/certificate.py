@@ -1,0 +1,299 @@
+"""The certificate: how far each number of a result can be trusted, gathered from its stages, and said in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from math import exp, sqrt
+from typing import Any
+
+from bigembed.embedding.graph.parts import least_rows
+from bigembed.embedding.walk.stability import UNSTABLE
+from bigembed.neighbors.recall import missed
+from bigembed.quality.judgement import ONE_COLUMN, judged
+from bigembed.stages import Run
+
+PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
+FLAT = 10.0
+"""ε over the median squared distance to the k-th neighbor beyond which the graph cuts the kernel off."""
+WHOLE = 4.0
+"""Least squared radius over ε: the kernel then ends at .018 (seed 000 §9.6 ends it at 4.5, .011)."""
+
+
+def certificate(estimator: Any, run: Run) -> dict[str, Any]:
+    """Residuals, gaps, recall, components, bandwidth, passes, what each coordinate shows, and every warning."""
+    solve, components = run.results("solve"), run.results("components")
+    coordinates = run.results("coordinates")
+    out: dict[str, Any] = {
+        "eigenpairs": solve["solved"],
+        "converged": solve["converged"],
+        "passes": solve["passes"],
+        "bytes_moved": solve["bytes_moved"],
+        "components": components["components"],
+        "component_sizes": components["sizes"][:20],
+        "parts": coordinates.get("parts", components["components"]),
+        "filled_rows": coordinates["filled_rows"],
+        "t": estimator.t_,
+        "seed": run.manifest("solve").parameters["seed"],
+        "versions": versions(),
+    }
+    for stage in ("density", "bandwidth", "dimension", "recall", "judgement"):
+        if run.has(stage):
+            out[stage] = run.results(stage)
+    if reason := coordinates.get("reason"):
+        out["n_components"] = {"chosen": coordinates["n_components"], "reason": reason}
+    if run.has("bridge"):
+        out["bridges"] = run.results("bridge")
+    if run.has("survey"):
+        survey = run.results("survey")
+        out["input"] = {name: survey[name] for name in ("n", "d", "dtype", "metric", "content", "constant_columns")}
+    out["warnings"] = _warnings(out, estimator, run)
+    return out
+
+
+def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list[str]]:
+    policy = run.manifest("coordinates").parameters["policy"]
+    seen = found.get("judgement", {})
+    return {
+        "convergence": convergence_warnings(found, getattr(estimator, "tol", 0.0)),
+        "recall": recall_warnings(found),
+        "components": components_warnings(found, policy) + _islands(found, run) + _bridges(found),
+        "degenerate": _degenerate(found, run),
+        "localized": _localized(seen, found) if seen else [],
+        "separation": _separation(seen, found) if seen else [],
+        "harmonic": _harmonic(seen) if seen else [],
+        "map": _of_map(seen, apart=policy == "per-component" and found["components"] > 1),
+    }
+
+
+def convergence_warnings(found: dict[str, Any], tol: float) -> list[str]:
+    """Of each component whose solve stopped early: which of the two rules was not met, and what to do."""
+    out = []
+    for c, s in found["eigenpairs"].items():
+        if s["converged"]:
+            continue
+        if s["reason"] == "landmarks":
+            out.append(f"component {c} of the graph: {s['advice']}")
+            continue
+        largest = max(s["residuals"], default=0.0)
+        if largest <= tol:
+            rule = (
+                f"tol={tol:g} was met, but not the second rule: a residual of at most a tenth of 1 − λ, so that "
+                "eigenvalues near 1 are told apart. For coordinates with a larger 1 − λ that is enough; for the others"
+            )
+            advice = "ask for fewer components, raise n_neighbors, or lower tol"
+        else:
+            rule, advice = f"tol={tol:g} was not met.", s["advice"]
+        out.append(
+            f"component {c} of the graph: the eigensolver stopped ({s['reason']}) with residuals up to {largest:.2g} "
+            f"after {s['passes']} passes. {rule} {advice}".rstrip()
+        )
+    return out
+
+
+def _degenerate(found: dict[str, Any], run: Run) -> list[str]:
+    out = [note] if (note := run.results("coordinates")["note"]) else []
+    scale = found.get("bandwidth")
+    if not scale:
+        return out
+    kernel, asked = run.results("kernel"), run.manifest("bandwidth").parameters
+    fixed = scale.get("kernel", "fixed") == "fixed" and not asked["complete"]
+    if "radius" in scale:
+        reach = scale["radius"] ** 2 / scale["epsilon"]
+        if reach < WHOLE:
+            out.append(
+                f"radius={scale['radius']:.4g} ends the kernel where it is {exp(-reach):.2g}, not small: take a radius "
+                f"of at least {sqrt(WHOLE * scale['epsilon']):.4g}, or a smaller epsilon"
+            )
+    elif fixed and scale["epsilon"] > FLAT * scale["median_kth"] > 0:
+        times = scale["epsilon"] / scale["median_kth"]
+        out.append(
+            f"epsilon={scale['epsilon']:.4g} is {times:.0f} times the median squared distance to the k-th neighbor: "
+            "the graph cuts the kernel off where it is still near 1. Take a smaller epsilon, more neighbors, or "
+            "n_neighbors=None"
+        )
+    if floored := kernel.get("floored", 0):
+        raised = "" if scale.get("kernel", "fixed") == "fixed" else " Their scale was raised to that."
+        out.append(
+            f"{_rows(floored)} {'has its' if floored == 1 else 'have their'} k nearest neighbors within 1 % of the "
+            f"usual distance (rows that repeat, or nearly).{raised} Which of equal rows are neighbors is decided by "
+            "their number. "
+            "Drop repeated rows, or take more neighbors than the largest number of repetitions"
+        )
+    return out
+
+
+def recall_warnings(found: dict[str, Any]) -> list[str]:
+    """Of a certificate with ``recall``: that it is below its target."""
+    measured = found.get("recall")
+    if not measured or measured["recall"] >= measured["target"]:
+        return []
+    return [missed(measured)]
+
+
+def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
+    """Of a certificate with ``components`` and ``component_sizes``: that the graph was not connected."""
+    parts = found.get("parts", found["components"])
+    if found["components"] <= 1 or (policy == "islands" and parts == 1):
+        return []
+    if policy != "islands":
+        return [
+            f"the graph has {found['components']} components, the largest of "
+            f"{found['component_sizes'][0]} rows; components={policy!r} was applied"
+        ]
+    sizes = ", ".join(f"{size:,}" for size in found["component_sizes"][:parts][:10])
+    return [
+        f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
+        "(labels_ names them). The first coordinates, at most half, tell the largest apart; each of the others shows "
+        "the inside of one part, and is 0 in the rest. Take more neighbors, so that the parts join; more coordinates; "
+        "or components='per-component', 'bridge' (joined by their shortest edges) or 'largest'"
+    ]
+
+
+def _islands(found: dict[str, Any], run: Run) -> list[str]:
+    coordinates, n = run.results("coordinates"), run.results("components").get("rows", 0)
+    if not found["filled_rows"] or run.manifest("coordinates").parameters["policy"] != "islands":
+        return []
+    islands = found["components"] - found["parts"]
+    return [
+        f"{_rows(found['filled_rows'])} in {islands} {'island' if islands == 1 else 'islands'} (components of fewer "
+        f"than {least_rows(n)} rows) {'has' if found['filled_rows'] == 1 else 'have'} the coordinates of the nearest "
+        f"row outside; labels_ is −1 there. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
+        "they may be errors of measurement, or rows of another kind"
+    ]
+
+
+def _bridges(found: dict[str, Any]) -> list[str]:
+    bridges = found.get("bridges", {})
+    if not bridges.get("bridges"):
+        return []
+    count, longest = bridges["bridges"], bridges["longest"]
+    usual = found.get("bandwidth", {}).get("median_kth", 0.0) ** 0.5
+    times = f", {longest / usual:.3g} times the usual distance to the k-th neighbor" if usual > 0 else ""
+    sizes = ", ".join(f"{size:,}" for size in bridges["sizes"][:10])
+    return [
+        f"{count} {'bridge joins' if count == 1 else 'bridges join'} "
+        f"{bridges['components']} components of {sizes} rows; the longest is "
+        f"{longest:.4g}{times}. The data have no neighbors there: how the parts lie to each other on the map is "
+        "decided by single edges. Take more neighbors, or components='auto'"
+    ]
+
+
+def _localized(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    out = []
+    fixed = found.get("bandwidth", {}).get("kernel") == "fixed"
+    if few := _set(seen["carried_by_few"]):
+        named = (seen["leading_rows"][l][: min(2, seen["rows_above_a_tenth"][l])] for l in few)
+        leading = dict.fromkeys(row for rows in named for row in rows if row >= 0)
+        rows = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
+        shares = ", ".join(f"{seen['participation'][l]:.2g}" for l in few)
+        out.append(
+            f"{_coordinates([l + 1 for l in few])} {_is(few)} carried by few rows: {rows} above a tenth of the largest "
+            f"entry, participation {shares} of all rows. What is seen is "
+            f"{_list(list(leading)[:6])} against all the others. Look at these rows, and leave them out"
+            + (" or take bandwidth='adaptive'" if fixed else ", or draw other coordinates")
+        )
+    if near := _set(seen["near_one"]):
+        out.append(
+            f"{_coordinates([l + 1 for l in near])} {_is(near)} of parts that are all but cut off: 1 − λ is below what "
+            "the solve resolves, and values inside a part mean nothing. "
+            + ("Bridges alone join them: take" if found.get("bridges", {}).get("bridges") else "Take")
+            + " more neighbors, or leave these rows out"
+        )
+    degrees = seen.get("degrees")
+    if degrees and degrees["below"]:
+        out.append(
+            f"{_rows(degrees['below'])} {'is' if degrees['below'] == 1 else 'are'} all but cut off: weights to "
+            f"neighbors add up to less than {degrees['limit']} (the least: {degrees['smallest']:.2g}). The first: "
+            f"{_list(degrees['first'][:5])}. "
+            + ("Take bandwidth='adaptive' or a larger epsilon" if fixed else "Take more neighbors")
+            + ", or leave these rows out"
+        )
+    return out
+
+
+def _separation(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    out = []
+    by_landmarks = any("landmarks" in solved for solved in found["eigenpairs"].values())
+    finer = "solver='exact' (or more landmarks)" if by_landmarks else "a smaller tol"
+    for first, last in seen["groups"]:
+        out.append(
+            f"coordinates {first + 1}–{last + 1} may be turned among themselves: their eigenvalues lie closer together "
+            "than they are resolved (sin θ may exceed .1). Read them together; distances over all of them are right. "
+            f"Take {finer} to tell them apart, if they differ"
+        )
+    if seen["cut"]:
+        out.append(
+            "the eigenvalue of the last coordinate cannot be told from the first one left out: another basis would "
+            f"show something else. Ask for one component more or fewer, or for {finer}"
+        )
+    shares = seen.get("kept_by_half", [])
+    if unstable := [l for l, share in enumerate(shares) if share < UNSTABLE]:
+        kept = ", ".join(f"{shares[l]:.2f}" for l in unstable)
+        out.append(
+            f"{_coordinates([l + 1 for l in unstable])} {_is(unstable)} not found again with half of the neighbors "
+            f"(share of the variance in that map: {kept}): what is seen hangs on single neighbors, as in noise. Take "
+            "more neighbors, fewer coordinates, or reduce the dimension of the rows first (PCA)"
+        )
+    return out
+
+
+def _harmonic(seen: dict[str, Any]) -> list[str]:
+    again = [l + 1 for l in _set(seen["harmonic"])]
+    if not again:
+        return []
+    new = [l + 1 for l, value in enumerate(seen["harmonic"]) if not value]
+    left = ", ".join(f"{seen['harmonic_residual'][l - 1]:.2f}" for l in again[:5])
+    return [
+        f"{_coordinates(again)} {'is a function' if len(again) == 1 else 'are functions'} of earlier ones (harmonics; "
+        f"local linear regression leaves {left} of them): they bend the map, and show little that is new. New "
+        f"{_is(new)} {', '.join(map(str, new))}: draw {'that' if len(new) == 1 else 'those'}; if too few are left, "
+        "raise n_components"
+    ]
+
+
+def _of_map(seen: dict[str, Any], apart: bool) -> list[str]:
+    """``apart``: each component has coordinates of its own, so that the map of all lays them over each other."""
+    out = []
+    if "map" in seen and "unmeasured" not in seen["map"] and not apart:
+        warnings, _ = judged(seen["map"], same_rows=True)
+        out += warnings
+    column = seen.get("column")
+    if column and column["share"] > ONE_COLUMN and seen.get("map", {}).get("d", 2) > 1:
+        out.append(
+            f"column {column['number']} (from 0) of the rows holds {100 * column['share']:.4g} % of their variance: it "
+            "decides nearly all distances. If that is a matter of units, scale the columns, for example to variance 1"
+        )
+    return out
+
+
+def _set(flags: Sequence[bool]) -> list[int]:
+    """Where flags are set."""
+    return [at for at, flag in enumerate(flags) if flag]
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" if count == 1 else f"{count:,} rows"
+
+
+def _is(numbers: Sequence[int]) -> str:
+    return "is" if len(numbers) == 1 else "are"
+
+
+def _list(rows: Sequence[int]) -> str:
+    return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows))
+
+
+def _coordinates(numbers: Sequence[int]) -> str:
+    return ("coordinate " if len(numbers) == 1 else "coordinates ") + ", ".join(map(str, numbers))
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide the result."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,89 @@
+"""Methods whose coordinates are a function of the row alone: linear, factored and landmark methods.
+
+``fit`` then needs no output pass: ``embedding_`` is lazy, and one further pass writes it where it is
+wanted (``fit_transform_to``, a job's output, ``transform_to``).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from bigembed import errors
+from bigembed.embedding.costs import output_cost
+from bigembed.embedding.extension import in_one_array, write_extended
+from bigembed.estimator.base import Estimator
+from bigembed.stages import Context, Stage
+from bigembed.store.lazy import MappedRows, refuse_changed
+from bigembed.store.source import RowSource
+
+
+class RowwiseEstimator(Estimator):
+    """Base of the methods whose coordinates are a function of the row: see ``_extension``."""
+
+    _source: RowSource
+
+    @property
+    def embedding_(self) -> Any:
+        """Coordinates of the rows fitted (n, m): NumPy for NumPy input, else a Dask array computed when asked.
+
+        A model that was loaded has them only if they had been written (jobs do): the rows are not part of it.
+        """
+        self._check_fitted()
+        if "_embedding" not in self.__dict__:
+            if self._in_memory and (stamp := self._stamp()):
+                refuse_changed(self._source, stamp)
+            self._embedding = self._coordinates()
+        return self._embedding
+
+    def fit_transform(self, X: Any, y: Any = None, **beside: Any) -> Any:
+        """``fit``, then the coordinates of the rows fitted."""
+        self.fit(X, y, **beside)  # type: ignore[attr-defined]
+        self._embedding = self._coordinates()
+        return self._embedding
+
+    def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
+        """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, m) at ``out``: one more pass."""
+        from bigembed.estimator.transform import refuse_existing, write_coordinates
+
+        refuse_existing(out)
+        self.fit(X, y, **beside)  # type: ignore[attr-defined]
+        write_coordinates(self._source, self._map(), out, self._run)
+
+    def _coordinates(self) -> Any:
+        if self._run.has("coordinates"):
+            return self._run.array("coordinates", "embedding", self._in_memory)
+        if not hasattr(self, "_source"):
+            raise errors.NotFittedError(
+                "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
+                "write them before saving (a job's output does)"
+            )
+        extension = self._map()
+        if self._in_memory:
+            return in_one_array(self._source, extension)
+        kept = self._run, self._stamp(), self._run.marks()
+        return MappedRows(self._source, extension, extension.width, extension.dtype, *kept).lazy()
+
+    def _stamp(self) -> str:
+        """The fingerprint of the rows as they were fitted; empty where their coordinates are stored."""
+        return next((str(stage.parameters["source"]) for stage in getattr(self, "_on_demand", ())), "")
+
+    def _output_stage(
+        self, source: RowSource, after: str, width: int, dtype: Any = np.float64, against: int = 0
+    ) -> Stage:
+        """``coordinates/embedding`` (n, m) in one pass over the rows, after the stage that fits the map.
+
+        ``against``: landmarks that each row is compared with.
+        """
+
+        def run(context: Context) -> dict[str, Any]:
+            extension = self._extension(context.home)
+            write_extended(source, extension, context.path("embedding"))
+            return {"n_components": extension.width}
+
+        parameters = {"source": source.fingerprint()}  # (the map may be the same for these rows in another order)
+        return Stage(
+            "coordinates", (after,), parameters, run, output_cost(source, width, dtype, against), on_demand=True
+        )

@@ -1,0 +1,226 @@
+"""The fitted model on disk: Zarr arrays, a manifest a stage, and model.json. Nothing that needs unpickling.
+
+Kept is what the method's class says (``kept``): what the extension to new rows reads, fitted attributes and the
+certificate; not what was only needed to make them.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.functions import Functions, allowed, importable, reference
+from bigembed.embedding.consistency import consistent
+from bigembed.errors import ExistingOutputError, InputError, StaleWarning
+from bigembed.estimator import AROUND
+from bigembed.estimator.model_files import (
+    FORMAT,
+    NAME,
+    check_extension,
+    check_stages,
+    described,
+    read_description,
+    saved_at,
+)
+from bigembed.stages import Run
+from bigembed.store import manifest as manifests
+from bigembed.store.making import making
+from bigembed.store.manifest import Manifest, write_json
+from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
+from bigembed.store.superseded import superseded_model
+
+LARGEST_PICKLE = 1 << 30
+ALLOW = (
+    "give be.load(path, functions={NAME: function}) or be.load(path, functions=[MODULE]); on the command line "
+    "--allow-functions MODULE"
+)
+"""How a function that a model names is allowed."""
+KEPT = ("_sklearn_output_config", "_metadata_request")
+"""What scikit-learn's protocols set on an estimator, fitted or not."""
+
+
+def save(estimator: Any, path: PathLike) -> None:
+    """Write a model aside, then give it its name in one step; an existing path is refused."""
+    target = at(path).absolute()
+    if published(target):
+        raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
+    with consistent(saved_at(estimator._run, {})):
+        description = _description(estimator, _named_parameters(estimator))
+    with making(target):
+        partial = target.with_name(f"{target.name}.partial")
+        remove(partial)  # of a call that was killed
+        _write(estimator, partial, description)
+        try:
+            move(partial, target)
+        except OSError as error:
+            remove(partial)
+            raise ExistingOutputError(f"{target}: appeared while the model was written ({error})") from error
+
+
+def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:
+    """The stages that are kept, and the description."""
+    manifests.prepare(target, "model")
+    run: Run = estimator._run
+    for stage, manifest in _kept(estimator).items():
+        copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
+        write_json(target / "manifest" / f"{stage}.json", manifests.as_dict(manifest))
+    write_json(target / NAME, described(target, description))
+
+
+def _kept(estimator: Any) -> dict[str, Manifest]:
+    """The stages of a model, each with the files that are kept of it."""
+    run: Run = estimator._run
+    found = {}
+    for stage, names in type(estimator).kept.items():
+        if run.has(stage):
+            manifest = run.manifest(stage)
+            files = {
+                name: entry
+                for name, entry in manifest.files.items()
+                if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)
+            }
+            found[stage] = replace(manifest, files=files)
+    return found
+
+
+def token(estimator: Any) -> tuple[Any, ...]:
+    """What tells an estimator from others, for Dask: its class, parameters and, where fitted, what a model keeps."""
+    from dask.base import normalize_token
+
+    kind = type(estimator)
+    given = {name: value for name, value in estimator.get_params().items() if name not in AROUND}
+    fitted = {}
+    if estimator.__sklearn_is_fitted__():
+        fitted = {stage: manifest.digest for stage, manifest in _kept(estimator).items()}
+    return f"{kind.__module__}:{kind.__qualname__}", normalize_token(given), sorted(fitted.items())
+
+
+def _named_parameters(estimator: Any) -> dict[str, Any]:
+    """The parameters of the fit as JSON, for the class that ``load`` finds."""
+    known: Any = next(kind for kind in type(estimator).__mro__ if "registered" in vars(kind))
+    given = estimator.as_fitted().get_params()
+    own = sorted(set(given) - set(known._names()))
+    if own:
+        raise InputError(
+            f"{type(estimator).__name__} has parameters of its own ({', '.join(own)}), and load() makes a "
+            f"{known.__name__}, which has not. Pickle it instead"
+        )
+    parameters = {name: _named(name, value) for name, value in given.items() if name not in (*AROUND, "random_state")}
+    if "random_state" in given:
+        parameters["random_state"] = estimator.certificate_["seed"]
+    return parameters
+
+
+def _description(estimator: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        "format": FORMAT,
+        "method": type(estimator).registered,
+        "parameters": parameters,
+        "n_features_in": estimator.n_features_in_,
+        "in_memory": estimator._in_memory,
+        "feature_names_in": None if names is None else list(names),
+        "certificate": estimator.certificate_,
+    }
+
+
+def _named(name: str, value: Any) -> Any:
+    """The value of a parameter; a function by the name under which it can be imported."""
+    if not callable(value):
+        return value
+    if not importable(value):
+        raise InputError(
+            f"{name}={reference(value)} cannot be found by its name, so the model cannot be saved with it. Define "
+            f'the function at the top of a module that can be imported, or give "module:name" as {name}'
+        )
+    return reference(value)
+
+
+def load(path: PathLike, method: Callable[[str], type[Any]], functions: Functions = ()) -> Any:
+    """The fitted estimator of a saved model; every kind of input extends as before.
+
+    ``method``: finds the class of a method by its name. ``functions``: what the model may call of those that it names;
+    nothing else that a model names is imported.
+
+    Raises MissingPathError, InputError (not a model) or DamagedError (altered, incomplete, or another format). Gives a
+    StaleWarning where the run that wrote the model has begun anew with other parameters or rows.
+    """
+    description, run = _read(at(path).absolute(), method)
+    parameters, problems = allowed(description["parameters"], functions, ALLOW)
+    if problems:
+        raise InputError(f"{run.root}: " + "; ".join(problems))
+    with consistent(str(run.root)):
+        estimator = method(description["method"])(**parameters)
+        estimator._check()
+        _restore(estimator, description, run, estimator.get_params())
+        check_extension(run, estimator.n_components_)
+    return estimator
+
+
+def _read(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple[dict[str, Any], Run]:
+    """What model.json says, and the stages: all metadata as they were saved."""
+    description, _ = read_description(root, method)
+    if (why := superseded_model(root)) is not None:
+        message = f"{root}: the run that wrote this model has begun anew and not ended yet; it was {why}"
+        warnings.warn(message, StaleWarning, stacklevel=3)
+    run = Run(root, kind="model")
+    check_stages(run)
+    return description, run
+
+
+def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: dict[str, Any]) -> None:
+    """Set the fitted attributes, of a fit with these parameters."""
+    estimator._parameters = parameters
+    fitted = estimator.as_fitted()
+    fitted.n_features_in_ = description["n_features_in"]
+    if description["feature_names_in"] is not None:
+        fitted.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
+    fitted._run, fitted._in_memory = run, description["in_memory"]
+    fitted._adopt(run)
+    fitted.certificate_ = description["certificate"]
+    estimator.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in parameters})
+
+
+def to_state(estimator: Any) -> dict[str, Any]:
+    """State for pickling: parameters, and, where fitted, those of the fit and the model as bytes."""
+    kept = {name: value for name, value in estimator.__dict__.items() if name in KEPT}
+    state: dict[str, Any] = {"parameters": estimator.get_params(), "kept": kept}
+    if not estimator.__sklearn_is_fitted__():
+        return state
+    scratch = Run(None)
+    place = scratch.root / "model"
+    _write(estimator, place, _description(estimator, {}))
+    size = sum(file.size for file in stored(place))
+    if size > LARGEST_PICKLE:
+        raise InputError(
+            f"the model holds {size >> 20} MiB, too much to pickle; use save(path) and bigembed.load(path)"
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.add(str(place), arcname="model", filter=_timeless)
+    return state | {"fitted": estimator._parameters, "model": buffer.getvalue()}
+
+
+def _timeless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without time and owner: the same model is the same bytes."""
+    return entry.replace(mtime=0, uid=0, gid=0, uname="", gname="", deep=False)
+
+
+def from_state(estimator: Any, state: dict[str, Any]) -> None:
+    """Set up an estimator from :func:`to_state`."""
+    for name, value in (state["parameters"] | state["kept"]).items():
+        setattr(estimator, name, value)
+    if "model" not in state:
+        return
+    home = Run(None)
+    with tarfile.open(fileobj=io.BytesIO(state["model"])) as archive:
+        archive.extractall(str(home.root), filter="data")
+    description, run = _read(home.root / "model", lambda _: type(estimator))
+    run._home = home
+    _restore(estimator, description, run, state["fitted"])

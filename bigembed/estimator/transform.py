@@ -1,0 +1,189 @@
+"""Coordinates of new rows by a fitted map, streamed block by block: the same for every method.
+
+A method says how rows become coordinates (:class:`Extension`); here they come from any kind of input,
+and go into memory, a lazy Dask array, or a new Zarr array.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import remote
+from bigembed.embedding.costs import output_cost
+from bigembed.embedding.extension import Extension, in_one_array, write_extended
+from bigembed.embedding.streaming import STAGE, placed_stage
+from bigembed.errors import ExistingOutputError, InputError
+from bigembed.estimator.names import check_names
+from bigembed.stages import Context, Run, Stage, run_stages
+from bigembed.store import manifest as manifests
+from bigembed.store.arrays import open_array
+from bigembed.store.copying import describe
+from bigembed.store.input import column_source, row_source
+from bigembed.store.lazy import MappedRows
+from bigembed.store.passes import checked_shape
+from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
+from bigembed.store.source import RowSource
+
+
+def transform(estimator: Any, X: Any, **beside: Any) -> Any:
+    """Coordinates of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
+    return apply(estimator, X, estimator._map(), **beside)
+
+
+def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
+    """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
+    source, in_memory = new_rows(estimator, X, extension, beside)
+    if in_memory and (extension.placed is None or source.shape[0] <= extension.placed.batch(source.shape[0])):
+        return in_one_array(source, extension)
+    if extension.cheap:
+        run: Run = estimator._run
+        return MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks()).lazy()
+    fitted, shared = estimator._run, not in_memory or remote()
+    inside = shared and fitted.kind != "model"
+    scratch = Run(fitted.root / f"transform-{uuid.uuid4().hex[:8]}" if inside else None)
+    kept = False
+    try:
+        out = scratch.root / "coordinates"
+        write_coordinates(source, extension, out, fitted)
+        kept = not in_memory
+        lazy = (fitted if inside else scratch).kept_by(open_array(out))
+        return lazy if kept else np.asarray(lazy)
+    finally:
+        if not kept:
+            remove(scratch.root)
+
+
+def transform_to(
+    estimator: Any,
+    X: Any,
+    out: PathLike,
+    attributes: Mapping[str, Any] | None = None,
+    keep: bool = False,
+    **beside: Any,
+) -> None:
+    """Coordinates of new rows into a new Zarr array, with these attributes: written aside, renamed when whole.
+
+    A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``. ``keep``: the manifest of
+    what was moved stays there, for a caller who has more to do (:func:`moved`).
+    """
+    refuse_existing(out)
+    extension = estimator._map()
+    write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run, attributes, keep)
+
+
+def stage_for(estimator: Any, X: Any, **beside: Any) -> Stage:
+    """What :func:`transform_to` runs."""
+    extension = estimator._map()
+    return coordinates_of(new_rows(estimator, X, extension, beside)[0], extension, estimator._run)
+
+
+def new_rows(estimator: Any, X: Any, extension: Extension, beside: Mapping[str, Any]) -> tuple[RowSource, bool]:
+    """New rows with what has to lie beside them, and whether they are in memory; InputError if they do not fit."""
+    given = {name: values for name, values in beside.items() if values is not None}
+    if set(given) != set(extension.beside):
+        raise InputError(_wrong_beside(estimator, given, extension.beside))
+    check_names(estimator, X)
+    scratch = scratch_of(estimator)
+    source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse)
+    check_width(source, extension, estimator)
+    columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
+    return replace(source, beside=columns), in_memory
+
+
+def _wrong_beside(estimator: Any, given: Iterable[str], needed: Iterable[str]) -> str:
+    name = type(estimator).__name__
+    if missing := sorted(set(needed) - set(given)):
+        what = ", ".join(missing)
+        return f"this {name} was fitted with {what}: new rows need theirs, too; give {what}, one number a row"
+    what = ", ".join(sorted(set(given) - set(needed)))
+    return f"this {name} was fitted without {what}; leave them out for new rows"
+
+
+def write_coordinates(
+    source: RowSource,
+    extension: Extension,
+    out: PathLike,
+    fitted: Run,
+    attributes: Mapping[str, Any] | None = None,
+    keep: bool = False,
+) -> None:
+    """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
+    target, aside = at(out).absolute(), aside_of(out)
+    refuse_existing(target)
+    run = Run(aside, [fitted])
+    try:
+        run_stages([coordinates_of(source, extension, fitted)], run)
+    except InputError:
+        remove(aside)
+        raise
+    refuse_existing(target)
+    if attributes:
+        describe(run.path(STAGE, "coordinates"), attributes)
+    try:
+        move(run.path(STAGE, "coordinates"), target)
+    except OSError:
+        refuse_existing(target)
+        raise
+    if not keep:
+        remove(aside)
+
+
+def moved(out: PathLike) -> bool:
+    """Whether what is at the path are the coordinates that lay aside: a call was killed after it had moved them."""
+    aside, place = aside_of(out), "coordinates/"
+    found = manifests.find(aside, STAGE) if published(out) else None
+    if found is None:
+        return False
+    listed = {name.removeprefix(place): entry for name, entry in found.files.items() if name.startswith(place)}
+    there = manifests.digests(at(out).absolute(), list(listed))
+    return all(there.get(name) == entry for name, entry in listed.items() if name != "zarr.json")  # (it has attributes)
+
+
+def aside_of(out: PathLike) -> AnyPath:
+    """Where coordinates are written before they are whole."""
+    return at(f"{at(out)}.partial").absolute()
+
+
+def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stage:
+    """The stage that writes the coordinates of new rows; it depends on all stages of the fitted run."""
+    inputs = tuple(fitted.published())
+    if extension.placed is not None:
+        return placed_stage(source, extension, extension.placed, inputs)
+
+    def run(context: Context) -> dict[str, Any]:
+        write_extended(source, extension, context.path("coordinates"))
+        return {"rows": source.shape[0]}
+
+    parameters = {"source": source.fingerprint(), "width": extension.width, "dtype": extension.dtype}
+    return Stage(STAGE, inputs, parameters, run, output_cost(source, extension.width, extension.dtype))
+
+
+def scratch_of(estimator: Any) -> AnyPath:
+    """Where inputs are copied that tasks cannot read in place: with the run, but not with a saved model, which may be
+    anybody's; then in a temporary folder."""
+    run: Run = estimator._run
+    if run.kind != "model":
+        return run.root / "exchange"
+    if run.aside is None:
+        run.aside = Run(None)
+    return run.aside.root
+
+
+def refuse_existing(out: PathLike) -> None:
+    """ExistingOutputError if there is something at the path."""
+    if published(out):
+        raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path")
+
+
+def check_width(source: RowSource, extension: Extension, estimator: Any) -> None:
+    """InputError unless the rows have the features of those that were fitted."""
+    d = checked_shape(source)[1]
+    if d != extension.n_features:
+        raise InputError(
+            f"X has {d} features, but {type(estimator).__name__} is expecting {extension.n_features} features as input."
+        )

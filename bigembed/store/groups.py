@@ -1,0 +1,40 @@
+"""Groups of Zarr, and metadata of Zarr written to any place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import AnyPath, PathLike, at, put, remove_file
+
+
+def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """A new zarr group."""
+    import zarr
+
+    place = at(path)
+    if not isinstance(place, ObjectPath):
+        zarr.create_group(str(place), attributes=dict(attributes), overwrite=overwrite)
+        return
+    if overwrite:
+        place.remove_tree()
+    put_metadata(place, lambda store: zarr.create_group(store, attributes=dict(attributes)))
+
+
+def put_metadata(place: AnyPath, make: Callable[[Any], Any]) -> None:
+    """Write what zarr makes in an empty store to this place."""
+    from zarr.storage import MemoryStore
+
+    made: dict[str, Any] = {}
+    make(MemoryStore(made))
+    for name, content in made.items():
+        remove_file(place / name)
+        put(place / name, content.to_bytes())
+
+
+def rewrite_group(path: PathLike, attributes: Mapping[str, Any]) -> None:
+    """The metadata of a group anew, nothing else in it touched."""
+    import zarr
+
+    put_metadata(at(path), lambda store: zarr.create_group(store, attributes=dict(attributes)))

@@ -1,0 +1,55 @@
+"""The rooms of the package: README, the page on architecture and the linter name the same, and only such as exist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bigembed.methods import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "bigembed"
+PAGE = ROOT / "docs" / "architecture.md"
+NAMED = sorted(set(re.findall(r"`(\w+/[\w/.]*)`", PAGE.read_text(encoding="utf-8") if PAGE.exists() else "")))
+
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="needs the repository, not only the package")
+
+
+def rooms(folder: Path) -> set[str]:
+    """Packages and modules of a folder."""
+    return {path.stem for path in folder.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
+
+
+def tables() -> list[set[str]]:
+    """The first column of each table of rooms."""
+    text = PAGE.read_text(encoding="utf-8").partition("## Rooms")[2]
+    found = re.findall(r"^\| room \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, flags=re.M)
+    return [set(re.findall(r"^\| `(\w+)` \|", table, flags=re.M)) for table in found]
+
+
+def test_all_name_the_same_rooms() -> None:
+    there = rooms(PACKAGE) - {"__init__"}
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(one["layers"] for one in contracts if one["id"] == "floors")
+    floors = [layer.split(" : ") for layer in layers]
+    drawn = (ROOT / "README.md").read_text(encoding="utf-8").partition("`lint-imports`")[2].partition("## ")[0]
+    assert {room for floor in floors for room in floor} == there
+    assert [line.strip().split(" · ") for line in drawn.splitlines() if line.startswith("    ")] == floors
+    whole, embedding = tables()
+    assert whole == there - {"errors"}
+    assert embedding == {path.parent.name for path in (PACKAGE / "embedding").glob("*/__init__.py")}
+
+
+def test_methods_are_one_file_each_and_the_registry() -> None:
+    assert rooms(PACKAGE / "methods") == {"__init__", *REGISTRY}
+    assert {home.partition(":")[0] for home in REGISTRY.values()} == {f"bigembed.methods.{name}" for name in REGISTRY}
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_the_page_names_files_that_there_are(named: str) -> None:
+    assert (PACKAGE / named).exists() or named.startswith(("manifest/", "stages/"))

@@ -1,0 +1,161 @@
+"""Coordinates of many new rows: in any batches and order the same bytes; resumed, locked, refused."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import bigembed as be
+from bigembed.blocks.rows import executor
+from bigembed.embedding import extension
+from bigembed.embedding.streaming import groups
+from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
+from bigembed.store.arrays import read_array
+from bigembed.store.lock import hold
+from tests.unit.neighbors.conftest import small_blocks
+
+__all__ = ["small_blocks"]
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(extension, "MAX_BATCH", 96)
+    monkeypatch.setattr(extension, "MIN_BATCH", 16)
+
+
+@pytest.fixture
+def fitted(small_blocks):
+    generator = np.random.default_rng(0)
+    X = np.concatenate([generator.normal(size=(1100, 3)), generator.normal(size=(60, 3)) + 30]).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ComponentsWarning)
+        dm = be.DiffusionMap(n_components=3, n_neighbors=8, components="largest").fit(X)
+    assert len(dm.graph_.matrix.rows) > 2
+    return dm
+
+
+@pytest.fixture
+def new():
+    generator = np.random.default_rng(1)
+    return np.concatenate([generator.normal(size=(500, 3)), generator.normal(size=(40, 3)) + 30]).astype(np.float32)
+
+
+def test_any_batches_and_any_input_give_the_same_bytes(fitted, new, tmp_path, monkeypatch):
+    whole = fitted.transform(new)
+    monkeypatch.setattr(extension, "MAX_BATCH", 96)
+    monkeypatch.setattr(extension, "MIN_BATCH", 16)
+    np.testing.assert_array_equal(fitted.transform(new), whole)
+    np.testing.assert_array_equal(np.asarray(fitted.transform(da.from_array(new, chunks=(77, 2)))), whole)
+    np.save(tmp_path / "new.npy", new[::-1])
+    fitted.transform_to(tmp_path / "new.npy", tmp_path / "out.zarr")
+    np.testing.assert_array_equal(read_array(tmp_path / "out.zarr")[::-1], whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.npy", "out.zarr"]
+    np.testing.assert_array_equal(np.concatenate([fitted.transform(new[i : i + 1]) for i in (0, 539)]), whole[[0, 539]])
+
+
+def test_fitted_rows_come_back(fitted, small_batches, tmp_path):
+    rows = np.concatenate([np.random.default_rng(0).normal(size=(1100, 3)).astype(np.float32)])
+    back, embedding = fitted.transform(rows), np.asarray(fitted.embedding_)[:1100]
+    error = np.abs(back - embedding).max() / np.abs(embedding).max()
+    assert error < 1e-4
+    assert np.abs(back[1:] - embedding[:-1]).max() / np.abs(embedding).max() > 1e-2  # a control
+
+
+def stop_after(count, label):
+    """An executor that fails in the middle of a map of this label, and counts the tasks that it ran."""
+    ran = []
+
+    def run(calls, name):
+        results = []
+        for number, call in enumerate(calls):
+            if name == label and number == count:
+                raise RuntimeError("stopped")
+            ran.append(name)
+            results.append(call())
+        return results
+
+    return run, ran
+
+
+@pytest.mark.parametrize(("label", "done"), [("sort_block", 1), ("extend_group", 2), ("restore_rows", 0)])
+def test_a_stopped_extension_goes_on(fitted, new, small_batches, tmp_path, label, done):
+    whole, out = fitted.transform(new), tmp_path / "out.zarr"
+    np.save(tmp_path / "new.npy", new)
+    run, _ = stop_after(done, label)
+    with executor(run), pytest.raises(RuntimeError, match="stopped"):
+        fitted.transform_to(tmp_path / "new.npy", out)
+    assert not out.exists()
+    complete, ran = stop_after(-1, "")
+    with executor(complete):
+        fitted.transform_to(tmp_path / "new.npy", out)
+    np.testing.assert_array_equal(read_array(out), whole)
+    _, every = once = stop_after(-1, "")
+    with executor(once[0]):
+        fitted.transform_to(tmp_path / "new.npy", tmp_path / "again.zarr")
+    order = ["sort_block", "extend_group", "restore_rows"]
+    for name in order:
+        left_out = done if name == label else every.count(name) if order.index(name) < order.index(label) else 0
+        assert ran.count(name) == every.count(name) - left_out
+    assert not (tmp_path / "out.zarr.partial").exists()
+
+
+def test_other_rows_do_not_resume_what_is_there(fitted, new, small_batches, tmp_path):
+    np.save(tmp_path / "new.npy", new)
+    run, _ = stop_after(2, "extend_group")
+    with executor(run), pytest.raises(RuntimeError, match="stopped"):
+        fitted.transform_to(tmp_path / "new.npy", tmp_path / "out.zarr")
+    fitted.transform_to(new[:200] + np.float32(0.5), tmp_path / "out.zarr")
+    np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), fitted.transform(new[:200] + np.float32(0.5)))
+
+
+def test_bad_rows_leave_nothing(fitted, new, small_batches, tmp_path):
+    new[321, 1] = np.nan
+    with pytest.raises(InputError, match=r"contains NaN.*\[321\]"):
+        fitted.transform_to(new, tmp_path / "out.zarr")
+    with pytest.raises(InputError, match=r"contains (NaN|infinity)"):
+        fitted.transform(new)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match="2 features"):
+        fitted.transform_to(new[:, :2], tmp_path / "out.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_is_written_by_one_at_a_time_and_never_replaced(fitted, new, tmp_path):
+    out = tmp_path / "out.zarr"
+    run, _ = stop_after(0, "restore_rows")
+    with executor(run), pytest.raises(RuntimeError, match="stopped"):
+        fitted.transform_to(new, out)
+    with hold(tmp_path / "out.zarr.partial"), pytest.raises(LockedError):
+        fitted.transform_to(new, out)
+    fitted.transform_to(new, out)
+    with pytest.raises(ExistingOutputError):
+        fitted.transform_to(new, out)
+
+
+@given(
+    arrays(np.int64, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.integers(0, 40)), st.integers(1, 60)
+)
+def test_groups_take_everything_once(counts, batch):
+    taken = np.zeros_like(counts)
+    for first, last, start, stop in groups(counts, batch):
+        assert counts[start:stop, first:last].sum() > 0
+        taken[start:stop, first:last] += 1
+        if last - first > 1:
+            assert counts[start:stop, first:last].sum() < max(batch, 2)
+    assert (taken[counts > 0] == 1).all()
+    assert (taken <= 1).all()
+
+
+def test_models_are_found_under_any_path(fitted, new, tmp_path: Path, monkeypatch):
+    fitted.save(tmp_path / "model.zarr")
+    whole = fitted.transform(new)
+    monkeypatch.chdir(tmp_path)
+    be.load("model.zarr").transform_to(new, "out.zarr")
+    np.testing.assert_array_equal(read_array("out.zarr"), whole)

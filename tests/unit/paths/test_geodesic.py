@@ -1,0 +1,161 @@
+"""Shortest paths in rounds over blocks, against Dijkstra's algorithm on the whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+import bigembed as be
+from bigembed.blocks import rows
+from bigembed.blocks.csr import MemoryMatrix
+from bigembed.blocks.rows import executor
+from bigembed.datasets import dataset
+from bigembed.paths import geodesic
+from bigembed.paths.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
+from bigembed.store.exchange import Exchange
+
+
+def paths(matrix: Any, sources: np.ndarray, root: Path, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    """Distances (L, n) in internal order, and what was counted."""
+    exchange = Exchange(str(root))
+    found = shortest_paths(matrix, sources, exchange, **options)
+    groups = list(groups_of(sources))
+    out = np.full((len(sources), sum(matrix.rows)), np.nan)
+    start = 0
+    for b, count in enumerate(matrix.rows):
+        for group, distances in zip(groups, found_distances(b, groups, count, exchange), strict=True):
+            out[group[:, 0], start : start + count] = distances
+        start += count
+    return out, found
+
+
+def relaxed(lengths: np.ndarray, source: int) -> np.ndarray:
+    """Bellman's iteration on a dense matrix of lengths, inf where there is no edge."""
+    distances = np.full(len(lengths), np.inf)
+    distances[source] = 0
+    while True:
+        lower = np.minimum(distances, (distances[:, None] + lengths).min(axis=0))
+        if (lower == distances).all():
+            return distances
+        distances = lower
+
+
+@pytest.fixture(scope="module")
+def roll() -> Iterator[be.NeighborGraph]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "MAX_BLOCK_ROWS", 400)
+        yield be.build_neighbor_graph(dataset("swiss_roll", n=3000).rows(0, 3000), 8)
+
+
+SOURCES = np.array([2999, 0, 1500, 17, 17, 1501, 800, 2200, 2201, 2202, 5])
+"""In no order, one of them twice."""
+
+
+def test_the_same_bits_as_dijkstra_on_the_whole_graph(roll: be.NeighborGraph, tmp_path: Path) -> None:
+    got, found = paths(roll.matrix, SOURCES, tmp_path)
+    assert found["blocks"] > 6
+    ids = roll.original_ids()
+    wanted = dijkstra(roll.to_scipy(), indices=ids[SOURCES])[:, ids]
+    np.testing.assert_array_equal(got, wanted)
+    straight = roll.to_scipy()
+    straight.data = straight.data.astype(np.float32).astype(np.float64)
+    assert not (dijkstra(straight, indices=ids[SOURCES])[:, ids] == wanted).all()  # a control: the bits are seen
+
+
+def test_rounds_are_fewer_than_hops(roll: be.NeighborGraph, tmp_path: Path) -> None:
+    _, found = paths(roll.matrix, SOURCES, tmp_path)
+    hops = dijkstra(roll.to_scipy(), indices=[0], unweighted=True).max()
+    assert 1 < found["rounds"] < hops / 4
+    assert found["visits"] >= found["blocks"] * found["groups"]
+
+
+@pytest.mark.parametrize("group", [1, 3, 64])
+def test_any_grouping_gives_the_same_bits(
+    roll: be.NeighborGraph, tmp_path: Path, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, _ = paths(roll.matrix, SOURCES, tmp_path / "a")
+    monkeypatch.setattr(geodesic, "GROUP", group)
+    np.testing.assert_array_equal(paths(roll.matrix, SOURCES, tmp_path / "b")[0], wanted)
+
+
+def test_identical_rows_are_at_distance_zero(small_blocks: None, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    X = np.repeat(X, 4, axis=0)
+    graph = be.build_neighbor_graph(X, 6)
+    assert graph.run.results("graph")["zero_edges"] > 0
+    ids = graph.original_ids()
+    got, _ = paths(graph.matrix, np.array([3, 700]), tmp_path)
+    lengths = np.full((len(X), len(X)), np.inf)
+    matrix, starts = graph.matrix, np.cumsum([0, *graph.matrix.rows])
+    for b in range(len(matrix.rows)):
+        block = matrix.block(b)
+        far = np.repeat(starts[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
+        column = np.concatenate([np.arange(starts[b], starts[b + 1]), far])[block.indices]
+        row = np.repeat(np.arange(starts[b], starts[b + 1]), np.diff(block.indptr))
+        lengths[row, column] = np.sqrt(block.data)
+    np.testing.assert_array_equal(got, [relaxed(lengths, 3), relaxed(lengths, 700)])
+    same = (X[ids] == X[ids[3]]).all(axis=1)
+    assert same.sum() == 4
+    assert (got[0, same] == 0).all()
+
+
+def test_what_cannot_be_reached_is_at_infinity(tmp_path: Path) -> None:
+    lengths = csr_array(np.array([[0, 2.0, 0, 0], [2.0, 0, 0, 0], [0, 0, 0, 1.5], [0, 0, 1.5, 0]]))
+    matrix = MemoryMatrix.from_scipy(lengths, [(0, 1), (1, 3), (3, 4)])
+    got, _ = paths(matrix, np.array([0, 3]), tmp_path, squared=False)
+    np.testing.assert_array_equal(got, [[0, 2, np.inf, np.inf], [np.inf, np.inf, 1.5, 0]])
+    squared, _ = paths(matrix, np.array([0]), tmp_path / "squared", squared=True)
+    assert squared[0, 1] == np.sqrt(2.0)
+
+
+class Killed(RuntimeError):
+    """The process is gone."""
+
+
+def test_a_killed_run_goes_on_from_the_last_whole_round(
+    roll: be.NeighborGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(geodesic, "GROUP", 4)
+    wanted, whole = paths(roll.matrix, SOURCES, tmp_path / "whole")
+    rounds = []
+
+    def dying(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+        if label == "round_block":
+            rounds.append(len(calls))
+            if len(rounds) == 2:
+                calls[0]()  # one task of the second round is done, and its files are there
+                raise Killed
+        return [call() for call in calls]
+
+    with executor(dying), pytest.raises(Killed):
+        shortest_paths(roll.matrix, SOURCES, Exchange(str(tmp_path / "killed")))
+    later: list[int] = []
+
+    def counting(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+        later.append(label == "round_block")
+        return [call() for call in calls]
+
+    with executor(counting):
+        got, found = paths(roll.matrix, SOURCES, tmp_path / "killed")
+    np.testing.assert_array_equal(got, wanted)
+    assert found == whole
+    assert sum(later) == whole["rounds"] - 1 == len(later)  # nothing before the second round was done again
+
+
+def test_kept_distances_are_read_by_row(roll: be.NeighborGraph, tmp_path: Path) -> None:
+    wanted, _ = paths(roll.matrix, SOURCES, tmp_path / "x")
+    out = f"{tmp_path}/kept/"
+    between = keep_distances(roll.matrix.rows, SOURCES, Exchange(str(tmp_path / "x")), out)
+    np.testing.assert_allclose(between, wanted[:, SOURCES], rtol=1e-12)
+    np.testing.assert_array_equal(between, between.T)
+    starts = np.cumsum([0, *roll.matrix.rows])
+    kept = KeptDistances(out.rstrip("/"), tuple(starts.tolist()))
+    ids = np.array([2999, 0, 0, 1234, 7, 2998])
+    np.testing.assert_array_equal(kept.rows(ids), wanted[:, ids].T.astype(np.float32))
+    np.testing.assert_array_equal(kept.block(1), wanted[:, starts[1] : starts[2]].T.astype(np.float32))
