@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
 from bigembed.store.arrays import open_zarr, read_array, write_rows
@@ -83,6 +84,7 @@ def rows_digest(path: str, start: int, stop: int) -> str:
     return digest.hexdigest()
 
 
+@declared
 def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     """Append rows (m, d) to a Zarr array of version 3, so that no reader ever sees half of them.
 

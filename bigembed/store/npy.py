@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from bigembed.errors import BigembedError, DamagedError, InputError, MissingPath
 from bigembed.store.claims import require_regular
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, aside, at, stamp
+
+_PARSING = Lock()
+"""NumPy parses a header as an expression of Python, which threads of CPython before 3.12.1 may not do at once."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ def npy_rows(path: PathLike) -> Any:
     try:
         if isinstance(place, ObjectPath):
             return _remote(place, stamp(place))
-        found = np.load(place, mmap_mode="r", allow_pickle=False)
+        with _PARSING:
+            found = np.load(place, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
             raise ValueError("an archive of several arrays, not one")
         return found

@@ -89,5 +89,6 @@ def test_a_plan_lacks_what_the_run_would_lack(job: Path, monkeypatch: pytest.Mon
 def test_the_certificate_is_shown_whole() -> None:
     entry = {f"name {number}": number for number in range(100)}
     found = {"path": "p", "stages": [], "problems": [], "unlisted": [], "finished": True, "superseded": {}}
+    found["digest"] = True
     found["certificate"] = {"many": entry}
     assert any("name 99: 99" in line for line in verify_lines(found))

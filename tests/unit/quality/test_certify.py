@@ -223,7 +223,7 @@ def wrong(change):
         (lambda X, Y: (X * (np.arange(60) != 9)[:, None], Y, {"metric": "cosine"}), "rows of zeros: 1 of 60.* row 9"),
         (lambda X, Y: (X, Y[:, 0], {}), "2D array"),
         (lambda X, Y: (X[:, :0], Y, {}), r"rows: Found array with 0 feature"),
-        (lambda X, Y: (1e200 * X, Y, {}), "rows: squared distances exceed"),
+        (lambda X, Y: (1e200 * X, Y, {}), "rows: the squares of the rows overflow"),
         (lambda X, Y: (X[:2], Y[:2], {"n_neighbors": 1}), "at least|there must be 3 rows"),
     ],
 )
