@@ -42,11 +42,11 @@ def test_swiss_roll(tmp_path: Path) -> None:
 
 def test_hypersphere(tmp_path: Path) -> None:
     tables = command(
-        "hypersphere.py", "quality", "--columns", "30", "--ratios", "2", "32", "--seeds", "2", out=tmp_path
+        "hypersphere.py", "quality", "--columns", "30", "--ratios", "2", "32", "--seeds", "3", out=tmp_path
     )
     assert {path.name for path in tmp_path.glob("*.png")} == {"hypersphere_10.png", "hypersphere_half.png"}
     rows = tables["hypersphere"]
-    assert len(rows) == 2 * 2 * 2 * 9
+    assert len(rows) == 2 * 2 * 3 * 9
     for row in rows:
         assert float(row["difference"]) == pytest.approx(float(row["recall_pca"]) - float(row["recall_ldm"]), abs=1e-4)
         same = row["pca_scaling"] == row["ldm_scaling"]

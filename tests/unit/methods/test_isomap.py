@@ -60,7 +60,7 @@ def test_exact_equals_scikit_learn(plain: np.ndarray, graph: dict[str, Any]) -> 
     np.testing.assert_allclose(ours.eigenvalues_, theirs.kernel_pca_.eigenvalues_, rtol=1e-6)
     np.testing.assert_allclose(ours.reconstruction_error_, theirs.reconstruction_error(), rtol=1e-6)
     np.testing.assert_allclose(np.asarray(ours.dist_matrix_), theirs.dist_matrix_, rtol=1e-6)
-    np.testing.assert_allclose(ours.transform(plain[:300]), ours.embedding_[:300], atol=1e-5)
+    np.testing.assert_allclose(ours.transform(plain[:300]), ours.embedding_[:300], atol=3e-5)
     if "radius" in graph:  # of k neighbors, ours are those of the symmetric graph, theirs the k nearest
         new = roll(100, seed=9)
         assert procrustes(theirs.transform(new), ours.transform(new))[2] < 1e-10
@@ -319,21 +319,11 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-def fit_at(place: Path, plain: np.ndarray) -> dict[str, str]:
-    be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=place).fit(plain)
-    return digest(place / "stages")
-
-
-@pytest.fixture(scope="module")
-def whole(plain: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of a fit that nothing stops."""
-    return fit_at(tmp_path_factory.mktemp("whole"), plain)
-
-
 @pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "placed_block"])
-def test_a_killed_fit_goes_on_and_gives_the_same_bytes(
-    plain: np.ndarray, whole: dict[str, str], tmp_path: Path, stop: str
-) -> None:
+def test_a_killed_fit_goes_on_and_gives_the_same_bytes(tmp_path: Path, stop: str) -> None:
+    def fit(place: str) -> be.Isomap:
+        return be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=tmp_path / place).fit(roll(2000))
+
     labels: list[str] = []
 
     def dying(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
@@ -343,8 +333,9 @@ def test_a_killed_fit_goes_on_and_gives_the_same_bytes(
             raise Killed
         return [call() for call in calls]
 
+    fit("whole")
     with executor(dying), pytest.raises(Killed):
-        fit_at(tmp_path, plain)
+        fit("killed")
     again: list[str] = []
 
     def counting(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
@@ -352,7 +343,8 @@ def test_a_killed_fit_goes_on_and_gives_the_same_bytes(
         return [call() for call in calls]
 
     with executor(counting):
-        assert fit_at(tmp_path, plain) == whole
+        fit("killed")
+    assert digest(tmp_path / "killed" / "stages") == digest(tmp_path / "whole" / "stages")
     assert "search_block" not in again
     assert ("open_block" in again) == (stop == "open_block")
     if stop == "keep_block":
