@@ -13,18 +13,20 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from bigembed.cli import app
 from bigembed.jobs.status import read_status
 from tests.integration.test_cluster import running, working
+from tests.unit.jobs.small_method import register
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
 def write(folder, pause, cluster="workers = 2\nmemory = '1 GiB'", n=20_000):
-    rows = np.random.default_rng(0).normal(size=(n, 1000)).astype("f4")
     if not (folder / "rows.npy").exists():
-        np.save(folder / "rows.npy", rows)
+        np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((n, 1000), dtype="f4"))
     (folder / "job.toml").write_text(
         f'[input]\npath = "rows.npy"\n[method]\nname = "small"\npause = {pause}\n[output]\n'
         'path = "run.zarr"\n'
@@ -107,8 +109,9 @@ def test_a_killed_job_leaves_no_workers_and_is_resumed(tmp_path):
 
 
 def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
-    done = run("run", write(tmp_path, 0.0, "workers = 2\nmemory = '100 MiB'"))
-    assert done.returncode == 3
+    register()
+    done = CliRunner().invoke(app, ["run", str(write(tmp_path, 0.0, "workers = 2\nmemory = '100 MiB'", n=200))])
+    assert done.exit_code == 3
     assert "memory = " in done.stderr
     assert not (tmp_path / "run.zarr").exists()
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import bigembed as be
+from bigembed.cli import app
 from bigembed.jobs.status import read_status
 from bigembed.store.paths import at, stored
 from tests.fault.night import Cluster
@@ -68,19 +70,27 @@ def run(*arguments, status=0):
     return problems if status == 2 else json.loads(out.splitlines()[-1])
 
 
+def inside(*arguments, status=0):
+    """As ``run``, without a process of its own."""
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert done.exit_code == status, done.output
+    assert SECRET not in done.output
+    return done.stderr if status == 2 else json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.parametrize(("n", "cluster"), [(10_000, ""), pytest.param(30_000, WORKERS, marks=pytest.mark.slow)])
 def test_a_job_in_an_object_store(tmp_path, server, n, cluster):
     home = f"{server.url}/job{n}"
     job = write(tmp_path, home, n=n, cluster=cluster)
-    assert run("plan", job)["free_disk"] is None
+    assert inside("plan", job)["free_disk"] is None
     assert not at(home).exists()  # a plan writes nothing
     first = run("run", job)
     assert not first["unchanged"]
     assert run("run", job)["unchanged"]
-    assert not run("verify", f"{home}/run.zarr")["problems"]
-    assert run("report", f"{home}/run.zarr", "--out", tmp_path / "page.html")["points"] == n
-    run("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr")
-    run("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr", status=2)
+    assert not inside("verify", f"{home}/run.zarr")["problems"]
+    assert inside("report", f"{home}/run.zarr", "--out", tmp_path / "page.html")["points"] == n
+    inside("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr")
+    inside("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr", status=2)
     placed = be.open_array(f"{home}/again.zarr").compute(scheduler="synchronous")
     fitted = be.open_array(f"{home}/run.zarr/stages/coordinates/embedding").compute(scheduler="synchronous")
     np.testing.assert_array_equal(placed, fitted)
@@ -97,7 +107,7 @@ def test_a_job_in_an_object_store(tmp_path, server, n, cluster):
         assert KEY.encode() not in content, file.name
     shard = next(file for file in stored(f"{home}/run.zarr/stages/coordinates/embedding") if file.name != "zarr.json")
     (at(f"{home}/run.zarr/stages/coordinates/embedding") / shard.name).unlink()
-    run("verify", f"{home}/run.zarr", status=6)
+    inside("verify", f"{home}/run.zarr", status=6)
 
 
 def test_what_is_wrong_is_said(tmp_path, server, monkeypatch):

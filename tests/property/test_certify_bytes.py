@@ -53,12 +53,6 @@ def test_any_chunking_on_disk(rows: Any, wanted: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_worker_processes(rows: Any, wanted: str, tmp_path: Path) -> None:
-    from distributed import Client, LocalCluster
-
+def test_worker_processes(rows: Any, wanted: str, tmp_path: Path, client: Any) -> None:
     np.save(tmp_path / "x.npy", rows[0])
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
-        Client(cluster),
-    ):
-        assert digest(tmp_path / "x.npy", rows[1]) == wanted
+    assert digest(tmp_path / "x.npy", rows[1]) == wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ import zarr
 
 import bigembed as be
 from bigembed.datasets import dataset
+from tests.blocks import FEW, blocks_for
 
-N = 140_000
-"""Rows: three canonical blocks."""
+SIZES = [FEW, pytest.param(140_000, marks=pytest.mark.slow)]
+"""Rows: three canonical blocks, of few rows or of the usual number."""
 
 METHODS: dict[str, Callable[[], Any]] = {
     "ldm": lambda: be.LinearizedDiffusionMap(3, alpha=0.5),
@@ -29,16 +30,17 @@ METHODS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def rows() -> np.ndarray:
-    found: np.ndarray = dataset("mixture", n=N, d=5, intrinsic=4).rows(0, N)
-    return found - found.min()
+@pytest.fixture(scope="module", params=SIZES)
+def rows(request: Any) -> Iterator[np.ndarray]:
+    found: np.ndarray = dataset("mixture", n=request.param, d=5, intrinsic=4).rows(0, request.param)
+    with blocks_for(request.param):
+        yield found - found.min()
 
 
 @pytest.fixture(scope="module")
 def stored(rows: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows") / "rows.zarr"
-    array = zarr.create_array(str(path), shape=rows.shape, chunks=(9_999, 2), dtype=rows.dtype)
+    array = zarr.create_array(str(path), shape=rows.shape, chunks=(999, 2), dtype=rows.dtype)
     array[...] = rows
     return path
 
@@ -53,10 +55,10 @@ def digest(method: str, X: Any, scheduler: str, workers: int = 1) -> str:
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 @pytest.mark.parametrize("method", METHODS)
 def test_same_bytes(method: str, rows: np.ndarray, stored: Path) -> None:
-    wanted = digest(method, rows, "synchronous")
+    n, wanted = len(rows), digest(method, rows, "synchronous")
     assert digest(method, rows, "threads", 3) == wanted
-    assert digest(method, da.from_array(rows, chunks=((1, 69_999, 69_999, 1), (2, 3))), "threads", 2) == wanted
+    assert digest(method, da.from_array(rows, chunks=((1, n // 2 - 1, n // 2 - 1, 1), (2, 3))), "threads", 2) == wanted
     assert digest(method, zarr.open_array(str(stored), mode="r"), "threads", 2) == wanted
     changed = rows.copy()
-    changed[77_777, 2] *= 1.5
+    changed[n // 2, 2] *= 1.5
     assert digest(method, changed, "synchronous") != wanted

@@ -17,10 +17,9 @@ from scipy.spatial.distance import cdist
 import bigembed as be
 from bigembed.embedding.scaling import classical as classical_scaling
 from bigembed.landmarks.placement import moved
+from tests.blocks import FEW, blocks_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-N = 70_000
-"""Rows: more than one canonical block."""
 
 
 def rows(n: int, seed: int = 0) -> np.ndarray:
@@ -36,19 +35,21 @@ def landmark_digest(X: Any, metric: str) -> str:
     return digest(np.asarray(mds.embedding_), mds.eigenvalues_, mds.landmarks_, mds.transform(np.asarray(X[:50])))
 
 
+@pytest.mark.parametrize("n", [FEW, pytest.param(70_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
-def test_landmark_mds_gives_the_same_bytes_everywhere(metric: str) -> None:
-    x = rows(N).astype(np.float32)
-    with dask.config.set(scheduler="synchronous"):
-        wanted = landmark_digest(x, metric)
-    with dask.config.set(scheduler="threads", num_workers=3):
-        assert landmark_digest(x, metric) == wanted
-    for chunks in (((1, 33_333, 36_665, 1), (2, 2)), ((N,), (4,))):
-        assert landmark_digest(da.from_array(x, chunks=chunks), metric) == wanted
-    assert landmark_digest(x[::-1].copy(), metric) != wanted
+def test_landmark_mds_gives_the_same_bytes_everywhere(metric: str, n: int) -> None:
+    x = rows(n).astype(np.float32)
+    with blocks_for(n):
+        with dask.config.set(scheduler="synchronous"):
+            wanted = landmark_digest(x, metric)
+        with dask.config.set(scheduler="threads", num_workers=3):
+            assert landmark_digest(x, metric) == wanted
+        for chunks in (((1, n // 2, n - n // 2 - 2, 1), (2, 2)), ((n,), (4,))):
+            assert landmark_digest(da.from_array(x, chunks=chunks), metric) == wanted
+        assert landmark_digest(x[::-1].copy(), metric) != wanted
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.integers(1, 59), unique=True, max_size=5), st.lists(st.integers(1, 59), unique=True, max_size=5))
 def test_classical_mds_of_any_chunks(across: list[int], down: list[int]) -> None:
     apart = cdist(rows(60), rows(60), "cityblock")
@@ -62,7 +63,7 @@ def test_classical_mds_of_any_chunks(across: list[int], down: list[int]) -> None
     assert digest(np.asarray(there.embedding_), there.eigenvalues_) == digest(here.embedding_, here.eigenvalues_)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["euclidean", "cityblock", "precomputed"]))
 def test_a_permutation_permutes_the_map(seed: int, metric: str) -> None:
     x = rows(80)
@@ -79,7 +80,7 @@ def test_a_permutation_permutes_the_map(seed: int, metric: str) -> None:
         np.testing.assert_allclose(two, one[order], atol=1e-8)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**31), arrays.arrays(np.float64, 4, elements=st.floats(-100, 100)), st.floats(0.01, 100))
 def test_rotations_and_shifts_do_nothing_and_scales_scale(seed: int, shift: np.ndarray, scale: float) -> None:
     x = rows(100)
@@ -94,7 +95,7 @@ def test_rotations_and_shifts_do_nothing_and_scales_scale(seed: int, shift: np.n
     )  # a control
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(5, 40), st.integers(0, 100))
 def test_distances_in_a_plane_come_back(n: int, seed: int) -> None:
     plane = np.random.default_rng(seed).normal(size=(n, 2))

@@ -57,6 +57,13 @@ def test_threads(rows: np.ndarray, wanted: str) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
+def test_worker_processes(rows: np.ndarray, wanted: str, client: Any) -> None:
+    assert digest(rows) == wanted
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers(rows: np.ndarray, wanted: str, workers: int) -> None:
     from distributed import Client, LocalCluster
@@ -81,7 +88,7 @@ def drawn(case: tuple[int, int, int]) -> tuple[np.ndarray, np.random.Generator]:
     return generator.normal(size=(n, d)) * 2.0 ** -np.arange(d), generator
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cases)
 def test_translation_scale_and_order_of_rows(case: tuple[int, int, int]) -> None:
     X, generator = drawn(case)
@@ -93,7 +100,7 @@ def test_translation_scale_and_order_of_rows(case: tuple[int, int, int]) -> None
     np.testing.assert_allclose(np.abs(moved.embedding_), 3 * np.abs(plain.embedding_[order]), atol=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cases)
 def test_rotation(case: tuple[int, int, int]) -> None:
     X, generator = drawn(case)
@@ -106,7 +113,7 @@ def test_rotation(case: tuple[int, int, int]) -> None:
         assert np.abs(sheared.explained_variance_ / plain.explained_variance_[: len(turn)] - 1).max() > 1e-3
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cases)
 def test_duplicated_rows_are_weights(case: tuple[int, int, int]) -> None:
     X, generator = drawn(case)

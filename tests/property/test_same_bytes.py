@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import zarr
 
 import bigembed as be
 from bigembed.datasets import dataset
+from tests.blocks import FEW, blocks_for, on_workers
 
-N = 70_000
-"""Rows: more than one canonical block."""
+pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+SIZES = [FEW, pytest.param(70_000, marks=pytest.mark.slow)]
+"""Rows: more than one canonical block, of few rows or of the usual number."""
 
 
 def digest(X: Any) -> str:
@@ -31,9 +34,10 @@ def digest(X: Any) -> str:
     return sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
 
 
-@pytest.fixture(scope="module")
-def rows() -> np.ndarray:
-    return dataset("swiss_roll", n=N, noise=0.05).rows(0, N)
+@pytest.fixture(scope="module", params=SIZES)
+def rows(request: Any) -> Iterator[np.ndarray]:
+    with blocks_for(request.param):
+        yield dataset("swiss_roll", n=request.param, noise=0.05).rows(0, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -42,38 +46,44 @@ def wanted(rows: np.ndarray) -> str:
         return digest(rows)
 
 
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 def test_threads(rows: np.ndarray, wanted: str) -> None:
     with dask.config.set(scheduler="threads", num_workers=3):
         assert digest(rows) == wanted
 
 
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize("chunks", [((1, 33_333, 36_665, 1), (2, 1)), ((N,), (3,))], ids=["ragged", "one"])
-def test_any_chunking_of_a_dask_array(rows: np.ndarray, wanted: str, chunks: Any) -> None:
-    assert digest(da.from_array(rows, chunks=chunks)) == wanted
+@pytest.mark.parametrize("kind", ["ragged", "one"])
+def test_any_chunking_of_a_dask_array(rows: np.ndarray, wanted: str, kind: str) -> None:
+    n = len(rows)
+    chunks = {"ragged": ((1, n // 2, n - n // 2 - 2, 1), (2, 1)), "one": ((n,), (3,))}
+    assert digest(da.from_array(rows, chunks=chunks[kind])) == wanted
 
 
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 def test_any_chunking_of_a_zarr_array(rows: np.ndarray, wanted: str, tmp_path: Path) -> None:
-    array = zarr.create_array(str(tmp_path / "rows.zarr"), shape=rows.shape, chunks=(9_999, 2), dtype=rows.dtype)
+    array = zarr.create_array(str(tmp_path / "rows.zarr"), shape=rows.shape, chunks=(1_999, 2), dtype=rows.dtype)
     array[...] = np.asfortranarray(rows)
     assert digest(array) == wanted
 
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_worker_processes(rows: np.ndarray, wanted: str, client: Any) -> None:
+    assert digest(rows) == wanted
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("workers", [1, 4])
 def test_any_number_of_workers(rows: np.ndarray, wanted: str, workers: int) -> None:
     from distributed import Client, LocalCluster
 
     with (
         LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
-        Client(cluster),
+        Client(cluster) as client,
     ):
+        on_workers(client)
         assert digest(rows) == wanted
 
 
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 def test_other_rows_give_other_bytes(rows: np.ndarray, wanted: str) -> None:
     assert digest(rows[::-1].copy()) != wanted

@@ -105,7 +105,7 @@ def test_complete_graph(graphs):
         *(("complete", 2, power, power, "symmetric") for power in (8, 9, 10, 11, 12)),
         *(("complete", 2, power, power, "random") for power in (8, 9, 10, 11)),
         ("complete", 2, 11, 14, "symmetric"),
-        ("complete", 16, 3, 45, "symmetric"),
+        pytest.param("complete", 16, 3, 45, "symmetric", marks=pytest.mark.slow),
         ("complete", 16, 3, 10, "symmetric"),
         ("complete", 40, 2, 20, "random"),
         ("ring", 48, 2, 8, "symmetric"),

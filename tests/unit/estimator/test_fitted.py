@@ -216,16 +216,16 @@ def test_lazy_coordinates_outlive_the_estimator_of_a_temporary_run() -> None:
     """They lie in its folder, which must not go before them: Zarr reads what is gone as zeros."""
     import gc
 
-    X = np.random.default_rng(0).normal(size=(400, 3))
+    X = np.random.default_rng(0).normal(size=(120, 3))
     wanted = be.DiffusionMap(2).fit(X).embedding_
-    lazy = be.DiffusionMap(2).fit(da.from_array(X, chunks=100)).embedding_
+    lazy = be.DiffusionMap(2).fit(da.from_array(X, chunks=40)).embedding_
     gc.collect()
     found = np.asarray(lazy)
     assert found.any()
     np.testing.assert_array_equal(found, wanted)
-    labels = be.DiffusionMap(2).fit(da.from_array(X, chunks=100)).labels_ + 1
+    labels = be.DiffusionMap(2).fit(da.from_array(X, chunks=40)).labels_ + 1
     fitted = be.DiffusionMap(2).fit(X)
-    new, there = fitted.transform(da.from_array(X + 0.01, chunks=100)), fitted.transform(X + 0.01)
+    new, there = fitted.transform(da.from_array(X + 0.01, chunks=40)), fitted.transform(X + 0.01)
     del fitted
     gc.collect()
     assert (np.asarray(labels) == 1).all()

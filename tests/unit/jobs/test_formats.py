@@ -46,6 +46,7 @@ from tests.unit.store.written import (
 )
 
 EMBEDDING = "stages/coordinates/embedding"
+Plain = tuple[dict[str, bytes], np.ndarray, Path]
 
 
 def job(folder: Path, source: str, method: str = "pca", output: str = "", name: str = "job") -> JobSpec:
@@ -77,12 +78,20 @@ def stored_bytes(root: Path) -> dict[str, bytes]:
     return {name: content for name, content in found.items() if not name.startswith("stages/ids")}
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    folder = tmp_path_factory.mktemp("plain")
+    np.save(folder / "plain.npy", rows_of())
+    run_job(job(folder, 'path = "plain.npy"', name="plain"))
+    root = folder / "plain.zarr"
+    return stored_bytes(root), read_array(root / EMBEDDING), root
+
+
 @pytest.fixture
-def wanted(tmp_path: Path) -> tuple[dict[str, bytes], np.ndarray]:
-    """The bytes of the run on .npy, and its coordinates."""
+def wanted(once: Plain, tmp_path: Path) -> Plain:
+    """The bytes of the run on .npy, which lies in the folder; its coordinates; where it is."""
     np.save(tmp_path / "plain.npy", rows_of())
-    run_job(job(tmp_path, 'path = "plain.npy"', name="plain"))
-    return stored_bytes(tmp_path / "plain.zarr"), read_array(tmp_path / "plain.zarr" / EMBEDDING)
+    return once
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("rows.h5ad", "rows.zarr", "rows2.zarr")])
@@ -309,7 +318,7 @@ def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_
     with pytest.raises(InputError, match="1 of its 517 names are no ids of the coordinates: new"):
         export(tmp_path / "job.zarr", missing)
     with pytest.raises(InputError, match="have no ids"):
-        export(tmp_path / "plain.zarr", other, overwrite=True)
+        export(wanted[2], other, overwrite=True)
     with pytest.raises(InputError, match="no AnnData is there"):
         export(tmp_path / "job.zarr", tmp_path / f"none.{suffix}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from shutil import copytree, rmtree
 
 import numpy as np
 import pytest
@@ -90,14 +91,18 @@ def refused_by_all(root, tmp_path, why):
     assert why in text.replace("&#39;", "'")
 
 
-@pytest.mark.parametrize("stage", SOLVED)
-def test_what_is_old_is_old_for_every_reader(job, tmp_path, stage):
+def test_what_is_old_is_old_for_every_reader(job, tmp_path):
+    """Stopped after each of its stages, the run put back each time."""
     run_job(job())
-    with warnings.catch_warnings(action="ignore", category=StaleWarning):
-        stopped_after(job(k=12), stage)
     root = tmp_path / "run.zarr"
-    assert sorted(superseded(root)) == sorted(REST[REST.index(stage) + 1 :])
-    refused_by_all(root, tmp_path, "made with n_neighbors=8, now 12")
+    copytree(root, tmp_path / "whole")
+    for stage in SOLVED:
+        rmtree(root)
+        copytree(tmp_path / "whole", root)
+        with warnings.catch_warnings(action="ignore", category=StaleWarning):
+            stopped_after(job(k=12), stage)
+        assert sorted(superseded(root)) == sorted(REST[REST.index(stage) + 1 :])
+        refused_by_all(root, tmp_path, "made with n_neighbors=8, now 12")
 
 
 def test_it_is_old_before_anything_is_computed_and_the_model_says_so(job, tmp_path):
@@ -112,11 +117,15 @@ def test_it_is_old_before_anything_is_computed_and_the_model_says_so(job, tmp_pa
     assert verify(tmp_path / "model-run.zarr")["superseded"] == {"model": "made with n_neighbors=8, now 12"}
 
 
-@pytest.mark.parametrize("stage", ["search", "kernel", "solve"])
-def test_to_its_end_it_is_as_if_it_were_alone_and_so_is_the_way_back(job, tmp_path, stage):
+def test_to_its_end_it_is_as_if_it_were_alone_and_so_is_the_way_back(job, tmp_path):
     for k in (8, 12):
         run_job(job(k=k, name=f"fresh{k}.zarr"))
     run_job(job())
+    for stage in ("search", "kernel", "solve"):
+        there_and_back(job, tmp_path, stage)
+
+
+def there_and_back(job, tmp_path, stage):
     stopped_after(job(k=12), stage)
     run_job(job(k=12))
     root = tmp_path / "run.zarr"
@@ -251,8 +260,16 @@ def test_nothing_is_there_of_a_run_that_is_not(tmp_path):
     assert json.dumps(superseded(tmp_path)) == "{}"
 
 
-@pytest.mark.parametrize("step", [0, 2, 5, 8])
-@pytest.mark.parametrize("half", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("step", "half"),
+    [
+        pytest.param(step, half, id=f"{'after' if half else 'before'}-{step}", marks=() if quick else pytest.mark.slow)
+        for step, half, quick in [
+            (0, False, True), (2, False, False), (5, False, True), (8, False, False),
+            (0, True, False), (2, True, True), (5, True, False), (8, True, True),
+        ]
+    ],
+)
 def test_killed_while_it_is_superseded(job, tmp_path, monkeypatch, step, half):
     """Before or after a mark is written, whose manifest is still there: the last stages go first."""
     from bigembed.store import superseded as module

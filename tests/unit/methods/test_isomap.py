@@ -36,19 +36,19 @@ def roll(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
-    """Blocks of at most 600 rows, so that everything crosses borders."""
+    """Blocks of at most 300 rows, so that everything crosses borders."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "MAX_BLOCK_ROWS", 600)
+        patch.setattr(rows, "MAX_BLOCK_ROWS", 300)
         patch.setattr(rows, "MIN_BLOCK_ROWS", 100)
         yield
 
 
 @pytest.fixture(scope="module")
 def plain() -> np.ndarray:
-    return roll(2000)
+    return roll(1000)
 
 
-GRAPHS = [{"n_neighbors": 10}, {"n_neighbors": None, "radius": 2.0}]
+GRAPHS = [{"n_neighbors": 10}, {"n_neighbors": None, "radius": 3.0}]
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=["neighbors", "radius"])
@@ -60,20 +60,20 @@ def test_exact_equals_scikit_learn(plain: np.ndarray, graph: dict[str, Any]) -> 
     np.testing.assert_allclose(ours.eigenvalues_, theirs.kernel_pca_.eigenvalues_, rtol=1e-6)
     np.testing.assert_allclose(ours.reconstruction_error_, theirs.reconstruction_error(), rtol=1e-6)
     np.testing.assert_allclose(np.asarray(ours.dist_matrix_), theirs.dist_matrix_, rtol=1e-6)
-    np.testing.assert_allclose(ours.transform(plain[:300]), ours.embedding_[:300], atol=1e-5)
+    np.testing.assert_allclose(ours.transform(plain[:300]), ours.embedding_[:300], atol=3e-5)
     if "radius" in graph:  # of k neighbors, ours are those of the symmetric graph, theirs the k nearest
         new = roll(100, seed=9)
         assert procrustes(theirs.transform(new), ours.transform(new))[2] < 1e-10
-        other = Reference(n_components=2, n_neighbors=None, radius=2.02).fit(plain)
+        other = Reference(n_components=2, n_neighbors=None, radius=3.03).fit(plain)
     else:
         other = Reference(n_components=2, n_neighbors=11).fit(plain)
     assert procrustes(other.embedding_, ours.embedding_)[2] > 1e-9  # a control: one neighbor more is seen
 
 
 def test_all_rows_as_landmarks_are_exact() -> None:
-    X = roll(700)
+    X = roll(400)
     exact = be.Isomap(2, n_neighbors=12).fit(X)
-    every = be.Isomap(2, n_neighbors=12, solver="landmarks", n_landmarks=700, landmarks="uniform").fit(X)
+    every = be.Isomap(2, n_neighbors=12, solver="landmarks", n_landmarks=400, landmarks="uniform").fit(X)
     assert exact.certificate_["solver"] == "exact"
     np.testing.assert_allclose(every.embedding_, exact.embedding_, atol=1e-4)
     np.testing.assert_allclose(every.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
@@ -82,9 +82,13 @@ def test_all_rows_as_landmarks_are_exact() -> None:
     assert not np.allclose(few.embedding_, exact.embedding_, atol=1e-2)  # a control: 20 are not all
 
 
+@pytest.fixture(scope="module")
+def exact(plain: np.ndarray) -> be.Isomap:
+    return be.Isomap(2, n_neighbors=15).fit(plain)
+
+
 @pytest.mark.parametrize("landmarks", ["max-min", "uniform"])
-def test_landmarks_come_near_to_exact(plain: np.ndarray, landmarks: str) -> None:
-    exact = be.Isomap(2, n_neighbors=15).fit(plain)
+def test_landmarks_come_near_to_exact(plain: np.ndarray, exact: be.Isomap, landmarks: str) -> None:
     few = be.Isomap(2, n_neighbors=15, solver="landmarks", n_landmarks=100, landmarks=landmarks).fit(plain)
     assert procrustes(exact.embedding_, few.embedding_)[2] < 1e-3
     assert len(np.unique(few.landmarks_)) == 100
@@ -99,10 +103,10 @@ def test_landmarks_come_near_to_exact(plain: np.ndarray, landmarks: str) -> None
 
 
 def test_geodesics_are_within_three_percent_of_the_truth() -> None:
-    made = dataset("swiss_roll", n=4000)
-    X, truth = made.rows(0, 4000), made.truth(0, 4000)
+    made = dataset("swiss_roll", n=2500)
+    X, truth = made.rows(0, 2500), made.truth(0, 2500)
     graph = be.build_neighbor_graph(X, 15)
-    chosen = np.arange(0, 4000, 400)
+    chosen = np.arange(0, 2500, 250)
     flat = np.column_stack([truth["arc_length"], truth["height"]])
     true = np.linalg.norm(flat[chosen][:, None] - flat[None], axis=2)
     far = true > 10
@@ -277,7 +281,7 @@ def test_one_graph_serves_several_maps(plain: np.ndarray) -> None:
     np.testing.assert_array_equal(
         be.Isomap(2).fit(graph).embedding_, be.Isomap(2, n_neighbors=10, recall=1.0).fit(plain).embedding_
     )
-    within = be.build_neighbor_graph(plain, radius=2.0)
+    within = be.build_neighbor_graph(plain, radius=3.0)
     few = be.Isomap(2, solver="landmarks", n_landmarks=30).fit(within)
     np.testing.assert_array_equal(few.transform(plain[:40]), few.embedding_[:40])
     assert few.geodesic_distances(3)[3] == 0
@@ -316,9 +320,9 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "placed_block"])
-def test_a_killed_fit_goes_on_and_gives_the_same_bytes(plain: np.ndarray, tmp_path: Path, stop: str) -> None:
+def test_a_killed_fit_goes_on_and_gives_the_same_bytes(tmp_path: Path, stop: str) -> None:
     def fit(place: str) -> be.Isomap:
-        return be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=tmp_path / place).fit(plain)
+        return be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=tmp_path / place).fit(roll(2000))
 
     labels: list[str] = []
 

@@ -114,7 +114,7 @@ def test_landmarks_must_be_enough_and_different() -> None:
 
 @pytest.fixture(scope="module")
 def full() -> tuple[np.ndarray, be.NeighborGraph, be.DiffusionMap]:
-    rows = roll(4_000)
+    rows = roll(2_600)
     graph = be.build_neighbor_graph(rows, 15)
     return rows, graph, be.DiffusionMap(6, t=0).fit(graph)
 
@@ -136,10 +136,10 @@ def test_the_subspace_is_that_of_the_full_map(full: tuple) -> None:
 
 def test_new_rows_keep_their_place_in_a_saved_model(full: tuple, tmp_path: Path) -> None:
     rows, _, _ = full
-    found = be.DiffusionMap(3, n_neighbors=10, solver="landmarks", n_landmarks=100).fit(rows[:2500])
+    found = be.DiffusionMap(3, n_neighbors=10, solver="landmarks", n_landmarks=100).fit(rows[:1500])
     found.save(tmp_path / "model.zarr")
     loaded = be.load(tmp_path / "model.zarr")
-    assert np.array_equal(loaded.transform(rows[2500:2600]), found.transform(rows[2500:2600]))
+    assert np.array_equal(loaded.transform(rows[2500:]), found.transform(rows[2500:]))
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning", "ignore::bigembed.errors.MapWarning")
@@ -193,12 +193,16 @@ class Nothing:
 
 @pytest.mark.parametrize(
     ("extension", "count", "parameters"),
-    [("galerkin", 50, {}), ("nystrom", 100, {}), ("nystrom", 500, {"gaussian": True})],
+    [
+        ("galerkin", 50, {}),
+        ("nystrom", 100, {}),
+        pytest.param("nystrom", 500, {"gaussian": True}, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 def test_too_few_landmarks_are_not_called_converged(extension: str, count: int, parameters: dict) -> None:
     """1 − λ is a tenth too large, or ten times: the certificate says so, and what to do."""
-    rows = np.random.default_rng(0).normal(size=(6_000, 5)) if parameters else roll(6_000)
+    rows = np.random.default_rng(0).normal(size=(6_000, 5)) if parameters else roll(3_000)
     exact = be.DiffusionMap(4, t=0).fit(rows)
     found = be.DiffusionMap(4, t=0, solver="landmarks", n_landmarks=count, extension=extension).fit(rows)
     assert ((1 - found.eigenvalues_) / (1 - exact.eigenvalues_)).max() > 1.1

@@ -57,7 +57,7 @@ TRUTH = {
 }
 
 
-@pytest.mark.parametrize("name", TRUTH)
+@pytest.mark.parametrize("name", ["circle", "sphere", pytest.param("torus", marks=pytest.mark.slow)])
 def test_laplace_beltrami_whatever_the_density(name: str) -> None:
     truth, multiplicities = TRUTH[name]
     fitted = be.DiffusionMap(sum(multiplicities), target="laplace-beltrami").fit(sample(name))
@@ -74,8 +74,15 @@ def test_without_a_target_the_rows_are_even_and_the_torus_is_another() -> None:
     assert np.abs(found / found[0] - truth)[1:].max() > 0.1
 
 
-@pytest.mark.parametrize("target", ["fokker-planck", "random-walk"])
-@pytest.mark.parametrize("bandwidth", ["adaptive", "fixed"])
+@pytest.mark.parametrize(
+    ("bandwidth", "target"),
+    [
+        ("adaptive", "fokker-planck"),
+        ("fixed", "random-walk"),
+        pytest.param("adaptive", "random-walk", marks=pytest.mark.slow),
+        pytest.param("fixed", "fokker-planck", marks=pytest.mark.slow),
+    ],
+)
 def test_drift_against_a_fine_grid(target: str, bandwidth: str) -> None:
     """−p^{−c} (p^c f′)′ = μ f on a circle of density p ∝ 1 + cos θ/2."""
     cells, tilt = 800, 0.5

@@ -11,6 +11,10 @@ from bigembed.neighbors import search
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of at most 400 rows, and no shortcut for small data."""
-    monkeypatch.setattr(rows, "MAX_BLOCK_ROWS", 400)
-    monkeypatch.setattr(rows, "MIN_BLOCK_ROWS", 100)
-    monkeypatch.setattr(search, "EXACT_ROWS", 0)
+    small_blocks_of(monkeypatch)
+
+
+def small_blocks_of(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rows, "MAX_BLOCK_ROWS", 400)
+    patch.setattr(rows, "MIN_BLOCK_ROWS", 100)
+    patch.setattr(search, "EXACT_ROWS", 0)
