@@ -416,7 +416,7 @@ class DiffusionMap(Estimator):
         self.generator_eigenvalues_ = None if scale is None else self._generator(scale, run.results("kernel"))
         for name in ("embedding", "labels"):
             setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
-        if run.has("graph"):
+        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run)
 
     def _generator(self, scale: dict[str, Any], kernel: dict[str, Any]) -> Array | None:

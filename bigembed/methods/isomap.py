@@ -324,7 +324,7 @@ class Isomap(Estimator):
         self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
         for name in ("embedding", "labels"):
             setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
-        if run.has("graph"):
+        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run, stage="bridge" if run.has("bridge") else "graph")
 
     def _certificate(self, run: Run) -> dict[str, Any]:
