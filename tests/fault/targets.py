@@ -38,7 +38,7 @@ from tests.fault.corruption import Target
 
 SOME = ("pca", "diffusion_map", "isomap", "landmark_mds", "nmf", "kernel_pca")
 MORE = {
-    "classical_mds": 'dissimilarity = "euclidean"',
+    "classical_mds": 'metric = "cityblock"',
     "diffusion_map": "n_neighbors = 8",
     "isomap": "n_neighbors = 8\nn_landmarks = 30",
     "landmark_diffusion_map": "n_landmarks = 40",
