@@ -55,10 +55,9 @@ def readers(path):
 
 
 def refused(path):
-    for number, read in enumerate(readers(path)):
+    for read in readers(path):
         with pytest.raises(DamagedError):
             read()
-            pytest.fail(f"reader {number}")
 
 
 def test_whole_rows_are_read(tmp_path, rows, small_shards):
