@@ -27,6 +27,7 @@ from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
 from bigembed.store.passes import checked_shape
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
+from bigembed.store.sealing import seal_rows
 from bigembed.store.source import RowSource
 
 
@@ -124,6 +125,7 @@ def write_coordinates(
     refuse_existing(target)
     if attributes:
         describe(run.path(STAGE, "coordinates"), attributes)
+    seal_rows(at(run.path(STAGE, "coordinates")), "transform")
     try:
         move(run.path(STAGE, "coordinates"), target)
     except OSError:

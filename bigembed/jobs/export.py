@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
-from bigembed.errors import InputError, MissingPathError, StaleError
+from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarning
 from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.run import read_record
@@ -70,8 +71,10 @@ def table_of(source: AnyPath) -> Table:
         raise InputError(f"{source}: shape {coordinates.shape}; coordinates are an array (n, m)")
     made = (attributes_of(source) or {}).get(ABOUT, {})
     names = tuple(made.get("names", (f"coordinate{number}" for number in range(coordinates.width))))
-    ids = beside_of(source).get(IDS)
-    return Table(coordinates, names, {} if ids is None else {ID: vector_source(ids)}, made)
+    beside = {ID: vector_source(ids)} if (ids := beside_of(source).get(IDS)) is not None else {}
+    for name, vector in beside.items():
+        require_length(vector, coordinates.shape[0], name, f"{source}:")
+    return Table(coordinates, names, beside, made)
 
 
 def _of_run(root: AnyPath) -> Table:
@@ -88,12 +91,25 @@ def _of_run(root: AnyPath) -> Table:
         beside[ID] = _source(run, IDS, IDS)
     if at(run.path(PLACE[0], "labels")).exists():
         beside[COMPONENT] = _source(run, PLACE[0], "labels")
-    asked = record.get("job", {}).get("method", {})
+    asked = record.get("job", {}).get("method", {}) if _made_here(run, record) else {}
     for name, vector in beside.items():
         require_length(vector, coordinates.shape[0], name, f"{root}:")
     made = made_by(asked.get("name", ""), coordinates.width, asked)
     values = _eigenvalues(root)
     return Table(coordinates, tuple(made["names"]), beside, made | ({} if values is None else {"eigenvalues": values}))
+
+
+def _made_here(run: Run, record: dict[str, Any]) -> bool:
+    """Whether the record is of the job that made the coordinates, not an older one; without a job, too."""
+    if not record or record.get("coordinates") == run.manifest(PLACE[0]).key:
+        return True
+    warnings.warn(
+        f"{run.root}: job.json is not of the job that made the coordinates, so the columns have no names of a method. "
+        "Run the job again to make it anew",
+        StaleWarning,
+        stacklevel=4,
+    )
+    return False
 
 
 def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model, superseded
 from bigembed.store.tables import check_table
 
-RECORD = "job.json"
+RECORD, COORDINATES = "job.json", "coordinates"
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
 """What lies beside the rows, and the argument of ``fit`` that takes it."""
 COLOURED = 100_000
@@ -118,6 +118,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             "version": __version__,
             "outputs": _outputs(job),
             "claimed": sorted({*_outputs(job), *claimed}),
+            "coordinates": _key_there(root, COORDINATES),
             "finished": False,
         }
         manifests.write_json(root / RECORD, manifests.sealed(record))
@@ -138,6 +139,8 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
                 keep_ids(rows, root)
             place.prove_access(root, str(rows.path))
             fitted, said = _fit(job, rows)
+            record["coordinates"] = _key_there(root, COORDINATES)
+            manifests.write_json(root / RECORD, manifests.sealed(record))
             _save(job, fitted, told)
             _tabulate(job, root, told)
             _draw(job, rows, fitted, told)
@@ -276,7 +279,10 @@ def read_record(root: AnyPath) -> dict[str, Any]:
     if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
         raise DamagedError(f"{path}: damaged: not the record of a job")
     keys = record.get("keys", {})
-    if any(found not in (None, keys[name]) for name, found in ((name, _key_there(root, name)) for name in keys)):
+    if record and "coordinates" not in record:  # (written by an earlier version)
+        record["coordinates"] = keys.get(COORDINATES)
+    known = {name: key for name, key in {COORDINATES: record.get("coordinates"), **keys}.items() if key is not None}
+    if any(found not in (None, known[name]) for name, found in ((name, _key_there(root, name)) for name in known)):
         return {"claimed": record["claimed"], "finished": False}
     return record | ({"finished": False} if record and superseded(root) else {})
 

@@ -20,13 +20,14 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
-from bigembed.store.chunks import RowChunks, row_chunks
+from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.claims import CHUNKS, refuse_unpacked, require_files
 from bigembed.store.codecs import refuse_codecs
 from bigembed.store.groups import put_metadata
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
 from bigembed.store.paths import AnyPath, PathLike, at, stamp
+from bigembed.store.seal import unsealed
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -106,9 +107,11 @@ def write_rows(path: PathLike, start: int, rows: Array) -> None:
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:
     """Rows ``start:stop`` of a stored array, checksums verified; :class:`DamagedError` if they fail."""
     with whole(path, f"rows {start}:{stop}"):
-        array, chunks = _open_cached(*_stamped(path))
+        array, chunks, proof = _open_cached(*_stamped(path))
         if chunks is not None:
             return chunks.read(*slice(start, stop).indices(array.shape[0])[:2])
+        if proof is not None:
+            proof.prove(*slice(start, stop).indices(array.shape[0])[:2])
         return np.asarray(array[start:stop] if array.ndim else array[...])
 
 
@@ -116,16 +119,18 @@ def read_rows(path: PathLike, rows: Array) -> Array:
     """The given rows of a stored array, in any order, repeated ones too; only the chunks that hold them are read."""
     wanted, place = np.unique(rows, return_inverse=True)
     with whole(path, f"{len(wanted)} rows"):
-        array, chunks = _open_cached(*_stamped(path))
+        array, chunks, proof = _open_cached(*_stamped(path))
         if not len(wanted):
             return np.empty((0, *array.shape[1:]), array.dtype)
+        if proof is not None:
+            proof.prove(int(wanted[0]), int(wanted[-1]) + 1)
         return np.asarray(array.oindex[wanted] if chunks is None else chunks.take(wanted))[place]
 
 
 def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
     with whole(path, f"rows {rows}, columns {columns}"):
-        array, chunks = _open_cached(*_stamped(path))
+        array, chunks, _ = _open_cached(*_stamped(path))
         if chunks is not None:
             return chunks.read(*slice(*rows).indices(array.shape[0])[:2])[:, slice(*columns)].copy()
         return np.asarray(array[slice(*rows), slice(*columns)])
@@ -201,17 +206,34 @@ def zarr_place(path: PathLike) -> Any:
 
 
 @lru_cache(maxsize=512)
-def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None]:
+def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None, RowChunks | None]:
+    """The array, how its rows are read here, and what proves those of a sealed array that zarr has to read."""
     import zarr
 
+    sealed = _sealed(path, written)
     array = zarr.open_array(zarr_place(path), mode="r")
-    return array, row_chunks(array, path)
+    chunks = row_chunks(array, path, sealed)
+    return array, chunks, checksummed(array, path, sealed) if chunks is None and sealed is not None else None
+
+
+@lru_cache(maxsize=512)
+def _sealed(path: str, written: str) -> Array | None:
+    """Checksums of the chunks of an array that is sealed; :class:`DamagedError` where its metadata are others."""
+    from bigembed.store.manifest import read_json
+
+    file = at(path) / METADATA[0]
+    return unsealed(read_json(file), path) if file.is_file() else None
+
+
+def refuse_unsealed(path: PathLike) -> None:
+    """:class:`DamagedError` where the metadata of a sealed array or group are not those that were sealed."""
+    _sealed(*_stamped(path))
 
 
 def _stamped(path: PathLike) -> tuple[str, str]:
     """The path of an array, and when its metadata were written."""
     for name in METADATA:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             return str(path), stamp(at(path) / name)
     raise MissingPathError(f"{path}: there is no Zarr array here")
 
@@ -316,6 +338,7 @@ def open_zarr(path: PathLike) -> Any:
         with asking(place):
             require_files(place)
             array = zarr.open_array(zarr_place(place), mode="r")
+            refuse_unsealed(place)
             refuse_unpacked(place, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
             missing = missing_shards(array)
     except BigembedError:
@@ -354,7 +377,15 @@ class StoredRows:
 
     def __getitem__(self, index: Any) -> Array:
         with whole(self.path, "a part"):
-            return np.asarray((npy_rows(self.path) if self.path.endswith(".npy") else cached(self.path))[index])
+            if self.path.endswith(".npy"):
+                return np.asarray(npy_rows(self.path)[index])
+            rows, *columns = index if isinstance(index, tuple) else (index,)
+            if isinstance(rows, slice) and rows.step in (None, 1):
+                return read_array(self.path, *rows.indices(self.shape[0])[:2])[(slice(None), *columns)]
+            array, chunks, proof = _open_cached(*_stamped(self.path))
+            if (sealed := chunks or proof) is not None:
+                sealed.prove(0, self.shape[0])
+            return np.asarray(array[index])
 
 
 def refuse_damaged(path: AnyPath) -> None:

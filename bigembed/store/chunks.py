@@ -52,6 +52,8 @@ class RowChunks:
     file: Callable[[int], str]
     """Path of a shard, or of a chunk, by number."""
     fill: Any
+    sealed: Array | None = None
+    """Checksums that each chunk may have (1 or 2, chunks), where rows are sealed: see :mod:`bigembed.store.seal`."""
 
     def read(self, start: int, stop: int) -> Array:
         """Rows ``start:stop``; ValueError where they are not as they were written."""
@@ -77,6 +79,32 @@ class RowChunks:
             parts.append(self.read(low, min(low + self.rows, self.shape[0]))[some - low])
         return np.concatenate(parts)
 
+    def checksums(self, first: int, stop: int) -> Array:
+        """What stands behind the chunks ``first:stop``; ValueError where one is absent or cut off."""
+        out, each = np.empty(max(0, stop - first), "<u4"), max(1, self.chunks)
+        for number in range(first // each, -(-stop // each)):
+            wanted = range(max(first, number * each), min(stop, (number + 1) * each))
+            with _opened(self.file(number)) as file:
+                for chunk, (at, length) in zip(wanted, self._found(file, number, wanted), strict=True):
+                    if at == ABSENT or file is None:
+                        raise ValueError(f"chunk {chunk} is absent")
+                    found = bytes(file.read(at + length - CHECKSUM, CHECKSUM)) if length >= CHECKSUM else b""
+                    if len(found) != CHECKSUM:
+                        raise ValueError(f"chunk {chunk} is cut off")
+                    out[chunk - first] = int.from_bytes(found, "little")
+        return out
+
+    def prove(self, start: int, stop: int) -> None:
+        """ValueError unless the chunks of rows ``start:stop`` are those that were sealed, for who decodes them else."""
+        if self.sealed is not None and start < stop:
+            first, last = start // self.rows, -(-stop // self.rows)
+            for chunk, found in enumerate(self.checksums(first, last).tolist(), first):
+                self._require(chunk, found)
+
+    def _require(self, chunk: int, checksum: int) -> None:
+        if self.sealed is not None and (chunk >= self.sealed.shape[1] or checksum not in self.sealed[:, chunk]):
+            raise ValueError(f"chunk {chunk} is another one than was written there (an older one, or one moved)")
+
     def _found(self, file: Content | None, number: int, wanted: range) -> list[tuple[int, int]]:
         """The same; in a file that is absent all are. What will be read is announced."""
         try:
@@ -100,11 +128,15 @@ class RowChunks:
     def _stored(self, file: Content | None, at: int, length: int, chunk: int) -> Buffer | None:
         """The bytes of a chunk, checked; None if it is absent."""
         if at == ABSENT or file is None:
+            if self.sealed is not None:
+                raise ValueError(f"chunk {chunk} is absent")
             return None
         size = length - CHECKSUM if self.checked else length
         body = file.read(at, size)
         if self.checked:
-            _check(body, file.read(at + size, CHECKSUM), f"chunk {chunk}", size)
+            checksum = file.read(at + size, CHECKSUM)
+            _check(body, checksum, f"chunk {chunk}", size)
+            self._require(chunk, int.from_bytes(bytes(checksum), "little"))
         return body
 
     def _put(self, out: Array, start: int, stop: int, chunk: int, stored: Buffer | None) -> None:
@@ -122,11 +154,28 @@ class RowChunks:
             target[...] = rows[part.start - low : part.stop - low]
 
 
-def row_chunks(array: Any, path: str) -> RowChunks | None:
+def row_chunks(array: Any, path: str, sealed: Array | None = None) -> RowChunks | None:
     """How the rows of a zarr array are read here; None if zarr has to."""
+    if (found := _layout(array)) is None or (undone := _undone(found[0], np.dtype(array.dtype))) is None:
+        return None
+    return _row_chunks(array, path, found[1], undone, sealed)
+
+
+def checksummed(array: Any, path: str, sealed: Array | None = None) -> RowChunks | None:
+    """The chunks of an array, to look at their checksums, whatever else undoes them; None without such."""
+    from zarr.codecs import Crc32cCodec
+
+    found = _layout(array)
+    if found is None or not isinstance(found[0][-1], Crc32cCodec):
+        return None
+    return _row_chunks(array, path, found[1], (True, _copy), sealed)
+
+
+def _layout(array: Any) -> tuple[tuple[Any, ...], int] | None:
+    """Codecs of a chunk, and chunks in a shard, of an array in chunks of whole rows; None for others."""
     from zarr.codecs import ShardingCodec
 
-    metadata, dtype = array.metadata, np.dtype(array.dtype)
+    metadata = array.metadata
     if metadata.zarr_format != 3 or not array.ndim or array.chunks[1:] != array.shape[1:] or 0 in array.shape:
         return None
     codecs, chunks = tuple(metadata.codecs), 0
@@ -134,12 +183,14 @@ def row_chunks(array: Any, path: str) -> RowChunks | None:
         if not _plain_index(codecs[0]):
             return None
         codecs, chunks = tuple(codecs[0].codecs), array.shards[0] // array.chunks[0]
-    undone = _undone(codecs, dtype)
-    if undone is None:
-        return None
-    checked, decode = undone
-    file = partial(_file, path, metadata, len(array.shape))
-    return RowChunks(array.shape, dtype, array.chunks[0], chunks, checked, decode, file, array.fill_value)
+    return codecs, chunks
+
+
+def _row_chunks(array: Any, path: str, chunks: int, undone: tuple[bool, Decode], sealed: Array | None) -> RowChunks:
+    file = partial(_file, path, array.metadata, len(array.shape))
+    return RowChunks(
+        array.shape, np.dtype(array.dtype), array.chunks[0], chunks, *undone, file, array.fill_value, sealed
+    )
 
 
 def _plain_index(codec: Any) -> bool:

@@ -29,6 +29,7 @@ from bigembed.store.groups import make_group
 from bigembed.store.masked import unmasked
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
 from bigembed.store.reader import TEXT, Reader, native
+from bigembed.store.sealing import seal_group, seal_rows
 from bigembed.store.source import work_dtype
 
 ABOUT = "bigembed_source"
@@ -56,6 +57,7 @@ def copy_rows(
         if attributes:
             describe(partial, attributes)
         _require_complete(partial)
+        seal_rows(partial, label)
 
 
 def copy_vector(
@@ -70,6 +72,7 @@ def copy_vector(
         _copy_vector(reader, partial, label)
         if attributes:
             describe(partial, attributes)
+        seal_rows(partial, label)
         if check is not None:
             check(partial)
 
@@ -87,6 +90,8 @@ def copy_sparse(
         make_group(partial, {**about, **(attributes or {})})
         for name, reader in parts.items():
             _copy_vector(reader, partial / name, f"{label} {name}")
+            seal_rows(partial / name, label)
+        seal_group(partial, list(parts))
 
 
 def same_rows(reader: Reader, path: PathLike) -> bool:

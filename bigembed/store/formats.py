@@ -14,7 +14,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
 from bigembed.store.apart import require_apart
-from bigembed.store.arrays import missing_shards, open_zarr, whole, zarr_place
+from bigembed.store.arrays import missing_shards, open_zarr, read_array, zarr_place
 from bigembed.store.beside import VectorReader, link, named_vector, place_beside, vector_source
 from bigembed.store.claims import (
     CHUNKS,
@@ -207,11 +207,7 @@ class ZarrReader:
         return columns_of(self.path)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
-        import zarr
-
-        with whole(self.path, f"rows {start}:{stop}"):
-            rows = np.asarray(zarr.open_array(zarr_place(self.path), mode="r")[start:stop])
-        yield rows
+        yield read_array(self.path, start, stop)
 
 
 def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> ZarrReader:

@@ -16,13 +16,15 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.arrays import open_zarr, read_array, write_rows
+from bigembed.store.arrays import cached, open_zarr, read_array, write_rows
 from bigembed.store.beside import beside_of
 from bigembed.store.lock import hold
 from bigembed.store.manifest import read_json, write_json
 from bigembed.store.masked import unmasked
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
+from bigembed.store.seal import unsealed, with_seal, without_seal
+from bigembed.store.sealing import checksums
 from bigembed.store.source import RowSource
 
 
@@ -161,7 +163,7 @@ def append_source(
         metadata["shape"][0] = total
         metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
         remove(aside)
-        write_json(aside / "zarr.json", metadata)
+        write_json(aside / "zarr.json", without_seal(metadata))
         tasks = [
             (max(start, n - n % _unit(root)), stop)
             for start, stop in bounds(total, _step(root, source))
@@ -169,10 +171,29 @@ def append_source(
         ]
         map_blocks(write_unit, tasks, label="append", path=str(root), n=n, source=source, aside=str(aside))
         lock.check()
+        metadata = _sealed(root, aside, metadata, n)
         move_files(aside, root, [file.name for file in stored(aside) if file.name != "zarr.json"])
         write_json(root / "zarr.json", metadata)
         remove(aside)
     return int(total)
+
+
+def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> dict[str, Any]:
+    """The metadata of a sealed array with the seal of what lies aside, too.
+
+    Until all is moved, the last unit of the ``n`` rows that are there may be the old one or the new one.
+    """
+    there = read_json(root / "zarr.json")
+    old, array = unsealed(there, root), cached(aside)
+    if old is None:
+        return metadata
+    rows, first = array.chunks[0], (n - n % _unit(root)) // array.chunks[0]
+    kept, count = old[0, :first], -(-n // rows)
+    fresh = np.concatenate([kept, checksums(aside, first, -(-array.shape[0] // rows), "append")])
+    if first < count:
+        now = np.concatenate([kept, checksums(root, first, count, "append")])
+        write_json(root / "zarr.json", with_seal(there, chunks=now, next=fresh))
+    return with_seal(metadata, chunks=fresh)
 
 
 def _require_there(path: PathLike, source: RowSource, first: int, n: int) -> None:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
-from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.arrays import open_zarr, whole, write_array, zarr_place
+from bigembed.errors import DamagedError, InputError
+from bigembed.store.arrays import cached, open_zarr, read_array, whole, write_array, zarr_place
 from bigembed.store.claims import require_files, sound
 from bigembed.store.groups import make_group
 from bigembed.store.objects import asking
-from bigembed.store.paths import AnyPath, at, remove, stamp
+from bigembed.store.paths import AnyPath, at, remove
+from bigembed.store.sealing import prove_group
 from bigembed.store.source import RowSource, as_worked, work_dtype
 
 ENTRY_BYTES = 12
@@ -120,6 +120,7 @@ def _group_source(path: AnyPath) -> SparseSource:
             f"{f', without {missing}' if missing else ''}. Give a Zarr array, or a group of indptr, indices and data "
             "by rows (encoding-type csr_matrix; of a csc_matrix write matrix.tocsr())"
         )
+    prove_group(path)
     indptr, indices, data = (open_zarr(path / name) for name in NAMES)
     if any(part.ndim != 1 for part in (indptr, indices, data)) or indices.shape != data.shape or not indptr.size:
         raise DamagedError(f"{path}: indices and data have different lengths, or no rows")
@@ -141,35 +142,17 @@ def is_csr_group(path: AnyPath) -> bool:
 def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
     """Rows ``start:stop`` of a CSR group."""
     with whole(path, f"rows {start}:{stop}"):
-        indptr, indices, data = _opened(path, _stamp(path))
-        pointers = np.asarray(indptr[start : stop + 1], np.int64)
-        low, high = int(pointers[0]), int(pointers[-1])
-        if not 0 <= low <= high <= data.shape[0]:
-            raise ValueError(f"its pointers are not between 0 and {data.shape[0]}")
-        column = np.asarray(indices[low:high])
-        values = np.asarray(data[low:high], dtype)
+        pointers = read_array(f"{path}/indptr", start, stop + 1).astype(np.int64)
+        low, high, entries = int(pointers[0]), int(pointers[-1]), cached(f"{path}/data").shape[0]
+        if not 0 <= low <= high <= entries:
+            raise ValueError(f"its pointers are not between 0 and {entries}")
+        column = read_array(f"{path}/indices", low, high)
+        values = read_array(f"{path}/data", low, high).astype(dtype)
     if (np.diff(pointers) < 0).any() or (len(column) and (column.min() < 0 or column.max() >= columns)):
         raise DamagedError(f"{path}: rows {start}:{stop} have pointers or columns out of range (0 to {columns - 1})")
     rows = sparse.csr_array((values, column, pointers - low), shape=(stop - start, columns))
     rows.sum_duplicates()
     return rows
-
-
-@lru_cache(maxsize=64)
-def _opened(path: str, written: str) -> tuple[Any, ...]:
-    import zarr
-
-    group = zarr.open_group(zarr_place(path), mode="r")
-    return tuple(group[name] for name in NAMES)
-
-
-def _stamp(path: str) -> str:
-    for name in ("zarr.json", ".zgroup"):
-        try:
-            return stamp(at(path) / name)
-        except FileNotFoundError:
-            continue
-    raise MissingPathError(f"{path}: there is no Zarr group here")
 
 
 def write_csr(path: AnyPath, matrix: Any) -> int:

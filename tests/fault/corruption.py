@@ -32,7 +32,7 @@ SECONDS = 120
 """After which a case hangs."""
 KINDS = ("bit", "digit", "truncate", "empty", "delete", "swap", "older", "garbage", "folder")
 BAD = ("wrong", "traceback", "hang")
-OUTCOMES = ("right", "refused", "uncovered", *BAD)
+OUTCOMES = ("right", "refused", *BAD)
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,6 @@ class Target:
     """Makes an earlier version of it, in the same folder."""
     found: Callable[[Path], bool] = lambda path: False
     """Whether ``verify`` must find a damage of this file."""
-    uncovered: Callable[[Path, str], bool] = lambda path, kind: False
-    """Whether nothing promises that damage of this kind to this file is found: counted apart."""
 
 
 def damage(file: Path, kind: str, siblings: Sequence[Path], older: Path, chance: random.Random) -> bool:
@@ -152,7 +150,7 @@ def one_case(target: Target, folder: Path, file: Path, kind: str, seed: int) -> 
         outcome, answer = asked(target.readers[name], work)
         must = name == "verify" and target.found(file)
         if outcome == "right" and (must or _plain(answer) != expected[name]):
-            outcome = "uncovered" if target.uncovered(file, kind) else "wrong"
+            outcome = "wrong"
             answer = f"{'not found' if must else _plain(answer)!r:.200}"
         said.append((name, outcome, "" if outcome == "right" else str(answer)))
     for mend, make in target.mends.items():

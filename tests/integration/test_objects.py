@@ -23,6 +23,7 @@ from bigembed.errors import (
     StoreAccessError,
     UnreachableError,
 )
+from bigembed.store import manifest as manifests
 from bigembed.store import objects
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.copying import write_dask
@@ -30,7 +31,6 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.formats import ingest
 from bigembed.store.growing import append_rows, stored_units
 from bigembed.store.lock import hold, holder, take
-from bigembed.store.manifest import digests
 from bigembed.store.npy import npy_rows, write_npy
 from bigembed.store.paths import (
     at,
@@ -51,6 +51,11 @@ from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 from tests.unit.store.written import COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
 pytestmark = [pytest.mark.skipif(weed() is None, reason=ABSENT), pytest.mark.timeout(180)]
+
+
+def digests(path):
+    """Size and SHA-256 of every file of a folder."""
+    return manifests.digests(path, [file.name for file in stored(path)])
 
 
 @pytest.fixture(scope="module")

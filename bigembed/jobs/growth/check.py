@@ -32,6 +32,8 @@ def verify_growth(path: AnyPath) -> dict[str, Any]:
     return found | {
         "path": str(path),
         "kind": KIND,
+        "deep": True,
+        "digest": True,
         "problems": problems,
         "finished": bool(names),
         "superseded": {},

@@ -12,6 +12,7 @@ from bigembed.store.arrays import open_zarr, read_array
 from bigembed.store.beside import beside_of
 from bigembed.store.formats import ingest, open_reader
 from bigembed.store.reader import Choice
+from bigembed.store.seal import SEAL
 from bigembed.store.sparse import group_source
 from tests.unit.store.written import (
     COLUMNS,
@@ -70,7 +71,7 @@ def test_ingest_keeps_rows_and_names(name, tmp_path):
     else:
         assert found == {"ids": tmp_path / "out-ids.zarr"}
         assert read_array(found["ids"]).tolist() == names_of()
-        assert not open_zarr(found["ids"]).attrs
+        assert {*open_zarr(found["ids"]).attrs} == {SEAL}
     assert not list(tmp_path.glob("*.partial"))
 
 

@@ -1,0 +1,51 @@
+"""An older ``job.json`` put back in a run: it is not taken for that of the coordinates that are there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bigembed.errors import StaleWarning
+from bigembed.jobs.export import export
+from bigembed.jobs.run import read_record, run_job
+from bigembed.jobs.spec import parse_job
+from bigembed.jobs.telling import Wishes
+
+
+def job_of(home, **method):
+    tables = {"input": {"path": "rows.npy"}, "method": {"n_components": 2, **method}, "output": {"path": "run.zarr"}}
+    return parse_job(tables, home / "job.toml")
+
+
+def header(home):
+    export(home / "run.zarr", home / "table.csv", overwrite=True)
+    return (home / "table.csv").read_text().partition("\n")[0]
+
+
+@pytest.mark.parametrize("when", ["begun", "ended"])
+def test_names_of_columns_are_those_of_the_job_that_made_them(tmp_path, when):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
+    record, before = tmp_path / "run.zarr" / "job.json", []
+    other = job_of(tmp_path, name="landmark_mds", n_landmarks=20)
+    run_job(other, Wishes(observer=lambda event: before.append(record.read_bytes())))
+    older = before[0] if when == "begun" else record.read_bytes()
+    run_job(job_of(tmp_path, name="pca"))
+    assert header(tmp_path) == "pca0,pca1"
+    record.write_bytes(older)
+    assert not read_record(record.parent).get("finished")
+    with pytest.warns(StaleWarning, match=r"job\.json is not of the job that made the coordinates"):
+        assert header(tmp_path) == "coordinate0,coordinate1"
+    assert not run_job(job_of(tmp_path, name="pca"))["unchanged"]
+    assert header(tmp_path) == "pca0,pca1"
+
+
+def test_a_job_that_was_stopped_after_its_coordinates_knows_them(tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
+    job = job_of(tmp_path, name="pca")
+    run_job(job)
+    during = []
+    record = tmp_path / "run.zarr" / "job.json"
+    run_job(job, Wishes(observer=lambda event: during.append(record.read_bytes())), fresh=True)
+    for said in (during[0], during[-1]):
+        record.write_bytes(said)
+        assert read_record(record.parent)["job"]["method"]["name"] == "pca"
