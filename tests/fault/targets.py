@@ -20,6 +20,7 @@ import zarr.codecs  # noqa: F401
 import bigembed as be
 from bigembed.embedding.walk import spectral
 from bigembed.errors import DamagedError, InterruptedRun
+from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.certify import certify_paths
 from bigembed.jobs.export import export
 from bigembed.jobs.plan import plan_job
@@ -30,13 +31,8 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.status import read_status
 from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
-<<<<<<< HEAD
 from bigembed.methods import REGISTRY
-=======
-from bigembed.methods import REGISTRY, spectral
 from bigembed.methods import method as class_of
-from bigembed.estimator.names import coordinate_names
->>>>>>> 629a7c7 (An older record of a job does not name the columns of a run; ids beside rows of another length are refused by export)
 from bigembed.stages import Run
 from bigembed.store import copying
 from bigembed.store.arrays import open_array
