@@ -66,7 +66,6 @@ def parse_walltime(value: Any) -> Any:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, le=1 << 60)]
 Word = Annotated[str, Field(pattern=r"^[^\s'\"]+$")]
-Address = Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^\s/]+:[0-9]{1,5}$|^inproc://")]
 Walltime = Annotated[int, BeforeValidator(parse_walltime), Field(ge=60)]
 
 
@@ -82,7 +81,7 @@ class ClusterTable(Table):
     The last two have ``workers`` processes of ``memory`` each.
     """
 
-    address: Address | None = None
+    address: str | None = None
     """A running scheduler, e.g. ``"tls://host:8786"``; without it the job starts processes of its own."""
     manager: Literal["slurm"] | None = None
     """Who starts the workers: ``"slurm"`` queues jobs for them; without it they are processes on this machine."""
@@ -149,10 +148,17 @@ def elsewhere(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key not in ("manager", *QUEUE_KEYS)}
 
 
+_ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^\s/]+:[0-9]{1,5}$|^inproc://")
+
+
 def address_problems(address: str | None) -> list[str]:
-    """What an address must not hold."""
-    if address is None or not set("@?#") & set(address):
+    """What an address must not hold, and what it must be."""
+    if address is None:
         return []
+    if not set("@?#") & set(address):
+        if _ADDRESS.search(address):
+            return []
+        return [f"[cluster] address: {address[:100]!r} is not one; give scheme, host and port, as in tcp://host:8786"]
     clean = re.split("[?#]", address.rpartition("@")[2])[0]
     return [
         f"[cluster] address: {clean} carries credentials or options, which a scheduler does not take and which would "

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.jobs.status import read_status
+from bigembed.methods import REGISTRY
 from tests.integration.test_cluster import running, working
-from tests.unit.jobs.small_method import register
+from tests.unit.jobs.small_method import NAME, PLACE
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -108,8 +109,8 @@ def test_a_killed_job_leaves_no_workers_and_is_resumed(tmp_path):
     assert record["measured"]["coordinator"] <= record["predicted"]["coordinator"]
 
 
-def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
-    register()
+def test_too_little_memory_is_refused_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setitem(REGISTRY, NAME, PLACE)
     done = CliRunner().invoke(app, ["run", str(write(tmp_path, 0.0, "workers = 2\nmemory = '100 MiB'", n=200))])
     assert done.exit_code == 3
     assert "memory = " in done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import bigembed as be
 from bigembed.embedding.graph.parts import least_rows, parts_of
 from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError, InputError
 from bigembed.jobs.plan import plan_job
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import read_record
 from bigembed.jobs.spec import read_job
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
@@ -129,7 +131,9 @@ def test_jobs_take_the_new_parameters_and_stay_within_their_plan(tmp_path: Path)
     costs = dict(plan_job(job).stages)
     assert costs["judgement"].memory > 2_100 * 3 * 8
     assert costs["judgement"].coordinator > 2_000**2 * 8
-    done = run_job(job)
+    # (in a process of its own: that of the tests may hold more than the plan of a job allows)
+    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", job.file], check=True, capture_output=True)
+    done = read_record(tmp_path / "job.zarr")
     assert done["measured"]["total"] <= done["predicted"]["total"]
     (tmp_path / "wrong.toml").write_text((tmp_path / "job.toml").read_text().replace('"auto"', '"all"'))
     with pytest.raises(ValueError, match="n_components"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -30,12 +32,16 @@ def ring(n=300, outlier=False):
     return np.concatenate([rows, rows[:1] * 3]) if outlier else rows
 
 
-def mapped(folder, rows, method="", width=2):
+def mapped(folder, rows, method="", width=2, here=False):
     np.save(folder / "rows.npy", rows)
     count = f"n_components = {width}\n" if width else ""
     text = f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\n{count}{method}\n'
     (folder / "job.toml").write_text(text + '[output]\npath = "run.zarr"\n')
-    run_job(read_job(folder / "job.toml"))
+    if here:
+        run_job(read_job(folder / "job.toml"))
+    else:  # the process of the tests may hold more than the plan of a job allows
+        job = folder / "job.toml"
+        subprocess.run([sys.executable, "-m", "bigembed.cli", "run", job], check=True, capture_output=True)
     return folder / "run.zarr"
 
 
@@ -202,7 +208,7 @@ def test_names_in_a_certificate_are_escaped(bad, tmp_path):
 
 def test_warnings_of_the_job_reach_python_and_the_page_alike(tmp_path):
     with pytest.warns(BigembedWarning) as said:
-        run = mapped(tmp_path, ring(outlier=True), 'bandwidth = "fixed"\nepsilon = 0.2', 3)
+        run = mapped(tmp_path, ring(outlier=True), 'bandwidth = "fixed"\nepsilon = 0.2', 3, here=True)
     text = page_of(run)[0].text
     for one in said:
         if issubclass(one.category, BigembedWarning):
