@@ -161,8 +161,8 @@ def address_problems(address: str | None) -> list[str]:
         return [f"[cluster] address: {address[:100]!r} is not one; give scheme, host and port, as in tcp://host:8786"]
     clean = re.split("[?#]", address.rpartition("@")[2])[0]
     return [
-        f"[cluster] address: {clean} carries credentials or options, which a scheduler does not take and which would "
-        "be told to others; give scheme, host and port, and certificates for tls://"
+        f"[cluster] address: {clean} carries credentials or options, which a scheduler does not take and others "
+        "could read; give scheme, host and port, and certificates for tls://"
     ]
 
 
