@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bigembed.errors import DamagedError, DamageWarning
+from bigembed.store import documents, superseded
 from bigembed.store import manifest as manifests
-from bigembed.store import superseded
-from bigembed.store.manifest import Manifest, digest_of
+from bigembed.store.documents import digest_of
+from bigembed.store.manifest import Manifest
 
 if TYPE_CHECKING:
     from bigembed.stages import Run, Stage
@@ -128,7 +129,7 @@ def _difference(stage: Stage, found: Manifest | None) -> str:
     """How what is there was made, against how the stage would make it."""
     if found is None:
         return "made from what is gone"
-    before, now = found.parameters, manifests.jsonable(stage.parameters)
+    before, now = found.parameters, documents.jsonable(stage.parameters)
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if not names:
         return "made from other inputs, or from files that are missing"

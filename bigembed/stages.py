@@ -20,12 +20,13 @@ from typing import Any
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError, StaleError
 from bigembed.reuse import key_of, supersede, usable
+from bigembed.store import documents, roots, superseded
 from bigembed.store import manifest as manifests
-from bigembed.store import superseded
 from bigembed.store.arrays import open_array, read_array
+from bigembed.store.documents import digest_of
 from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
-from bigembed.store.manifest import Manifest, digest_of
+from bigembed.store.manifest import Manifest
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 from bigembed.store.scratch import new_folder
 from bigembed.store.superseded import Mark
@@ -104,7 +105,7 @@ class Run:
         """A temporary run for what is written while this one is read."""
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
-        manifests.prepare(self.root, kind)
+        roots.prepare(self.root, kind)
 
     def manifest(self, stage: str) -> Manifest:
         """The manifest of a stage of this run or of a parent; :class:`StaleError` where it was another one before."""
@@ -132,7 +133,7 @@ class Run:
         return owner.kept_by(lazy)
 
     def kept_by(self, lazy: Any) -> Any:
-        """The same Dask array, which keeps this run: a temporary one is deleted when nobody has it any more."""
+        """A Dask array that keeps this run: a temporary one is deleted when nobody has the array any more."""
         return lazy.map_blocks(_as_it_is, alive=_Alive(self), dtype=lazy.dtype, meta=lazy._meta)
 
     def marks(self) -> tuple[Mark, ...]:
@@ -328,10 +329,10 @@ def _exchange(run: Run, stage: Stage, key: str) -> tuple[Exchange, bool]:
     root = exchange_home(run) / stage.name
     mark = root / "key.json"
     with suppress(DamagedError, MissingPathError):
-        if stage.resumes and manifests.read_json(mark) == key:
+        if stage.resumes and documents.read_json(mark) == key:
             return Exchange(str(root)), True
     remove(root)
-    manifests.write_json(mark, key)
+    documents.write_json(mark, key)
     return Exchange(str(root)), False
 
 
@@ -373,7 +374,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
         yield kept[1]
     else:
         with hold(run.root) as lock:
-            manifests.mend(run.root, run.kind)
+            roots.mend(run.root, run.kind)
             yield lock
 
 
@@ -381,7 +382,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
 def keeping(run: Run) -> Iterator[Lock]:
     """Hold the run over several :func:`run_stages`, for a job that does more than those."""
     with hold(run.root) as lock:
-        manifests.mend(run.root, run.kind)
+        roots.mend(run.root, run.kind)
         token = _kept.set((run.root, lock))
         try:
             yield lock

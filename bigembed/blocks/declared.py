@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 _PATH = "a path", lambda value: isinstance(value, (str, os.PathLike)) or type(value).__name__ == "ObjectPath"
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("an integer", lambda value: isinstance(value, (int, np.integer)) and not isinstance(value, bool)),
+    "int": ("an integer", lambda value: is_integer(value)),
     "float": (
         "a number",
         lambda value: isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool),
@@ -45,7 +45,7 @@ def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in given:
             continue
-        if name == "random_state" and not _is_seed(given[name]):
+        if name == "random_state" and not is_seed(given[name]):
             wrong[name] = SEED
         kinds = [KINDS.get(part) for part in str(parameter.annotation).split(" | ")]
         known = [kind for kind in kinds if kind is not None]
@@ -68,12 +68,6 @@ def declared(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def _is_seed(value: Any) -> bool:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return bool(value >= 0)
-    return value is None or hasattr(value, "randint") or hasattr(value, "integers")
-
-
 class Requirements:
     """Collects every parameter of an estimator that is out of its range.
 
@@ -94,8 +88,6 @@ class Requirements:
 
     def refuse(self) -> None:
         """InputError with all that was noted, and with what is not even of a kind that the class declares."""
-        if "random_state" in self.estimator.get_params():
-            self(is_seed(self.estimator.random_state), "random_state", "an integer ≥ 0, None, or a generator of NumPy")
         verbose, callbacks = (getattr(self.estimator, name, None) for name in ("verbose", "callbacks"))
         self(verbose is None or isinstance(verbose, (int, np.bool_)), "verbose", "True or False")
         several = isinstance(callbacks, (list, tuple)) and all(callable(one) for one in callbacks)
@@ -107,18 +99,16 @@ class Requirements:
             raise InputError(f"{type(self.estimator).__name__}: " + "; ".join(self.wrong))
 
 
-def is_integer(value: Any) -> bool:
-    """Whether a parameter is an integer (a bool is none)."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def is_seed(value: Any) -> bool:
-    """Whether random numbers can be had from it."""
-    return (
-        value is None
-        or (is_integer(value) and value >= 0)
-        or isinstance(value, (np.random.RandomState, np.random.Generator))
-    )
+    """Whether a parameter seeds random numbers, or is a generator of them."""
+    if is_integer(value):
+        return bool(value >= 0)
+    return value is None or isinstance(value, (np.random.RandomState, np.random.Generator))
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a parameter is an integer; True and False are not."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:

@@ -35,11 +35,11 @@ def function_of(name: str) -> BlockFunction:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"metric={name!r}: cannot be imported ({error}). Write module:name of a function in an installed module "
+            f"{name!r}: cannot be imported ({error}). Write module:name of a function in an installed module "
             "or in a file that lies on PYTHONPATH, on every worker"
         ) from error
     if not callable(found):
-        raise InputError(f"metric={name!r} is {type(found).__name__}, not a function of two blocks of rows")
+        raise InputError(f"{name!r} is {type(found).__name__}, not a function of two blocks of rows")
     function: BlockFunction = found
     return function
 

@@ -23,7 +23,8 @@ from bigembed.estimator import AROUND
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.chunks import ENTRY
-from bigembed.store.manifest import Manifest, digest_files, read_json, sealed, unsealed
+from bigembed.store.documents import read_json, sealed, unsealed
+from bigembed.store.manifest import Manifest, digest_files
 from bigembed.store.paths import AnyPath
 
 FORMAT = 2

@@ -30,8 +30,10 @@ from bigembed.estimator.model_files import (
 )
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
+from bigembed.store import roots
+from bigembed.store.documents import write_json
 from bigembed.store.making import making
-from bigembed.store.manifest import Manifest, write_json
+from bigembed.store.manifest import Manifest
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
 from bigembed.store.superseded import superseded_model
 
@@ -65,7 +67,7 @@ def save(estimator: Any, path: PathLike) -> None:
 
 def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:
     """The stages that are kept, and the description."""
-    manifests.prepare(target, "model")
+    roots.prepare(target, "model")
     run: Run = estimator._run
     for stage, manifest in _kept(estimator).items():
         copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))

@@ -20,7 +20,7 @@ import numpy as np
 from bigembed import __version__
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.errors import DamagedError
-from bigembed.store import manifest as manifests
+from bigembed.store import documents
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, remove
 from bigembed.store.scratch import temporary
@@ -73,14 +73,14 @@ def cache_file() -> Path:
 
 def _remembered() -> dict[str, Any]:
     try:
-        return dict(manifests.read_json(cache_file()))
+        return dict(documents.read_json(cache_file()))
     except (OSError, DamagedError, TypeError, RuntimeError):  # (none yet, or no home)
         return {}
 
 
 def _remember(known: dict[str, Any]) -> None:
     try:
-        manifests.write_json(cache_file(), known)
+        documents.write_json(cache_file(), known)
     except (OSError, RuntimeError):
         return  # measured again the next time
 

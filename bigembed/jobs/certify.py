@@ -15,7 +15,7 @@ from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.words import Entry
 from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.judgement import FAITHFUL
-from bigembed.store import manifest as manifests
+from bigembed.store import roots
 from bigembed.store.apart import require_apart
 from bigembed.store.copying import attributes_of
 from bigembed.store.input import row_source
@@ -57,7 +57,7 @@ def certify_paths(
 
 def coordinates_at(place: AnyPath) -> RowSource:
     """An array of coordinates, or those of a run of bigembed."""
-    known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or manifests.ours(place, "run")
+    known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or roots.ours(place, "run")
     if place.suffix != ".npy" and known:
         return table_of(place).coordinates
     source, _ = row_source(place, place)

@@ -14,7 +14,7 @@ from bigembed.jobs.run import read_record
 from bigembed.jobs.verify import kind_of
 from bigembed.methods import REGISTRY, method
 from bigembed.stages import Run
-from bigembed.store import manifest as manifests
+from bigembed.store import roots
 from bigembed.store.annotate import is_annotated, write_obsm
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
@@ -64,7 +64,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
 
 def table_of(source: AnyPath) -> Table:
     """The coordinates that lie at a path, and what is known of their rows and columns."""
-    if source.suffix != ".npy" and ((attributes_of(source) or {}).get("bigembed") or manifests.ours(source, "run")):
+    if source.suffix != ".npy" and ((attributes_of(source) or {}).get("bigembed") or roots.ours(source, "run")):
         return _of_run(source)
     coordinates = vector_source(source)
     if len(coordinates.shape) != 2:

@@ -32,9 +32,9 @@ from bigembed.jobs.telling import Telling, Wishes, telling
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.apart import require_apart
 from bigembed.store.beside import link, place_beside
+from bigembed.store.documents import digest_of, read_json, write_json
 from bigembed.store.lock import FOLDER, Owner, holder
 from bigembed.store.making import making
-from bigembed.store.manifest import digest_of, read_json, write_json
 from bigembed.store.paths import (
     AnyPath,
     PathLike,

@@ -23,10 +23,10 @@ from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
 from bigembed.store.copying import ABOUT, columns_of, rows_of_reader, same_rows, source_of
+from bigembed.store.documents import digest_of
 from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
-from bigembed.store.manifest import digest_of
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at, is_url, published, retire, stamp, stored
 from bigembed.store.reader import Choice, Reader, features_of, named, native

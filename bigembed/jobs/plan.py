@@ -30,7 +30,7 @@ from bigembed.jobs.propose import proposals
 from bigembed.jobs.spec import BESIDE, ClusterTable, JobSpec
 from bigembed.reuse import DAMAGED, outdated
 from bigembed.stages import Cost, Run, Stage
-from bigembed.store import manifest as manifests
+from bigembed.store import roots
 from bigembed.store.beside import vector_source
 from bigembed.store.objects import library
 from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
@@ -404,7 +404,7 @@ def _is_run(path: AnyPath) -> bool:
     """Whether there is something at the path; that it is a run is checked where it is opened."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
-    manifests.prepare(path, "run")
+    roots.prepare(path, "run")
     return True
 
 

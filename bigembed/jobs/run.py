@@ -29,10 +29,11 @@ from bigembed.jobs.telling import Telling, Wishes, telling
 from bigembed.jobs.where import redacted
 from bigembed.reuse import supersede
 from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
+from bigembed.store import documents
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
+from bigembed.store.documents import digest_of
 from bigembed.store.making import making
-from bigembed.store.manifest import digest_of
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model, superseded
 from bigembed.store.tables import check_table
@@ -121,7 +122,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             "coordinates": _key_there(root, COORDINATES),
             "finished": False,
         }
-        manifests.write_json(root / RECORD, manifests.sealed(record))
+        documents.write_json(root / RECORD, documents.sealed(record))
         told.status.claimed(record["claimed"])
         if fresh:
             remove_stages(Run(root))
@@ -140,7 +141,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             place.prove_access(root, str(rows.path))
             fitted, said = _fit(job, rows)
             record["coordinates"] = _key_there(root, COORDINATES)
-            manifests.write_json(root / RECORD, manifests.sealed(record))
+            documents.write_json(root / RECORD, documents.sealed(record))
             _save(job, fitted, told)
             _tabulate(job, root, told)
             _draw(job, rows, fitted, told)
@@ -158,9 +159,9 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         "certificate": getattr(fitted, "certificate_", {}),
         "warnings": said,
     }
-    manifests.write_json(root / RECORD, manifests.sealed(record))
+    documents.write_json(root / RECORD, documents.sealed(record))
     _report(job, root, told)
-    return {**manifests.read_sealed(root / RECORD), "unchanged": False}
+    return {**documents.read_sealed(root / RECORD), "unchanged": False}
 
 
 def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
@@ -275,7 +276,7 @@ def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
 def read_record(root: AnyPath) -> dict[str, Any]:
     """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
     path = root / RECORD
-    record = manifests.read_sealed(path) if path.exists() else {}
+    record = documents.read_sealed(path) if path.exists() else {}
     if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
         raise DamagedError(f"{path}: damaged: not the record of a job")
     keys = record.get("keys", {})

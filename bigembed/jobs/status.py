@@ -31,7 +31,7 @@ from bigembed.errors import (
 from bigembed.jobs.stopping import Stopped
 from bigembed.jobs.where import redacted
 from bigembed.stages import Event
-from bigembed.store import manifest as manifests
+from bigembed.store import documents
 from bigembed.store.lock import Owner, holder, moment
 from bigembed.store.paths import FULL, AnyPath
 
@@ -155,15 +155,15 @@ class Status:
 
     def _put(self) -> None:
         """On a full disk over the old text, in the room that it has; where even that fails no status is better."""
-        value = manifests.sealed(self.value)
+        value = documents.sealed(self.value)
         try:
-            manifests.write_json(self.path, value)
+            documents.write_json(self.path, value)
         except OSError as error:
             if error.errno not in FULL:
                 raise
             try:
                 with open(str(self.path), "r+b") as file:
-                    file.write(manifests.text_of(value))
+                    file.write(documents.text_of(value))
                     file.truncate()
             except OSError:
                 self.path.unlink(missing_ok=True)
@@ -175,7 +175,7 @@ def read_status(root: AnyPath) -> dict[str, Any]:
     :class:`DamagedError` if it does not say what was written.
     """
     path = root / NAME
-    found = manifests.read_sealed(path) if path.exists() else {}
+    found = documents.read_sealed(path) if path.exists() else {}
     if path.exists() and not isinstance(found.get("state"), str):
         raise DamagedError(f"{path}: damaged: not the status of a job")
     return _true(found, root)
@@ -192,7 +192,7 @@ def _kept(path: AnyPath) -> dict[str, Any]:
     """What a job takes over from the one before it: when one ended well, and what it has announced to write."""
     found: dict[str, Any] = {}
     with suppress(DamagedError, MissingPathError):
-        found = manifests.read_sealed(path)
+        found = documents.read_sealed(path)
     return {name: found.get(name) for name in ("last_success", "claimed")}
 
 

@@ -28,8 +28,8 @@ from bigembed.jobs.spec import JobSpec, checked_parameters
 from bigembed.jobs.stopping import stoppable
 from bigembed.jobs.telling import Telling, Wishes
 from bigembed.stages import Run, Stage, exchanging, observing, run_stages
-from bigembed.store import manifest as manifests
-from bigembed.store.manifest import digest_of, write_json
+from bigembed.store import roots
+from bigembed.store.documents import digest_of, write_json
 from bigembed.store.paths import AnyPath, put
 
 KIND = "sweep"
@@ -51,7 +51,7 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
     points = list(grid_points(job, grid))
     rows = find_input(job)
     with stoppable(str(job.output_path), wishes.deadline), exchanging(job.output.scratch):
-        manifests.prepare(job.output_path, KIND)
+        roots.prepare(job.output_path, KIND)
         root = job.output_path
         with held(root, job, wishes) as (told, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)

@@ -12,6 +12,7 @@ from bigembed.jobs.status import read_status
 from bigembed.methods import method
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
+from bigembed.store import roots
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.superseded import superseded, superseded_model
 
@@ -31,10 +32,10 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
         raise MissingPathError(f"{path}: no such run")
     if is_growth(path):
         return verify_growth(path)
-    kind = "run" if manifests.ours(path, "run") and not manifests.sound_group(path, "run") else kind_of(path)
+    kind = "run" if roots.ours(path, "run") and not roots.sound_group(path, "run") else kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []
-    if not manifests.sound_group(path, kind):
+    if not roots.sound_group(path, kind):
         problems.append(f"{path / 'zarr.json'}: damaged")
     names = run.published()
     there = {}
@@ -89,9 +90,9 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
 
 def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
-    if not manifests.sound_group(path, "run") and manifests.ours(path, "run"):
+    if not roots.sound_group(path, "run") and roots.ours(path, "run"):
         raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
-    kind = manifests.attributes_of(path).get("bigembed")
+    kind = roots.attributes_of(path).get("bigembed")
     if kind not in ("run", "model"):
         raise InputError(f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names")
     return str(kind)

@@ -24,8 +24,8 @@ from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.paths.dijkstra import Dijkstra, LocalGraph, lengths_of, local_graph
 from bigembed.paths.pairs import narrowed
 from bigembed.store.arrays import read_array, read_rows, write_array
+from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
-from bigembed.store.manifest import read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, at
 
 GROUP = 8

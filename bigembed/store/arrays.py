@@ -20,9 +20,11 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
+from bigembed.store import manifest as manifests
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.claims import CHUNKS, refuse_unpacked, require_files
 from bigembed.store.codecs import refuse_codecs
+from bigembed.store.documents import read_json
 from bigembed.store.groups import put_metadata
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
@@ -219,8 +221,6 @@ def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None, RowChu
 @lru_cache(maxsize=512)
 def _sealed(path: str, written: str) -> Array | None:
     """Checksums of the chunks of an array that is sealed; :class:`DamagedError` where its metadata are others."""
-    from bigembed.store.manifest import read_json
-
     file = at(path) / METADATA[0]
     return unsealed(read_json(file), path) if file.is_file() else None
 
@@ -390,8 +390,6 @@ class StoredRows:
 
 def refuse_damaged(path: AnyPath) -> None:
     """:class:`DamagedError` for an array of a stage whose files are not those that were published."""
-    from bigembed.store import manifest as manifests
-
     root, stages, inside = str(path.absolute()).rpartition("/stages/")
     stage = inside.partition("/")[0]
     found = manifests.find(at(root), stage) if stages and stage else None

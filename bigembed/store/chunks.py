@@ -106,7 +106,7 @@ class RowChunks:
             raise ValueError(f"chunk {chunk} is another one than was written there (an older one, or one moved)")
 
     def _found(self, file: Content | None, number: int, wanted: range) -> list[tuple[int, int]]:
-        """The same; in a file that is absent all are. What will be read is announced."""
+        """Positions and lengths of the wanted chunks, ABSENT where there is none; what will be read is announced."""
         try:
             places = [(ABSENT, 0)] * len(wanted) if file is None else self._places(file, number, wanted)
         except FileNotFoundError:  # (an object is opened when it is read)

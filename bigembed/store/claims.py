@@ -20,7 +20,7 @@ from bigembed.store.paths import AnyPath, PathLike, stored
 ROWS_BYTES, ROWS_RATIO = 64 << 30, 1 << 16
 """Bytes of rows that any file may claim; and how many for a stored byte (Zstandard packs 2¹⁵ equal bytes into one)."""
 CHUNK_BYTES, CHUNK_RATIO = 1 << 30, 100
-"""The same of what must be unpacked at once."""
+"""Bytes that are unpacked at once that any file may claim; and how many for a stored byte."""
 METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 CHUNKS = 1 << 16
 """Chunks that any array may claim to have left out."""

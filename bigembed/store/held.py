@@ -102,7 +102,7 @@ def _inside(source: Any, inner: Any) -> bool:
 
 
 def linked_elsewhere(file: Any, name: str) -> str:
-    """The link on the way to a name that leads into another file; "" if there is none."""
+    """The link on the way to a name that leads into another file; an empty text where all stay in this one."""
     h5py = needed("h5py", "hdf5", "HDF5")
 
     return next(

@@ -65,7 +65,7 @@ class Owner:
 
     def __str__(self) -> str:
         if self.broken:
-            return f"somebody since {moment(self.since)}, who cannot be told ({self.broken})"
+            return f"somebody since {moment(self.since)}, whose name cannot be read ({self.broken})"
         return f"{self.user} (process {self.pid} on {self.host}) since {moment(self.since)}"
 
     def about(self) -> dict[str, Any]:

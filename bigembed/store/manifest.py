@@ -12,23 +12,19 @@ long as no file is written anew.
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.rows import map_blocks
-from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError, MissingPathError
-from bigembed.store.groups import make_group, rewrite_group
+from bigembed.errors import DamagedError, LockedError
+from bigembed.store.documents import digest_of, read_json, sealed, text_of, unsealed
 from bigembed.store.objects import PIECE_BYTES
-from bigembed.store.paths import AnyPath, PathLike, Stored, at, create, put, remove, remove_file, stored
+from bigembed.store.paths import AnyPath, PathLike, Stored, at, create, remove, remove_file, stored
 
 FORMAT = 1
-SEAL = "digest"
 _FILES_A_TASK = 64
 _REMEMBERED = 4096
 _whole: dict[tuple[str, str], str] = {}
@@ -52,69 +48,6 @@ class Manifest:
     def digest(self) -> str:
         """Of the content: what later stages are addressed by."""
         return digest_of({"files": {name: entry[1] for name, entry in self.files.items()}, "results": self.results})
-
-
-def digest_of(value: Any) -> str:
-    """SHA-256 of a JSON-able value with sorted keys."""
-    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with the digest of all that it says, as :func:`unsealed` checks it.
-
-    >>> unsealed(sealed({"scale": 3.93}), "model.json")
-    {'scale': 3.93}
-    """
-    said = jsonable({name: entry for name, entry in value.items() if name != SEAL})
-    return {**said, SEAL: digest_of(said)}
-
-
-def unsealed(value: Any, path: PathLike) -> dict[str, Any]:
-    """What was sealed; :class:`DamagedError` if it says something else now.
-
-    What has no digest, written by an earlier version, is taken as it is.
-    """
-    if not isinstance(value, dict):
-        raise DamagedError(f"{path}: damaged: not a JSON object")
-    said = {name: entry for name, entry in value.items() if name != SEAL}
-    if SEAL in value and value[SEAL] != digest_of(said):
-        raise DamagedError(f"{path}: damaged: it does not say what was written (its digest is another one)")
-    return said
-
-
-def read_sealed(path: PathLike) -> dict[str, Any]:
-    """What a sealed JSON file says; :class:`DamagedError`, :class:`MissingPathError`."""
-    return unsealed(read_json(path), path)
-
-
-def write_json(path: PathLike, value: Any, indent: int | None = 1) -> None:
-    """Write it in one step: a reader sees the old text or the new one. Without indent it is quicker."""
-    place = at(path)
-    if isinstance(place, Path) and place.is_dir():  # (damaged: it was a file of ours)
-        remove(place)
-    put(place, text_of(value, indent))
-
-
-def text_of(value: Any, indent: int | None = 1) -> bytes:
-    """JSON with sorted keys; NumPy scalars and arrays as numbers."""
-    return json.dumps(value, indent=indent, sort_keys=True, default=_plain).encode()
-
-
-def jsonable(value: Any) -> Any:
-    """The value as it is read again once it was written."""
-    return json.loads(text_of(value, None))
-
-
-def read_json(path: PathLike) -> Any:
-    """The JSON value in a file; :class:`DamagedError` if it is none."""
-    try:
-        return json.loads(at(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise MissingPathError(f"{path}: no such file") from error
-    except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path}: damaged: not valid JSON ({error})") from error
-    except (IsADirectoryError, NotADirectoryError) as error:
-        raise DamagedError(f"{path}: damaged: a folder where a file was written") from error
 
 
 def publish(
@@ -284,76 +217,3 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
                 size += len(piece)
             out.append((name, (size, digest.hexdigest())))
     return out
-
-
-def prepare(root: AnyPath, kind: str) -> None:
-    """Make ``root`` a Zarr group of this kind, or check that it is one already."""
-    if root.exists() and not root.is_dir():
-        raise ExistingOutputError(f"{root}: a file, and a {kind} is a folder. Nothing was changed; choose another path")
-    if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
-        attributes = attributes_of(root)
-        if not sound_group(root, kind) and ours(root, kind):
-            return  # (who writes here next mends it)
-        if attributes.get("bigembed") != kind:
-            raise ExistingOutputError(
-                f"{root}: exists and is not a bigembed {kind}. Nothing was changed; choose another path or move it away"
-            )
-        if attributes.get("format") != FORMAT:
-            raise DamagedError(f"{root}: format {attributes.get('format')}, this version reads {FORMAT}")
-        return
-    root.mkdir(parents=True, exist_ok=True)
-    make_group(root, {"bigembed": kind, "format": FORMAT})
-
-
-def sound_group(root: AnyPath, kind: str) -> bool:
-    """Whether the metadata of the group say that it is of this kind and format."""
-    try:
-        found = read_json(root / "zarr.json")
-    except (DamagedError, MissingPathError):
-        return False
-    attributes = found.get("attributes") if isinstance(found, dict) else None
-    said = isinstance(attributes, dict) and (attributes.get("bigembed"), attributes.get("format")) == (kind, FORMAT)
-    return said and (found.get("zarr_format"), found.get("node_type")) == (3, "group")
-
-
-def ours(root: AnyPath, kind: str) -> bool:
-    """Whether a folder whose metadata are damaged holds a run, as what else is in it says."""
-    if kind != "run" or (root / "model.json").exists():
-        return False
-    folder = root / "manifest"
-    names = [path.stem for path in folder.glob("*.json")] if folder.is_dir() else []
-    return any(_readable(root, name) for name in names) or (root / "job.json").is_file()
-
-
-def _readable(root: AnyPath, stage: str) -> bool:
-    with suppress(DamagedError):
-        return find(root, stage) is not None
-    return False
-
-
-def mend(root: AnyPath, kind: str) -> None:
-    """Write the metadata of a run anew, with a warning, where they are damaged. For whoever holds it."""
-    if not sound_group(root, kind) and ours(root, kind):
-        warnings.warn(f"{root / 'zarr.json'}: damaged; it is made anew", DamageWarning, stacklevel=3)
-        rewrite_group(root, {"bigembed": kind, "format": FORMAT})
-
-
-def _unfinished(path: AnyPath) -> bool:
-    """Whether this is what a process leaves that was killed while it made the group."""
-    return path.name.startswith("zarr.") and path.name.endswith(".partial")
-
-
-def attributes_of(root: AnyPath) -> dict[str, Any]:
-    """What a Zarr group says of itself, its kind and format; nothing where it cannot be read."""
-    with suppress(DamagedError, MissingPathError):
-        found = read_json(root / "zarr.json")
-        attributes = found.get("attributes") if isinstance(found, dict) else None
-        return attributes if isinstance(attributes, dict) else {}
-    return {}
-
-
-def _plain(value: Any) -> Any:
-    """NumPy scalars and arrays as JSON."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)

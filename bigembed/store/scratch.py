@@ -31,7 +31,7 @@ def new_folder(kind: str, home: str | os.PathLike[str] | None = None, hidden: bo
 
 @contextmanager
 def temporary(kind: str, home: str | os.PathLike[str] | None = None, hidden: bool = False) -> Iterator[Path]:
-    """The same, removed at the end."""
+    """A new temporary folder that is removed at the end."""
     folder = new_folder(kind, home, hidden)
     try:
         yield folder

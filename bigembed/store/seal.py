@@ -15,6 +15,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError
+from bigembed.store.documents import digest_of
 from bigembed.store.paths import PathLike
 
 SEAL = "bigembed_seal"
@@ -82,7 +83,5 @@ def checksums_of(text: str) -> Array:
 
 
 def _digest(metadata: Mapping[str, Any], body: Mapping[str, Any]) -> str:
-    from bigembed.store.manifest import digest_of
-
     attributes = {k: v for k, v in metadata.get("attributes", {}).items() if k.startswith(OURS) and k != SEAL}
     return digest_of([{name: metadata.get(name) for name in LAYOUT}, attributes, body])

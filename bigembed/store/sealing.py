@@ -10,7 +10,7 @@ from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import DamagedError
 from bigembed.store.arrays import cached, whole
 from bigembed.store.chunks import RowChunks, checksummed
-from bigembed.store.manifest import digest_of, read_json, write_json
+from bigembed.store.documents import digest_of, read_json, write_json
 from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath
 from bigembed.store.seal import seal_of, unsealed, with_seal

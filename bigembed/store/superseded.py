@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, MissingPathError, StaleError
+from bigembed.store import documents
 from bigembed.store import manifest as manifests
-from bigembed.store.manifest import Manifest, read_sealed, sealed, write_json
+from bigembed.store.documents import read_sealed, sealed, write_json
+from bigembed.store.manifest import Manifest
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def superseded(root: AnyPath) -> dict[str, str]:
 
 
 def find(root: AnyPath, stage: str) -> Manifest | None:
-    """The manifest of a superseded stage; None where there is none, or its record is damaged: it is not needed."""
+    """The manifest of a superseded stage; None without one, or where its record is damaged: it is not needed."""
     with suppress(DamagedError):
         if (mark := _mark(root, stage)) is not None:
             return manifests.parsed(mark["manifest"], root / FOLDER, stage)
@@ -63,7 +65,7 @@ def restore(root: AnyPath, stage: str, key: str) -> None:
     if found is None or found.key != key or manifests.damage(root, found):
         return
     with suppress(FileExistsError):  # (where it was killed while it was superseded)
-        create(manifests.path_of(root, stage), manifests.text_of(manifests.as_dict(found)))
+        create(manifests.path_of(root, stage), documents.text_of(manifests.as_dict(found)))
     forget(root, stage)
 
 

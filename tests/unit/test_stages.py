@@ -15,7 +15,8 @@ from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, Lo
 from bigembed.stages import Context, Event, Run, Stage, locked, observing, run_stages
 from bigembed.store import manifest
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.manifest import digest_files, find, publish, sealed, verify
+from bigembed.store.documents import sealed
+from bigembed.store.manifest import digest_files, find, publish, verify
 
 
 class Counter:

@@ -36,8 +36,8 @@ from bigembed.neighbors.order import Ordered
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
+from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
-from bigembed.store.manifest import read_sealed, sealed, write_json
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.vectors import StoredSpace

@@ -28,8 +28,8 @@ from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
-from bigembed.store.manifest import read_sealed, sealed, write_json
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.vectors import StoredSpace

@@ -13,8 +13,9 @@ from typing import Any
 from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import BigembedError, DamagedError, MissingPathError
 from bigembed.store.arrays import read_array
+from bigembed.store.documents import digest_of, read_json, sealed, unsealed
 from bigembed.store.growing import rows_digest
-from bigembed.store.manifest import FORMAT, digest_of, read_json, sealed, unsealed
+from bigembed.store.manifest import FORMAT
 from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, stored
 

@@ -31,9 +31,9 @@ from bigembed.jobs.telling import Telling, Wishes
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
+from bigembed.store.documents import write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.growing import StoreRows
-from bigembed.store.manifest import write_json
 from bigembed.store.paths import remove
 from bigembed.store.source import work_dtype
 

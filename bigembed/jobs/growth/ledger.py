@@ -15,8 +15,8 @@ import numpy as np
 
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import ChangedInputError, InputError
+from bigembed.store.documents import digest_of
 from bigembed.store.growing import Unit, rows_digest, stored_units
-from bigembed.store.manifest import digest_of
 from bigembed.store.paths import PathLike
 
 NAMED = 10

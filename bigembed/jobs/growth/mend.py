@@ -15,8 +15,8 @@ from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, u
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, model_digest
 from bigembed.jobs.spec import JobSpec
 from bigembed.store.copying import write_dask
+from bigembed.store.documents import read_json, write_json
 from bigembed.store.growing import append_source
-from bigembed.store.manifest import read_json, write_json
 from bigembed.store.paths import retire
 from bigembed.store.source import RowSource
 

@@ -31,10 +31,11 @@ from bigembed.jobs.inputs import Input
 from bigembed.jobs.spec import CHOICE, JobSpec
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
+from bigembed.store import roots
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_array
+from bigembed.store.documents import digest_of, read_json, read_sealed, sealed, write_json
 from bigembed.store.growing import StoreRows
-from bigembed.store.manifest import digest_of, read_json, read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 from bigembed.store.source import RowSource
 
@@ -218,7 +219,7 @@ def open_growth(path: PathLike) -> Growth:
     >>> import tempfile
     >>> from bigembed.store import manifest
     >>> path = tempfile.mkdtemp() + "/growing.zarr"
-    >>> manifest.prepare(at(path), "growth")
+    >>> roots.prepare(at(path), "growth")
     >>> open_growth(path).current is None
     True
     """
@@ -251,7 +252,7 @@ def prepared(job: JobSpec) -> Growth:
     root = job.output_path
     try:
         with understood(root / "zarr.json"):
-            manifests.prepare(root, KIND)
+            roots.prepare(root, KIND)
     except (DamagedError, ExistingOutputError):
         if not (root / CURRENT).is_file() or not (root / "versions").is_dir():
             raise

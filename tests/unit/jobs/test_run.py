@@ -24,8 +24,9 @@ from bigembed.jobs.status import read_status
 from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import read_array
+from bigembed.store.documents import read_sealed
 from bigembed.store.lock import hold
-from bigembed.store.manifest import find, read_sealed
+from bigembed.store.manifest import find
 from bigembed.store.superseded import supersede
 from tests.unit.jobs.small_method import mean_of
 

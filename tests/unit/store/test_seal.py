@@ -14,9 +14,9 @@ import zarr
 import bigembed as be
 from bigembed.errors import BigembedError, DamagedError
 from bigembed.store.arrays import read_array, read_rows, read_window, write_array
+from bigembed.store.documents import read_json
 from bigembed.store.formats import ingest, open_reader
 from bigembed.store.growing import append_rows
-from bigembed.store.manifest import read_json
 from bigembed.store.seal import SEAL
 from bigembed.store.sparse import group_source, write_csr
 

@@ -19,8 +19,8 @@ from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import write_array
+from bigembed.store.documents import read_json, sealed, write_json
 from bigembed.store.growing import append_rows
-from bigembed.store.manifest import read_json, sealed, write_json
 
 N = 90
 

@@ -24,8 +24,9 @@ from bigembed.jobs.run import RECORD, run_job
 from bigembed.jobs.spec import needed_beside, parse_job, read_job
 from bigembed.methods import REGISTRY
 from bigembed.store import manifest as manifests
+from bigembed.store import roots
 from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.manifest import sealed
+from bigembed.store.documents import sealed
 
 METHODS = sorted(REGISTRY)
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
@@ -204,7 +205,7 @@ def test_a_run_that_python_made_has_no_job(tmp_path):
 
 
 def test_an_empty_run(tmp_path):
-    manifests.prepare(tmp_path / "run.zarr", "run")
+    roots.prepare(tmp_path / "run.zarr", "run")
     page, _ = page_of(tmp_path / "run.zarr")
     assert "not finished" in page.text
     assert "map" not in page.ids()
