@@ -1,7 +1,7 @@
 """Pictures: maps of any number of points, spectra, bandwidth curves. Matplotlib without global state.
 
-Points are drawn one by one up to 20 000; above, they are counted on a grid block by block, so the
-memory is that of one block and the grid.
+Points are drawn on a grid block by block, up to 250 000 as discs, above as counts, so the memory is that of one block
+and the grid.
 """
 
 from bigembed.plotting.curves import bandwidth, spectrum

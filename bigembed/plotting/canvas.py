@@ -14,7 +14,6 @@ PALE = "#8a919c"
 ACCENT = "#2f6fb0"
 WARM = "#d1603d"
 COLORMAP = "viridis"
-DENSITY = "YlGnBu"
 CLASSES = (
     "#4269d0", "#efb118", "#ff725c", "#3ca951", "#97bbf5", "#a463f2", "#9c6b4e", "#ff8ab7",
     "#6cc5b0", "#5f6770", "#1b4f9c", "#a87900", "#c23b22", "#1f7a34", "#5b8fd6", "#6a2bb8",

@@ -9,8 +9,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.plotting.canvas import padded
-from bigembed.plotting.stream import SAMPLE, Rows, numbered
+from bigembed.plotting.stream import Rows, numbered
 
+SAMPLE = 100_000
 FAR = 3.0
 """A range so many times that of the inner 99.8 % is cut to the inner part."""
 

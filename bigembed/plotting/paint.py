@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.plotting.canvas import CLASSES, PALE
 from bigembed.plotting.limits import Limits, limits_of
-from bigembed.plotting.stream import MOST_CLASSES, Rows, blocks_of, class_numbers
+from bigembed.plotting.stream import MOST_CLASSES, NO_CLASS, Rows, blocks_of, class_numbers
 
 COUNTED = 4096
 """Classes that are told apart; a label of each row, as a name, is an input error."""
@@ -77,6 +77,14 @@ class Paint:
         order = class_numbers(as_labels(values), self.classes)
         return list(palette[np.where(order < len(self.classes), order % len(CLASSES), len(CLASSES))].T)
 
+    def frequent(self) -> Paint:
+        """With at most :data:`MOST_CLASSES` colours: the most frequent classes, and one colour for all others."""
+        if len(self.classes) <= MOST_CLASSES:
+            return self
+        most = np.argsort(-np.array(self.counts), kind="stable")[: MOST_CLASSES - 1]
+        kept = np.sort(most)
+        return replace(self, classes=self.classes[kept], counts=tuple(self.counts[place] for place in kept))
+
     def legend(self) -> list[tuple[str, str, int]]:
         """Colour, name and rows of each class; nothing where colours repeat."""
         if self.repeats:
@@ -98,11 +106,12 @@ class Paint:
         return np.clip(mean_color * (1.0 - scheme.lift) + scheme.lift, 0.0, 1.0)
 
 
-def paint_of(values: Rows, kind: str = "auto") -> Paint:
+def paint_of(values: Rows, kind: str = "auto", most: float = COUNTED) -> Paint:
     """What the values are: one pass over them.
 
     ``kind``: ``"classes"``, ``"numbers"``, or ``"auto"``: text and booleans are classes, floats are numbers, and
-    integers are classes if there are at most :data:`MOST_CLASSES` of them. With more classes colours repeat.
+    integers are classes if there are at most :data:`MOST_CLASSES` of them. With more classes colours repeat; InputError
+    for more than ``most``.
     """
     if values is None:
         return Paint()
@@ -115,12 +124,14 @@ def paint_of(values: Rows, kind: str = "auto") -> Paint:
     missing = 0
     for block in blocks_of(values):
         labels = as_labels(block)
-        there = np.isfinite(labels) if labels.dtype.kind == "f" else np.ones(len(labels), bool)
+        there = np.ones(len(labels), bool)
+        if labels.dtype.kind in "fU":
+            there = np.isfinite(labels) if labels.dtype.kind == "f" else labels != NO_CLASS
         missing += int(len(labels) - there.sum())
         names, counts = np.unique(labels[there], return_counts=True)
         total.update(dict(zip(names.tolist(), counts.tolist(), strict=True)))
-        if len(total) > COUNTED:
-            raise InputError(f"color: more than {COUNTED} different labels; give classes, or a number for each row")
+        if len(total) > most:
+            raise InputError(f"color: more than {most} different labels; give classes, or a number for each row")
     named = sorted(total)
     return Paint("classes", classes=np.array(named), counts=tuple(total[name] for name in named), missing=missing)
 

@@ -1,4 +1,4 @@
-"""Maps as small PNGs for a page, light and dark: all pairs of coordinates counted in one walk over the rows.
+"""Maps as pixels, light and dark: all pairs of coordinates counted in one walk over the rows.
 
 Few points are discs with smooth edges; many are counted, and a pixel shows by its strength how many it holds. The
 memory is that of a block and the grids, whatever the number of rows. (Counting is what Datashader does too, and a
@@ -134,10 +134,8 @@ def _discs(at: Array, radius: float, size: int) -> tuple[Array, Array, Array]:
     return cells, cover[kept], np.nonzero(kept)[0]
 
 
-def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
-    """The picture on the plate of a scheme, upwards as the coordinates grow."""
-    from PIL import Image
-
+def pixels_of(grid: Grid, paint: Paint, scheme: Scheme) -> Array:
+    """The picture on the plate of a scheme, (size, size, 3) of bytes, the lowest row of pixels first."""
     few, size = bool(grid.radius), grid.view.size
     count, layers = (grid.count, grid.layers) if few else spread(grid.count, grid.layers)
     strength = log_of(count) if few or paint.kind != "density" else rank_of(count)
@@ -145,7 +143,14 @@ def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
     for start in range(0, size, BAND):
         band = slice(start, start + BAND)
         pixels[band] = _blend(count[band], layers[:, band], strength[band], few, paint, scheme)
-    image = Image.fromarray(np.ascontiguousarray(pixels[::-1]))
+    return pixels
+
+
+def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
+    """The picture of :func:`pixels_of` as a small file, upwards as the coordinates grow."""
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(pixels_of(grid, paint, scheme)[::-1]))
     image = image.quantize(COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     out = io.BytesIO()
     image.save(out, "PNG", optimize=True)

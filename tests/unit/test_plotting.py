@@ -14,7 +14,11 @@ from PIL import Image
 from bigembed import plotting
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.plotting.stream import PIXELS, classes_of, rasterize, survey
+from bigembed.plotting.canvas import CLASSES
+from bigembed.plotting.limits import limits_of
+from bigembed.plotting.maps import PIXELS
+from bigembed.plotting.paint import paint_of, rgb
+from bigembed.plotting.raster import Grid, View, count_points
 
 
 def picture(path: Path) -> Array:
@@ -66,23 +70,30 @@ def test_dask_rows(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
+def counted(X: Array, values: Any = None, kind: str = "auto") -> Grid:
+    """The grid that a map of these points is made of, counted as those of many are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bigembed.plotting.raster.FEW", 0)
+        view = View(0, 1, PIXELS)
+        return count_points(X, [0, 1], limits_of(X, [0, 1]), [view], values, paint_of(values, kind))[0]
+
+
 def test_raster_counts_every_point_once() -> None:
     X, labels = points(30_000), np.arange(30_000) % 4
-    extent = survey(X, (0, 1))
-    assert (extent.count, extent.outside) == (30_000, 0)
-    counts, _, _ = rasterize(X, None, None, extent, (0, 1), 1)
-    assert counts.sum() == 30_000
-    by_class, _, _ = rasterize(X, labels, classes_of(labels), extent, (0, 1), 5)
-    np.testing.assert_array_equal(by_class.sum(axis=(1, 2)), [7500] * 4 + [0])
-    np.testing.assert_array_equal(by_class.sum(axis=0), counts[0])
-    sums, low, high = rasterize(X, X[:, 0], None, extent, (0, 1), 2)
-    np.testing.assert_allclose(sums[1].sum(), X[:, 0].sum())
-    assert (low, high) == (X[:, 0].min(), X[:, 0].max())
+    counts = counted(X)
+    assert (counts.count.sum(), counts.outside) == (30_000, 0)
+    palette = np.array([rgb(name) for name in CLASSES[:4]])
+    by_class = counted(X, labels, "classes")
+    np.testing.assert_array_equal(by_class.count, counts.count)
+    np.testing.assert_allclose(by_class.layers.sum(axis=(1, 2)), 7500 * palette.sum(axis=0))
+    sums, there = counted(X, X[:, 0], "numbers").layers
+    np.testing.assert_allclose(sums.sum(), X[:, 0].sum())
+    np.testing.assert_array_equal(there, counts.count)
 
 
 def test_a_point_falls_into_its_pixel() -> None:
     X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
-    grid = rasterize(X, None, None, survey(X, (0, 1)), (0, 1), 1)[0][0]
+    grid = counted(X).count
     row, column = np.nonzero(grid)
     half = PIXELS // 2
     assert [(bool(r > half), bool(c > half)) for r, c in zip(row, column, strict=True)] == [
@@ -94,10 +105,10 @@ def test_a_point_falls_into_its_pixel() -> None:
 def test_few_far_points_do_not_hide_the_rest() -> None:
     X = points(20_000)
     X[7] = 1e6
-    extent = survey(X, (0, 1))
-    assert extent.x[1] < 10
-    assert extent.outside >= 1
-    assert rasterize(X, None, None, extent, (0, 1), 1)[0].sum() == 20_000 - extent.outside
+    assert limits_of(X, [0, 1]).padded()[1][0] < 10
+    grid = counted(X)
+    assert grid.outside >= 1
+    assert grid.count.sum() == 20_000 - grid.outside
 
 
 @pytest.mark.parametrize("n", [100, 25_000])
@@ -109,9 +120,10 @@ def test_constant_and_one_column_rows(n: int, tmp_path: Path) -> None:
 
 def test_many_classes_keep_the_frequent_ones(tmp_path: Path) -> None:
     labels = np.concatenate([np.arange(100), np.repeat(np.arange(5), 50)])
-    kept = classes_of(labels)
+    kept = paint_of(labels, "classes").frequent().classes
     assert len(kept) == 19
     assert set(range(5)) <= set(kept.tolist())
+    plotting.scatter(tmp_path / "more.png", points(5000), labels=np.arange(5000))
     plotting.scatter(tmp_path / "a.png", points(350), labels=labels)
     plotting.scatter(tmp_path / "b.png", points(4), labels=np.array(["x", "y", "x", "z"]))
 
@@ -190,4 +202,4 @@ def test_labels_and_colours_of_pandas(tmp_path: Path) -> None:
     series[series.index[:3]] = None
     plotting.scatter(tmp_path / "some.png", X, labels=series)
     plotting.scatter(tmp_path / "color.png", X, color=pandas.Series(range(90), dtype=object))
-    assert classes_of(series).tolist() == ["both", "left", "right"]
+    assert paint_of(series, "classes").classes.tolist() == ["both", "left", "right"]
