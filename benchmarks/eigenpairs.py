@@ -32,8 +32,8 @@ def ours(path: str, run: str) -> dict[str, Any]:
     """The whole map; the figures are those of its solve stage."""
     import bigembed as be
     from bigembed.blocks.rows import executor
-    from bigembed.jobs.cluster import cluster
-    from bigembed.jobs.spec import ClusterTable
+    from bigembed.jobs.places.cluster import cluster
+    from bigembed.jobs.places.cluster_table import ClusterTable
 
     warnings.simplefilter("ignore")
     shutil.rmtree(run, ignore_errors=True)

@@ -51,8 +51,8 @@ def correlations(embedding: np.ndarray, true: np.ndarray) -> dict[str, float]:
 def workers(memory: int) -> Iterator[None]:
     """Two workers of one thread."""
     from bigembed.blocks.rows import executor
-    from bigembed.jobs.cluster import cluster
-    from bigembed.jobs.spec import ClusterTable
+    from bigembed.jobs.places.cluster import cluster
+    from bigembed.jobs.places.cluster_table import ClusterTable
 
     with cluster(ClusterTable(workers=2, memory=memory), "embedded") as place, executor(place.executor):
         yield

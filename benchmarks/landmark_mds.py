@@ -75,8 +75,8 @@ RUN: dict[str, Callable[[str, str, int], Any]] = {
 def side(name: str, path: str, warm: str, out: str, width: int) -> dict[str, Any]:
     """One side on two workers, after a small run of it."""
     from bigembed.blocks.rows import executor
-    from bigembed.jobs.cluster import cluster
-    from bigembed.jobs.spec import ClusterTable
+    from bigembed.jobs.places.cluster import cluster
+    from bigembed.jobs.places.cluster_table import ClusterTable
 
     with cluster(ClusterTable(workers=WORKERS, memory=LIMIT), "embedded") as place, executor(place.executor):
         RUN[name](warm, f"{out}.warm", width)

@@ -29,8 +29,8 @@ def ours(path: str, k: int, out: str) -> dict[str, object]:
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import build_neighbor_graph
     from bigembed.blocks.rows import executor
-    from bigembed.jobs.cluster import cluster
-    from bigembed.jobs.spec import ClusterTable
+    from bigembed.jobs.places.cluster import cluster
+    from bigembed.jobs.places.cluster_table import ClusterTable
     from bigembed.stages import Event, observing
 
     seconds: dict[str, float] = {}

@@ -105,13 +105,13 @@ def ingest(
     debug: Debug = False,
 ) -> None:
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
-    from bigembed.jobs.console import Console
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
         from bigembed.blocks.rows import executor
-        from bigembed.jobs.cluster import cluster
-        from bigembed.jobs.spec import ClusterTable
-        from bigembed.jobs.stopping import stoppable
+        from bigembed.jobs.places.cluster import cluster
+        from bigembed.jobs.places.cluster_table import ClusterTable
+        from bigembed.jobs.watching.stopping import stoppable
         from bigembed.store.formats import ingest as copy
 
         choice = _choice(columns, array, rows, fill_absent, dense)
@@ -141,10 +141,11 @@ def plan(
     debug: Debug = False,
 ) -> None:
     """Say what a job would read, hold and write, and how long; refuse what cannot fit (exit 3). Writes no output."""
-    from bigembed.jobs.console import Console, plan_lines
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
-        from bigembed.jobs.plan import plan_job
+        from bigembed.jobs.report.lines import plan_lines
+        from bigembed.jobs.run import plan_job
 
         found = plan_job(_job(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key), calibrate)
         console.result(found.as_dict(), plan_lines(found))
@@ -170,9 +171,10 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a job; run it again to resume one that was stopped."""
-    from bigembed.jobs.console import Console, run_lines
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
+        from bigembed.jobs.report.lines import run_lines
         from bigembed.jobs.run import run_job
 
         asked = _job(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
@@ -213,11 +215,12 @@ def extend(
     debug: Debug = False,
 ) -> None:
     """Coordinates of new rows by a saved model; run it again to resume one that was stopped."""
-    from bigembed.jobs.console import Console, extend_lines, plan_lines
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
         from bigembed.jobs.extend import extend as extend_rows
         from bigembed.jobs.extend import plan_extension
+        from bigembed.jobs.report.lines import extend_lines, plan_lines
 
         table = _table({}, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
         given = {"epsilons": epsilons, "ids": ids}
@@ -255,7 +258,7 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Coordinates with the ids of their rows as a table, or into obsm of an AnnData."""
-    from bigembed.jobs.console import Console
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
         from bigembed.jobs.export import export as export_rows
@@ -275,10 +278,11 @@ def verify(
     debug: Debug = False,
 ) -> None:
     """Compare every stored byte with what was published (exit 6 if damaged); show the certificate."""
-    from bigembed.jobs.console import Console, verify_lines
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
         from bigembed.errors import DamagedError, InterruptedRun
+        from bigembed.jobs.report.lines import verify_lines
         from bigembed.jobs.verify import verify as check
 
         found = check(path, deep)
@@ -311,7 +315,7 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write one self-contained HTML page of a run: warnings, map, spectrum, certificate, stages, memory."""
-    from bigembed.jobs.console import Console
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
         from bigembed.jobs.report.page import report_line, write_report
@@ -340,7 +344,7 @@ def certify(
     debug: Debug = False,
 ) -> None:
     """How well coordinates, made by anything, show the rows: neighbors kept, trustworthiness, with standard errors."""
-    from bigembed.jobs.console import Console
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
         from bigembed.jobs.certify import certify_lines, certify_paths
@@ -353,9 +357,11 @@ def certify(
 @app.command()
 def methods(as_json: Json = False, debug: Debug = False) -> None:
     """The methods there are, with their parameters."""
-    from bigembed.jobs.console import Console, describe_methods, method_lines
+    from bigembed.jobs.watching.console import Console
 
     with Console(as_json, debug) as console:
+        from bigembed.jobs.describe import describe_methods, method_lines
+
         found = describe_methods()
         console.result({"methods": found}, method_lines(found))
 
@@ -374,8 +380,8 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 def _wishes(console: Any, deadline: str | None, log: str | None, metrics: Path | None, performance: Path | None) -> Any:
     """What a job is asked for, beside the job itself."""
-    from bigembed.jobs.stopping import parse_deadline
-    from bigembed.jobs.telling import Wishes
+    from bigembed.jobs.units import parse_deadline
+    from bigembed.jobs.watching.reporter import Wishes
 
     until = parse_deadline(deadline) if deadline else None
     return Wishes(console.event, console.progress, until, log, metrics, performance)
@@ -402,7 +408,7 @@ def _table(
     from pydantic import ValidationError
 
     from bigembed.errors import JobError
-    from bigembed.jobs.where import ClusterTable, cluster_problems, elsewhere
+    from bigembed.jobs.places.cluster_table import ClusterTable, cluster_problems, elsewhere
 
     changes = {
         "address": scheduler,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
-from bigembed.jobs.console import Console
+from bigembed.jobs.watching.console import Console
 
 
 def main(

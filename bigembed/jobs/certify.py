@@ -10,9 +10,9 @@ from bigembed import __version__
 from bigembed.errors import MissingPathError
 from bigembed.jobs.export import table_of
 from bigembed.jobs.report.figures import MEANING, map_figures
+from bigembed.jobs.report.glossary import Entry
 from bigembed.jobs.report.map import draw_coordinates
 from bigembed.jobs.report.page import filled, refuse_page
-from bigembed.jobs.report.words import Entry
 from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.judgement import FAITHFUL
 from bigembed.store import roots

@@ -10,8 +10,8 @@ import numpy as np
 from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarning
 from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.ids import STAGE as IDS
-from bigembed.jobs.run import read_record
-from bigembed.jobs.verify import kind_of
+from bigembed.jobs.record import kind_of, read_record
+from bigembed.jobs.report.summary import Contents
 from bigembed.methods import REGISTRY, method
 from bigembed.stages import Run
 from bigembed.store import roots
@@ -121,8 +121,6 @@ def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]
 
 def _eigenvalues(root: AnyPath) -> list[Any] | None:
     """Eigenvalues, or the variances that are such."""
-    from bigembed.jobs.report.contents import Contents
-
     contents = Contents.read(root)
     found = [contents.fitted(name) for name in ("eigenvalues_", "explained_variance_")]
     return next((np.asarray(values).tolist() for values in found if values is not None), None)

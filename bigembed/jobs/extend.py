@@ -14,21 +14,23 @@ from bigembed.blocks.rows import executor
 from bigembed.errors import DamagedError
 from bigembed.estimator import AROUND
 from bigembed.estimator.names import require_names
-from bigembed.estimator.transform import aside_of, moved, refuse_existing, transform_to
-from bigembed.jobs import status
-from bigembed.jobs.calibrate import rates
-from bigembed.jobs.cluster import Place, choose, cluster
+from bigembed.estimator.transform import aside_of, moved, refuse_existing, stage_for, transform_to
 from bigembed.jobs.export import ABOUT, export, made_by
 from bigembed.jobs.ids import copy_ids
 from bigembed.jobs.inputs import Input, find_rows
-from bigembed.jobs.logs import plain
-from bigembed.jobs.measure import MemoryPeak
-from bigembed.jobs.metrics import Metrics
-from bigembed.jobs.performance import check_performance, performance
-from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, input_costs, place_of
-from bigembed.jobs.spec import ClusterTable
-from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.planning.calibrate import rates
+from bigembed.jobs.planning.plan import UNCOMPILED_ROWS, Plan, input_costs, place_of
+from bigembed.jobs.watching import status
+from bigembed.jobs.watching.logs import plain
+from bigembed.jobs.watching.memory import MemoryPeak
+from bigembed.jobs.watching.metrics import Metrics
+from bigembed.jobs.watching.performance import check_performance, performance
+from bigembed.jobs.watching.reporter import Telling, Wishes, telling
+from bigembed.jobs.watching.stopping import stoppable
+from bigembed.methods import load
 from bigembed.stages import Run, keeping, observing
 from bigembed.store.apart import require_apart
 from bigembed.store.beside import link, place_beside
@@ -77,8 +79,6 @@ def extend(
     memory or disk do not suffice, :class:`LockedError` if another process writes the same, :class:`InterruptedRun` on a
     signal or at the deadline, :class:`ExistingOutputError`, :class:`InputError`.
     """
-    from bigembed.methods import load
-
     table, wishes = table or ClusterTable(), wishes or Wishes()
     began = time.perf_counter()
     metrics = Metrics(wishes.metrics, str(out), "extend")
@@ -246,8 +246,6 @@ def plan_extension(
     functions: Functions = (),
 ) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
-    from bigembed.methods import load
-
     refuse_existing(out)
     table, fitted = table or ClusterTable(), load(model, functions)
     rows = _rows(fitted, new, out, choice, beside)
@@ -258,8 +256,6 @@ def plan_extension(
 
 
 def _plan(fitted: Any, rows: Input, new: PathLike, out: PathLike, table: ClusterTable, place: Place | None) -> Plan:
-    from bigembed.estimator.transform import stage_for
-
     source = rows.source()
     stage = stage_for(fitted, replace(source, beside={}), **source.beside)
     run = fitted._run

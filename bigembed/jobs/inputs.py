@@ -17,7 +17,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
-from bigembed.jobs.spec import JobSpec, needed_beside, placed
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.spec import needed_beside, placed
 from bigembed.store.annotated import CsrReader
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr

@@ -1,7 +1,7 @@
 """Run a job: plan, prove access, fit, save, draw; resumed by running it again.
 
 The output holds, beside the stages, ``job.json``: what was asked, what it planned and what was measured;
-``status.json``: how it stands (:mod:`bigembed.jobs.status`); and ``hold/``: who works on it.
+``status.json``: how it stands (:mod:`bigembed.jobs.watching.status`); and ``hold/``: who works on it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.blocks.rows import executor
-from bigembed.errors import BigembedWarning, DamagedError, DamageWarning, ExistingOutputError
-from bigembed.jobs import logs, status
-from bigembed.jobs.cluster import choose, cluster
+from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
 from bigembed.jobs.ids import keep_ids
 from bigembed.jobs.inputs import Input, find_input
-from bigembed.jobs.measure import MemoryPeak
-from bigembed.jobs.metrics import Metrics
-from bigembed.jobs.performance import check_performance, performance
-from bigembed.jobs.plan import Plan, estimator, make_plan
-from bigembed.jobs.spec import CHOICE, JobSpec
-from bigembed.jobs.status import known_status
-from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Telling, Wishes, telling
-from bigembed.jobs.where import redacted
+from bigembed.jobs.job import CHOICE, JobSpec
+from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.cluster_table import redacted
+from bigembed.jobs.planning.plan import Plan, estimator, make_plan
+from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
+from bigembed.jobs.watching import logs, status
+from bigembed.jobs.watching.memory import MemoryPeak
+from bigembed.jobs.watching.metrics import Metrics
+from bigembed.jobs.watching.performance import check_performance, performance
+from bigembed.jobs.watching.reporter import Telling, Wishes, telling
+from bigembed.jobs.watching.status import known_status
+from bigembed.jobs.watching.stopping import stoppable
 from bigembed.reuse import supersede
 from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import documents
@@ -35,10 +36,9 @@ from bigembed.store.beside import vector_source
 from bigembed.store.documents import digest_of
 from bigembed.store.making import making
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
-from bigembed.store.superseded import FOLDER, supersede_model, superseded
+from bigembed.store.superseded import FOLDER, supersede_model
 from bigembed.store.tables import check_table
 
-RECORD, COORDINATES = "job.json", "coordinates"
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
 """What lies beside the rows, and the argument of ``fit`` that takes it."""
 COLOURED = 100_000
@@ -84,6 +84,14 @@ def run_job(
             return _run(job, rows, run.root, plan, told, fresh)
 
 
+def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:
+    """The plan of a job; a running cluster is asked for its workers unless the job says them."""
+    if job.cluster.address and not (job.cluster.workers and job.cluster.memory):
+        with cluster(job.cluster, "remote") as place:
+            return make_plan(job, place, calibrate=calibrate)
+    return make_plan(job, calibrate=calibrate)
+
+
 def remove_stages(run: Run) -> None:
     """Unpublish and delete every stage of a run."""
     with locked(run):
@@ -119,7 +127,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
             "version": __version__,
             "outputs": _outputs(job),
             "claimed": sorted({*_outputs(job), *claimed}),
-            "coordinates": _key_there(root, COORDINATES),
+            "coordinates": key_there(root, COORDINATES),
             "finished": False,
         }
         documents.write_json(root / RECORD, documents.sealed(record))
@@ -140,7 +148,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
                 keep_ids(rows, root)
             place.prove_access(root, str(rows.path))
             fitted, said = _fit(job, rows)
-            record["coordinates"] = _key_there(root, COORDINATES)
+            record["coordinates"] = key_there(root, COORDINATES)
             documents.write_json(root / RECORD, documents.sealed(record))
             _save(job, fitted, told)
             _tabulate(job, root, told)
@@ -261,39 +269,6 @@ def _sound(root: AnyPath, stage: str) -> bool:
         found = manifests.find(root, stage)
         return found is not None and not manifests.damage(root, found)
     return False
-
-
-def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
-    """The same as :func:`read_record` for whoever writes it anew: only what was claimed, where it is damaged."""
-    try:
-        return read_record(root)
-    except DamagedError as error:
-        if not quiet:
-            warnings.warn(f"{error}; it is made anew", DamageWarning, stacklevel=2)
-        return {"claimed": known_status(root).get("claimed") or [], "finished": False}
-
-
-def read_record(root: AnyPath) -> dict[str, Any]:
-    """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
-    path = root / RECORD
-    record = documents.read_sealed(path) if path.exists() else {}
-    if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
-        raise DamagedError(f"{path}: damaged: not the record of a job")
-    keys = record.get("keys", {})
-    if record and "coordinates" not in record:  # (written by an earlier version)
-        record["coordinates"] = keys.get(COORDINATES)
-    known = {name: key for name, key in {COORDINATES: record.get("coordinates"), **keys}.items() if key is not None}
-    if any(found not in (None, known[name]) for name, found in ((name, _key_there(root, name)) for name in known)):
-        return {"claimed": record["claimed"], "finished": False}
-    return record | ({"finished": False} if record and superseded(root) else {})
-
-
-def _key_there(root: AnyPath, stage: str) -> str | None:
-    """The key of a published stage; None where its manifest is gone or damaged, which is found where it is read."""
-    with suppress(DamagedError):
-        found = manifests.find(root, stage)
-        return None if found is None else found.key
-    return None
 
 
 def _key(job: JobSpec, rows: Input) -> str:

@@ -13,23 +13,20 @@ import typing
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bigembed.blocks.functions import allowed
 from bigembed.errors import BigembedError, InputError, JobError
-from bigembed.jobs.where import ClusterTable as ClusterTable
-from bigembed.jobs.where import Table, cluster_problems
-from bigembed.store.paths import AnyPath, is_url
+from bigembed.estimator import AROUND
+from bigembed.jobs.job import BESIDE, CHOICE, TABLES, JobSpec
+from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
+from bigembed.jobs.places.cluster_table import Table, cluster_problems
+from bigembed.methods import REGISTRY, method
 from bigembed.store.paths import at as located
-from bigembed.store.reader import Choice
+from bigembed.store.paths import is_url
 
-BESIDE = ("ids", "weights", "labels", "epsilons")
-"""Keys of [input] that are vectors beside the rows: a path, or a name in the source of the rows."""
-CHOICE = ("columns", "array", "rows", "fill_absent")
-"""Keys of [input] that choose among what the source of the rows holds."""
-TABLE_SUFFIXES = (".parquet", ".csv", ".npy")
 ALLOW = 'give --allow-functions with its name (in Python read_job(file, functions=["MODULE"]))'
 """How a function that a job file names is allowed."""
 LARGEST = 4 << 20
@@ -41,113 +38,6 @@ LISTED = 20
 SHOWN = 100
 FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
-
-
-def _known_table(value: str) -> str:
-    if Path(value).suffix not in TABLE_SUFFIXES:
-        raise ValueError(f"the name of a table ends in {', '.join(TABLE_SUFFIXES)}")
-    return value
-
-
-class InputTable(Table):
-    """Rows: a path, or a data set that is generated once into the path."""
-
-    path: str | None = None
-    """The rows, in any format that ``bigembed ingest`` knows; what is not a Zarr array or .npy is copied once beside
-    the output. With a data set, where it is generated, once; by default beside the output."""
-    dataset: str | None = None
-    """A data set to generate; its parameters stand in the same table."""
-    columns: list[str] | None = None
-    """Columns of a table that are the rows; by default all that do not lie beside them."""
-    array: str | list[str] | None = None
-    """The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a netCDF
-    variable, or several of one shape, which become columns."""
-    rows: str | list[str] | None = None
-    """Leading dimensions of a netCDF variable that make the rows; the others make the columns."""
-    fill_absent: bool = False
-    """Whether absent chunks of a Zarr array hold its fill value."""
-    ids: str | None = None
-    """A vector that names the rows; an AnnData and rows that were ingested with ids bring their own."""
-    weights: str | None = None
-    """A vector of one weight a row, for the methods that take them."""
-    labels: str | None = None
-    """A vector of one label a row, for the methods that take them; a data set may bring its own."""
-    epsilons: str | None = None
-    """A vector of one scale ε_i a row, for the methods that take them."""
-    parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
-
-
-class MethodTable(Table):
-    """A method by its module's name; its parameters stand in the same table."""
-
-    name: str
-    """The method; ``bigembed methods`` lists all."""
-    parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
-
-
-class OutputTable(Table):
-    """Where the run lies; if wanted, the coordinates as a table (Parquet, CSV, .npy), a picture of the map (PNG), the
-    fitted model and a report (HTML)."""
-
-    path: str
-    """The run, a folder: every stage, the coordinates, how it stands. Of a growing store: its versions."""
-    table: Annotated[str, AfterValidator(_known_table)] | None = None
-    """The coordinates with the ids of their rows as a table: Parquet, CSV or .npy, as its suffix says."""
-    picture: str | None = None
-    """A PNG of the first two coordinates."""
-    model: str | None = None
-    """The fitted model, a folder, which places new rows."""
-    scratch: str | None = None
-    """A folder that all workers see for what blocks leave for each other while a stage runs; by default in the run.
-    Where that lies in an object store, a file system is quicker."""
-    report: str | None = None
-    """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
-
-
-class JobSpec(Table):
-    """A validated job. Paths are absolute."""
-
-    file: Path
-    input: InputTable
-    method: MethodTable
-    output: OutputTable
-    cluster: ClusterTable = ClusterTable()
-    functions: tuple[str, ...] = ()
-    """Modules, or single functions, that the caller trusts: no job file can say so."""
-
-    @property
-    def input_path(self) -> AnyPath:
-        """Where the rows are, or will be generated."""
-        return located(self.input.path or f"{self.output_path.with_suffix('')}-input.zarr")
-
-    @property
-    def choice(self) -> Choice:
-        """What of the source of the rows is wanted."""
-        columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
-        return Choice(columns, array, rows, self.input.fill_absent, beside=tuple(self.beside.values()))
-
-    @property
-    def beside(self) -> dict[str, str]:
-        """What lies beside the rows: paths, relative to the job file, or names in the source of the rows."""
-        given = {name: getattr(self.input, name) for name in BESIDE}
-        return {name: path for name, path in given.items() if path is not None}
-
-    @property
-    def output_path(self) -> AnyPath:
-        """Where the run lies."""
-        return located(self.output.path)
-
-
-def _several(value: str | list[str] | None) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
-
-
-TABLES: dict[str, type[Table]] = {
-    "input": InputTable,
-    "method": MethodTable,
-    "output": OutputTable,
-    "cluster": ClusterTable,
-}
 
 
 def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
@@ -214,9 +104,6 @@ def checked_parameters(
     name: str, given: Mapping[str, Any], functions: Collection[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
     """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
-    from bigembed.estimator import AROUND
-    from bigembed.methods import method
-
     known = dict(inspect.signature(method(name)).parameters)
     problems = []
     if "workdir" in given:
@@ -340,16 +227,12 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
 
 
 def _beside(name: str) -> tuple[str, ...]:
-    from bigembed.methods import REGISTRY, method
-
     taken: tuple[str, ...] = getattr(method(name), "beside", ()) if name in REGISTRY else BESIDE
     return taken
 
 
 def needed_beside(name: str) -> tuple[str, ...]:
     """What must lie beside the rows for a method."""
-    from bigembed.methods import REGISTRY, method
-
     needs: tuple[str, ...] = getattr(method(name), "needs", ()) if name in REGISTRY else ()
     return needs
 

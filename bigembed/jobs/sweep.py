@@ -20,13 +20,17 @@ import numpy as np
 
 from bigembed.blocks.rows import executor
 from bigembed.errors import InputError, JobError
-from bigembed.jobs.cluster import Place, choose, cluster
+from bigembed.estimator.fitting import adopt
 from bigembed.jobs.growth.work import held
 from bigembed.jobs.inputs import Input, find_input
-from bigembed.jobs.plan import make_plan
-from bigembed.jobs.spec import JobSpec, checked_parameters
-from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Telling, Wishes
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.planning.plan import make_plan
+from bigembed.jobs.spec import checked_parameters
+from bigembed.jobs.watching.reporter import Telling, Wishes
+from bigembed.jobs.watching.stopping import stoppable
+from bigembed.methods import method
 from bigembed.stages import Run, Stage, exchanging, observing, run_stages
 from bigembed.store import roots
 from bigembed.store.documents import digest_of, write_json
@@ -151,9 +155,6 @@ def _row(point: JobSpec, grid: Mapping[str, Any], root: AnyPath, rows: Input) ->
 
 def _fitted(point: JobSpec, root: AnyPath, rows: Input, runs: list[tuple[Stage, Run, bool]]) -> Any:
     """The estimator of a point; its stages, each in the folder of its key, are added to ``runs``."""
-    from bigembed.estimator.fitting import adopt
-    from bigembed.methods import method
-
     estimator, source = method(point.method.name)(**point.method.parameters), rows.source()
     stages = [stage for stage in estimator.stages(source, Run(None)) if not stage.on_demand]
     keys: dict[str, str] = {}

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bigembed.jobs.console import Console
-from bigembed.jobs.spec import JobSpec, read_job
-from bigembed.jobs.stopping import parse_deadline
-from bigembed.jobs.telling import Wishes
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.units import parse_deadline
+from bigembed.jobs.watching.console import Console
+from bigembed.jobs.watching.reporter import Wishes
 
 
 def asked_for(

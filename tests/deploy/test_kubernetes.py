@@ -9,10 +9,10 @@ import subprocess
 import pytest
 import yaml
 
+from bigembed.jobs.places.cluster_table import parse_bytes
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.status import STATUS
-from bigembed.jobs.stopping import parse_deadline
-from bigembed.jobs.where import parse_bytes
+from bigembed.jobs.units import parse_deadline
+from bigembed.jobs.watching.status import STATUS
 from tests.deploy.manifests import FOLDER, KINDS, built, jobs, pods, words
 from tests.deploy.processes import DEPLOY, command, run, started
 from tests.deploy.words import commands, parse

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from bigembed.jobs.growth.audit import DUE
+from bigembed.jobs.places.cluster_table import parse_bytes
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.where import parse_bytes
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.units import FOLDER, command_line, instance, settings
 from tests.deploy.words import commands, parse

@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from bigembed.cli import app
-from bigembed.jobs.stopping import parse_deadline
+from bigembed.jobs.units import parse_deadline
 from tests.deploy.processes import ROOT
 
 

@@ -74,7 +74,7 @@ def test_dataset(name: str) -> None:
 
 
 def test_every_error_says_its_exit_status() -> None:
-    from bigembed.jobs.status import status_of
+    from bigembed.jobs.watching.status import status_of
 
     for name in dir(errors):
         error = getattr(errors, name)
@@ -88,7 +88,7 @@ def test_every_error_says_its_exit_status() -> None:
 
 
 def test_every_key_of_a_job_file_is_described() -> None:
-    from bigembed.jobs.spec import TABLES
+    from bigembed.jobs.job import TABLES
 
     for table in TABLES.values():
         source = inspect.getsource(table)

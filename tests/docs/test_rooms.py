@@ -40,9 +40,10 @@ def test_all_name_the_same_rooms() -> None:
     drawn = (ROOT / "README.md").read_text(encoding="utf-8").partition("`lint-imports`")[2].partition("## ")[0]
     assert {room for floor in floors for room in floor} == there
     assert [line.strip().split(" · ") for line in drawn.splitlines() if line.startswith("    ")] == floors
-    whole, embedding = tables()
+    whole, *inner = tables()
     assert whole == there - {"errors"}
-    assert embedding == {path.parent.name for path in (PACKAGE / "embedding").glob("*/__init__.py")}
+    for room, named in zip(("embedding", "jobs"), inner, strict=True):
+        assert named == {path.parent.name for path in (PACKAGE / room).glob("*/__init__.py")}, room
 
 
 def test_methods_are_one_file_each_and_the_registry() -> None:

@@ -36,12 +36,12 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg  # noqa: F401
 import zarr.codecs  # noqa: F401
 
-import bigembed.jobs.console
-import bigembed.jobs.embedded
+import bigembed.jobs.places.embedded
 import bigembed.jobs.run
+import bigembed.jobs.watching.console
 import bigembed.methods.diffusion_map  # noqa: F401
 from bigembed.cli import app
-from bigembed.jobs.measure import footprint
+from bigembed.jobs.planning.footprint import footprint
 from bigembed.store.lock import holder
 from tests.fault.disks import fill, limit_files, small_disk
 from tests.fault.night import Cluster

@@ -19,9 +19,8 @@ from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
-from bigembed.jobs.plan import plan_job
 from bigembed.jobs.report.page import write_report
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep import sweep
 from bigembed.stages import Run

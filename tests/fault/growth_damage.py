@@ -27,7 +27,8 @@ from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
-from bigembed.jobs.spec import JobSpec, parse_job
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import write_array
 from bigembed.store.growing import append_rows

@@ -184,7 +184,7 @@ def job_keys(base: str) -> list[tuple[str, str]]:
     import inspect
 
     from bigembed.datasets import parameters
-    from bigembed.jobs.spec import TABLES
+    from bigembed.jobs.job import TABLES
     from bigembed.methods import method
 
     keys = [(table, key) for table, model in TABLES.items() for key in model.model_fields if key != "parameters"]
@@ -465,7 +465,7 @@ def warm(folder: Path) -> None:
     """Import, compile and measure in this process what children would each anew."""
     import pyarrow
 
-    from bigembed.jobs.measure import footprint
+    from bigembed.jobs.planning.footprint import footprint
 
     pyarrow.set_cpu_count(1)
     pyarrow.set_io_thread_count(1)

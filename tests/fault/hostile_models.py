@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import bigembed as be
-from bigembed.jobs.console import verify_lines
+from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.verify import verify
 from bigembed.store.documents import digest_of
 from tests.fault.corruption import asked, in_a_fork

@@ -36,7 +36,7 @@ import scipy.sparse.linalg  # noqa: F401
 import threadpoolctl  # noqa: F401
 import zarr.codecs  # noqa: F401
 
-import bigembed.jobs.console
+import bigembed.jobs.watching.console
 import bigembed.methods.pca  # noqa: F401
 from bigembed.errors import ExistingOutputError
 from tests.fault.commands import ABSENT, COMMANDS, Command, Seen, names

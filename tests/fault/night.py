@@ -23,7 +23,7 @@ from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
-from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.job import JobSpec
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.growing import append_rows
 from bigembed.store.paths import PathLike, at

@@ -30,8 +30,9 @@ from bigembed.jobs.export import export, table_of
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import JobSpec, parse_job
+from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.growing import append_rows

@@ -23,14 +23,13 @@ from bigembed.errors import DamagedError, InterruptedRun
 from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.certify import certify_paths
 from bigembed.jobs.export import export
-from bigembed.jobs.plan import plan_job
-from bigembed.jobs.report.contents import Contents
 from bigembed.jobs.report.page import write_report
-from bigembed.jobs.run import run_job
+from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.status import read_status
-from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
+from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY
 from bigembed.methods import method as class_of
 from bigembed.stages import Run

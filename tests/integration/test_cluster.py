@@ -17,8 +17,10 @@ import pytest
 
 from bigembed.blocks.rows import executor, map_blocks
 from bigembed.errors import InputError, InterruptedRun, WorkerAccessError
-from bigembed.jobs.cluster import ClusterError, choose, closed, cluster, prove_access
-from bigembed.jobs.spec import ClusterTable
+from bigembed.jobs.places.access import prove_access
+from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.place import ClusterError, closed
 from tests.integration import block_tasks as tasks
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -33,7 +35,7 @@ def place():
 
 def test_results_in_order_and_few_in_flight(place):
     seen = []
-    from bigembed.jobs.cluster import client_executor
+    from bigembed.jobs.places.inflight import client_executor
 
     run = client_executor(place.client, 60, lambda label, done, total: seen.append((label, done, total)))
     with executor(run):
@@ -71,7 +73,7 @@ def test_a_worker_killed_in_the_middle_is_survived(place):
 
 
 def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkeypatch):
-    from bigembed.jobs import inflight
+    from bigembed.jobs.places import inflight
 
     there, seen = [1], []
 
@@ -90,7 +92,7 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
 
 
 def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.cluster.DEATHS", 0)
+    monkeypatch.setattr("bigembed.jobs.places.settings.DEATHS", 0)
     with cluster(ClusterTable(workers=3, memory=1 << 30), "embedded") as small, executor(small.executor):
         pids = small.client.run(os.getpid)
         first, second, _ = pids

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from bigembed.blocks.rows import executor, map_blocks
-from bigembed.jobs.cluster import cluster
-from bigembed.jobs.spec import ClusterTable
+from bigembed.jobs.places.cluster import cluster
+from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.store.arrays import read_array
 from tests.integration import block_tasks as tasks
 from tests.integration.test_job_process import start, wait_for, write
@@ -73,7 +73,7 @@ def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
 
 @pytest.mark.slow
 def test_one_that_is_frozen_while_it_starts_is_replaced(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.embedded.START_TIMEOUT", 20.0)
+    monkeypatch.setattr("bigembed.jobs.places.embedded.START_TIMEOUT", 20.0)
 
     def strike() -> None:
         while not workers():

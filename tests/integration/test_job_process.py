@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bigembed.cli import app
-from bigembed.jobs.status import read_status
+from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY
 from tests.integration.test_cluster import running, working
 from tests.unit.jobs.small_method import NAME, PLACE

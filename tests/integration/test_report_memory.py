@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigembed.jobs.plan import REPORT_BYTES
+from bigembed.jobs.planning.plan import REPORT_BYTES
 
 PEAK = """
 import json, sys

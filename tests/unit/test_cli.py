@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from bigembed import errors
 from bigembed.cli import app
-from bigembed.jobs.console import documented
-from bigembed.jobs.status import status_of
+from bigembed.jobs.describe import documented
+from bigembed.jobs.watching.status import status_of
 from bigembed.store.documents import read_sealed, sealed, write_json
 from tests.unit.jobs.conftest import rows, small, write_job
 

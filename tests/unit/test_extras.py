@@ -16,10 +16,10 @@ from bigembed.cli import app
 from bigembed.errors import MissingExtraError
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
-from bigembed.jobs.plan import make_plan
+from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.telling import Wishes
+from bigembed.jobs.watching.reporter import Wishes
 from bigembed.store.formats import open_reader
 
 ROOT = Path(__file__).resolve().parents[2]

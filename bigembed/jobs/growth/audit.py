@@ -25,9 +25,9 @@ from bigembed.errors import InputError
 from bigembed.jobs.growth.ledger import NAMED, Present, present
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.growth.work import held, place_for, refuse_unfitted, unchanged
-from bigembed.jobs.spec import JobSpec
-from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Telling, Wishes
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.watching.reporter import Telling, Wishes
+from bigembed.jobs.watching.stopping import stoppable
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape

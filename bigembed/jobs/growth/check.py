@@ -9,6 +9,7 @@ from typing import Any
 from bigembed.errors import BigembedError, DamagedError
 from bigembed.jobs.growth.account import damaged
 from bigembed.jobs.growth.versions import CURRENT, KIND, Growth, Version, model_digest, open_growth
+from bigembed.jobs.integrity import verify_stages
 from bigembed.store.paths import AnyPath
 
 
@@ -66,12 +67,10 @@ def _of_version(version: Version) -> list[str]:
 
 def _add_parts(found: dict[str, Any], version: Version, problems: list[str]) -> None:
     """Run and model of a version."""
-    from bigembed.jobs.verify import verify
-
     for part in (version.run, version.model):
         inside = f"{version.root.name}/{part.name}"
         with _noted(problems):
-            one = verify(part)
+            one = verify_stages(part)
             problems += [f"{inside}: {problem}" for problem in one["problems"]]
             found["stages"] += [{**stage, "name": f"{inside}/{stage['name']}"} for stage in one["stages"]]
             found["unlisted"] += [f"{inside}: {name}" for name in one["unlisted"]]

@@ -9,15 +9,17 @@ import time
 from typing import Any
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError
-from bigembed.jobs.cluster import Place
+from bigembed.estimator.transform import check_width, coordinates_of
 from bigembed.jobs.growth.account import Range, attributes, span_digest
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, present, upto
 from bigembed.jobs.growth.mend import advising, ledger_of, mend, restore
 from bigembed.jobs.growth.versions import Version, asked_of, model_digest
 from bigembed.jobs.growth.work import about, place_for, reading, refuse_unfitted, unchanged, working
-from bigembed.jobs.plan import UNCOMPILED_ROWS, Plan, place_of
-from bigembed.jobs.spec import JobSpec
-from bigembed.jobs.telling import Telling, Wishes
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.planning.plan import UNCOMPILED_ROWS, Plan, place_of
+from bigembed.jobs.watching.reporter import Telling, Wishes
+from bigembed.methods import load
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.growing import StoreRows, append_source
@@ -63,8 +65,6 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
 
 def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: Telling, lock: Lock) -> None:
     """All rows that have no coordinates yet, range after range."""
-    from bigembed.methods import load
-
     with advising(job):
         fitted, n = load(version.model, job.functions), there.shape[0]
     if not job.cluster.address:  # before a cluster is started
@@ -120,8 +120,6 @@ def _place_range(
 
 def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
     """The stage that places rows ``start:stop``, of this content."""
-    from bigembed.estimator.transform import check_width, coordinates_of
-
     source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
     extension = fitted._map()
     check_width(source, extension, fitted)

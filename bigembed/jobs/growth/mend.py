@@ -13,7 +13,8 @@ from bigembed.errors import DamagedError, DamageWarning
 from bigembed.jobs.growth.account import Range, attributes, damaged, span_digest
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, upto
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, model_digest
-from bigembed.jobs.spec import JobSpec
+from bigembed.jobs.job import JobSpec
+from bigembed.methods import load
 from bigembed.store.copying import write_dask
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.growing import append_source
@@ -93,8 +94,6 @@ def mend(version: Version, functions: Functions = ()) -> None:
 
 def write_fitted(version: Version, functions: Functions = (), published: str = "") -> None:
     """The coordinates of the rows fitted, by the model, as the whole array. ``published``: the digest they had."""
-    from bigembed.methods import load
-
     fitted = load(version.model, functions)
     retire(version.array)
     write_dask(fitted.embedding_, version.array)

@@ -14,9 +14,9 @@ from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, p
 from bigembed.jobs.growth.mend import ledger_of, restore, warn, write_fitted
 from bigembed.jobs.growth.versions import CURRENT, FirstRows, Growth, Version, asked_of
 from bigembed.jobs.growth.work import about, reading, unchanged, working
+from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import JobSpec
-from bigembed.jobs.telling import Telling, Wishes
+from bigembed.jobs.watching.reporter import Telling, Wishes
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from bigembed.blocks.rows import executor
 from bigembed.errors import ChangedInputError, MissingPathError
-from bigembed.jobs import logs, status
-from bigembed.jobs.cluster import Place, choose, cluster
 from bigembed.jobs.growth.ledger import Ledger, Present, check, present, suspects
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, prepared
-from bigembed.jobs.metrics import Metrics
-from bigembed.jobs.spec import JobSpec
-from bigembed.jobs.stopping import stoppable
-from bigembed.jobs.telling import Telling, Wishes, telling
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.watching import logs, status
+from bigembed.jobs.watching.metrics import Metrics
+from bigembed.jobs.watching.reporter import Telling, Wishes, telling
+from bigembed.jobs.watching.stopping import stoppable
 from bigembed.stages import exchanging, observing
 from bigembed.store.lock import Lock, hold
 from bigembed.store.paths import AnyPath

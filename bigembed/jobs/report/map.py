@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, block_rows, bounds
-from bigembed.datasets import Dataset, dataset
 from bigembed.embedding.graph.parts import ISLAND
-from bigembed.errors import BigembedError, InputError
-from bigembed.jobs.report.contents import Contents
-from bigembed.jobs.spec import BESIDE
+from bigembed.errors import BigembedError
+from bigembed.jobs.report.coloring import COMPONENT, Coloring, blocks, coloring_of
+from bigembed.jobs.report.summary import Contents
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
 from bigembed.plotting.raster import Grid, View, count_points, png
 from bigembed.plotting.stream import Aligned, Rows, numbered
 from bigembed.plotting.vector import Series, chart, ends, number
 from bigembed.store.arrays import open_zarr
-from bigembed.store.copying import rows_of_reader
-from bigembed.store.formats import open_reader
-from bigembed.store.npy import npy_rows
-from bigembed.store.paths import at
 from bigembed.store.source import MarkedRows, RowSource
 
 LARGE, SMALL = 840, 380
@@ -33,19 +25,8 @@ LARGE, SMALL = 840, 380
 DRAWN = 4
 """Coordinates whose pairs are drawn."""
 BINS = 120
-COLUMN = "column:"
-COMPONENT = "component of the graph"
 CLOSE = 1e-3
 """To 1: eigenvalues are told by the distance."""
-
-
-@dataclass(frozen=True)
-class Coloring:
-    """Values of the rows, what they are called, and how they are read."""
-
-    name: str = ""
-    values: Rows = None
-    kind: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -142,12 +123,6 @@ def _tell_missing(limits: Limits, contents: Contents) -> None:
         )
 
 
-def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
-    """A walk over canonical blocks."""
-    spans = bounds(source.shape[0], block_rows(source.width, 8))
-    return lambda: (np.asarray(source.read(start, stop)) for start, stop in spans)
-
-
 def _names(contents: Contents, m: int) -> list[str]:
     """Names of the coordinates, with their eigenvalue or share of variance where there is one."""
     names = [f"coordinate {number + 1}" for number in range(m)]
@@ -222,90 +197,3 @@ def _histogram(rows: Rows, limits: Limits, coloring: Coloring, paint: Paint) -> 
 
 
 # ------------------------------------------------------------------------------------- colours
-
-
-def coloring_of(contents: Contents, color: str | None, n: int) -> Coloring:
-    """What to colour by: what was asked for, else labels of the job, what its data set knows, components, nothing.
-
-    ``color``: path of an array with a number or a label for each row (Zarr or .npy), ``column:J`` (column J of the
-    input, from 0), or ``"none"``.
-    """
-    if color == "none":
-        return Coloring()
-    if color is not None:
-        return _column(contents, color, n) if color.startswith(COLUMN) else _array(color, n)
-    for known in (_labels, _truth, _components):
-        found = known(contents, n)
-        if found is not None:
-            return found
-    return Coloring()
-
-
-def _array(path: str, n: int) -> Coloring:
-    """An array with an entry for each row."""
-    found: Any = npy_rows(path) if path.endswith(".npy") else open_zarr(path)
-    if tuple(found.shape) != (n,):
-        raise InputError(f"color: {path} has shape {found.shape}; it needs an entry for each of the {n} rows: ({n},)")
-    if found.dtype.kind == "c":
-        raise InputError(f"color: {path} holds complex numbers; give real numbers, text or booleans")
-    return Coloring(at(path).name, blocks(RowSource((n,), found.dtype, path=path)))
-
-
-def _column(contents: Contents, color: str, n: int) -> Coloring:
-    text = color.removeprefix(COLUMN)
-    place = contents.record.get("plan", {}).get("input")
-    if not text.isdigit() or place is None:
-        raise InputError(f"color: {color!r}; column:J takes column J of the input of a job, counted from 0")
-    rows = open_reader(place)
-    j = int(text)
-    if j >= rows.shape[1] or rows.shape[0] != n:
-        raise InputError(f"color: {color!r}; the input {place} has shape {rows.shape}, and the run has {n} rows")
-    spans = bounds(n, block_rows(rows.shape[1], 8))
-
-    def walk() -> Iterator[Array]:
-        return (np.asarray(part)[:, j] for start, stop in spans for part in rows_of_reader(rows, start, stop))
-
-    return Coloring(f"column {j} of the input", walk)
-
-
-def _labels(contents: Contents, n: int) -> Coloring | None:
-    """Labels that the job was given."""
-    given = contents.job.get("input", {}).get("labels")
-    path = contents.record.get("beside", {}).get("labels", given) if given else None
-    try:
-        return Coloring("labels", _array(path, n).values, "classes") if path else None
-    except (BigembedError, OSError, ValueError):
-        return None
-
-
-def _truth(contents: Contents, n: int) -> Coloring | None:
-    """What is known of the rows of a data set: its labels, or the first of its numbers."""
-    asked = dict(contents.job.get("input", {}))
-    name = asked.pop("dataset", None)
-    if name is None:
-        return None
-    for key in ("path", *BESIDE):
-        asked.pop(key, None)
-    try:
-        made: Dataset = dataset(name, **asked)
-        truth = list(made.truth(0, 1))
-    except (BigembedError, OSError, TypeError, ImportError):
-        return None
-    if made.shape[0] != n or not truth:
-        return None
-    what = "label" if "label" in truth else truth[0]
-    spans = bounds(n, block_rows(made.shape[1], 8))
-
-    def walk() -> Iterator[Array]:
-        return (made.truth(start, stop)[what] for start, stop in spans)
-
-    return Coloring(f"{what} of the data set {name}", walk, "classes" if what == "label" else "numbers")
-
-
-def _components(contents: Contents, n: int) -> Coloring | None:
-    """The component of each row, where there are several."""
-    found: Any = contents.run.results("components") if contents.has("components") else {}
-    path = contents.run.path("coordinates", "labels")
-    if found.get("components", 1) < 2 or not at(path).exists():
-        return None
-    return Coloring(COMPONENT, blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")

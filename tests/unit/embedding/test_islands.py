@@ -12,8 +12,8 @@ import pytest
 import bigembed as be
 from bigembed.embedding.graph.parts import least_rows, parts_of
 from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError, InputError
-from bigembed.jobs.plan import plan_job
-from bigembed.jobs.run import read_record
+from bigembed.jobs.record import read_record
+from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")

@@ -12,8 +12,8 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import PlanError
 from bigembed.jobs.extend import extend, plan_extension
-from bigembed.jobs.spec import ClusterTable
-from bigembed.jobs.telling import Wishes
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.watching.reporter import Wishes
 
 pytestmark = pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")  # four even dimensions
 

@@ -24,9 +24,10 @@ from bigembed.errors import (
 )
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
-from bigembed.jobs.plan import plan_job
-from bigembed.jobs.run import read_record, run_job
-from bigembed.jobs.spec import JobSpec, read_job
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.record import read_record
+from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.beside import beside_of

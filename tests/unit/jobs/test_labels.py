@@ -12,9 +12,9 @@ import zarr
 import bigembed as be
 from bigembed.datasets import digits
 from bigembed.errors import DegenerateWarning, InputError, JobError
-from bigembed.jobs.plan import plan_job
-from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import JobSpec, read_job
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import read_array
 
 

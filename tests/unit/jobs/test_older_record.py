@@ -7,9 +7,10 @@ import pytest
 
 from bigembed.errors import StaleWarning
 from bigembed.jobs.export import export
-from bigembed.jobs.run import read_record, run_job
+from bigembed.jobs.record import read_record
+from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.jobs.telling import Wishes
+from bigembed.jobs.watching.reporter import Wishes
 
 
 def job_of(home, **method):

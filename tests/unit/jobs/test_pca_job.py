@@ -10,7 +10,7 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import InputError, JobError
 from bigembed.jobs.extend import extend
-from bigembed.jobs.plan import make_plan
+from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify

@@ -17,12 +17,12 @@ from bigembed.errors import (
     MissingPathError,
     PlanError,
 )
-from bigembed.jobs.plan import plan_job
-from bigembed.jobs.run import read_record, run_job
+from bigembed.jobs.record import read_record
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.status import read_status
-from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
+from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.status import read_status
 from bigembed.store.arrays import read_array
 from bigembed.store.documents import read_sealed
 from bigembed.store.lock import hold
@@ -259,7 +259,7 @@ def test_exchanges_lie_where_the_job_says(write_job, rows, tmp_path):
 
 
 def test_a_folder_for_exchanges_that_is_full_is_refused(write_job, rows, monkeypatch):
-    from bigembed.jobs import plan as plans
+    from bigembed.jobs.planning import plan as plans
     from bigembed.jobs.spec import read_job
 
     planned = plans.make_plan(read_job(write_job("", 'scratch = "fast"')))

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, JobError
-from bigembed.jobs.cluster import cluster
+from bigembed.jobs.places.cluster import cluster
+from bigembed.jobs.places.cluster_table import ClusterTable, redacted
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job, read_job
-from bigembed.jobs.where import ClusterTable, redacted
 
 SECRET = "hunter2"
 ADDRESSES = [

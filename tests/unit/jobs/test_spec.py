@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bigembed.errors import JobError
-from bigembed.jobs.spec import ClusterTable, parse_job, read_job
-from bigembed.jobs.where import parse_bytes
+from bigembed.jobs.places.cluster_table import ClusterTable, parse_bytes
+from bigembed.jobs.spec import parse_job, read_job
 
 FILE = Path("/jobs/job.toml")
 GOOD = {"input": {"path": "x.zarr"}, "method": {"name": "small"}, "output": {"path": "run.zarr"}}

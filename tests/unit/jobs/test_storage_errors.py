@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.errors import MissingExtraError, PlanError
-from bigembed.jobs import calibrate
-from bigembed.jobs.console import verify_lines
-from bigembed.jobs.plan import plan_job
+from bigembed.jobs.planning import calibrate
+from bigembed.jobs.report.lines import verify_lines
+from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.status import status_of
+from bigembed.jobs.watching.status import status_of
 
 JOB = """[input]
 path = "rows.npy"

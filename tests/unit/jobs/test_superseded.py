@@ -14,12 +14,12 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import InterruptedRun, MissingPathError, StaleError, StaleWarning
 from bigembed.jobs.export import export
-from bigembed.jobs.plan import make_plan
+from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.telling import Wishes
 from bigembed.jobs.verify import verify
+from bigembed.jobs.watching.reporter import Wishes
 from bigembed.stages import Run
 from bigembed.store.paths import stored
 from bigembed.store.superseded import superseded

@@ -12,7 +12,7 @@ import bigembed as be
 from bigembed.errors import JobError, LockedError
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep import parse_values, sweep
-from bigembed.jobs.telling import Wishes
+from bigembed.jobs.watching.reporter import Wishes
 from bigembed.store.lock import hold
 
 

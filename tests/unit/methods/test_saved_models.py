@@ -15,7 +15,7 @@ import pytest
 
 import bigembed as be
 from bigembed.errors import DamagedError, InputError
-from bigembed.jobs.console import verify_lines
+from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import write_array
 from bigembed.store.documents import digest_of

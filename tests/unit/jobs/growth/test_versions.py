@@ -226,7 +226,7 @@ def test_a_range_that_was_cut_is_taken_up_as_it_was(job, rows, tmp_path, monkeyp
     assert current(tmp_path).covered == 400
     append_rows(tmp_path / "x.zarr", rows[500:600])
     told = []
-    from bigembed.jobs.telling import Wishes
+    from bigembed.jobs.watching.reporter import Wishes
 
     extend(asked, Wishes(lambda event: told.append((event.kind, event.stage))))
     assert ("reused", "extend") in told  # computed before, not again

@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from bigembed import DiffusionMap
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning
-from bigembed.jobs.report.contents import Contents
+from bigembed.jobs.record import RECORD
+from bigembed.jobs.report.charts import curves
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, map_figures
-from bigembed.jobs.report.page import curves
-from bigembed.jobs.report.words import entries_of
-from bigembed.jobs.run import RECORD, run_job
+from bigembed.jobs.report.glossary import entries_of
+from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from tests.unit.jobs.report.test_page import Page, edit, page_of
 

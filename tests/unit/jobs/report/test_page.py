@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
-from bigembed.jobs.plan import plan_job
-from bigembed.jobs.report.contents import Contents
-from bigembed.jobs.report.page import _eigenvalues, write_report
-from bigembed.jobs.report.words import entries_of
-from bigembed.jobs.run import RECORD, run_job
+from bigembed.jobs.record import RECORD
+from bigembed.jobs.report.charts import _eigenvalues
+from bigembed.jobs.report.glossary import entries_of
+from bigembed.jobs.report.page import write_report
+from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_beside, parse_job, read_job
 from bigembed.methods import REGISTRY
 from bigembed.store import manifest as manifests

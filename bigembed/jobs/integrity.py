@@ -1,0 +1,74 @@
+"""Whether a run or a saved model is what was published: digests, completeness, and its certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bigembed.errors import DamagedError
+from bigembed.estimator.model_files import check_stages, read_description
+from bigembed.jobs.record import kind_of, read_record
+from bigembed.jobs.watching.status import read_status
+from bigembed.methods import method
+from bigembed.stages import Run
+from bigembed.store import manifest as manifests
+from bigembed.store import roots
+from bigembed.store.paths import AnyPath
+from bigembed.store.superseded import superseded, superseded_model
+
+
+def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
+    """As :func:`bigembed.jobs.verify.verify`, of a run or a saved model that is there."""
+    kind = "run" if roots.ours(path, "run") and not roots.sound_group(path, "run") else kind_of(path)
+    run = Run(path, kind=kind)
+    stages, problems, unlisted = [], [], []
+    if not roots.sound_group(path, kind):
+        problems.append(f"{path / 'zarr.json'}: damaged")
+    names = run.published()
+    there = {}
+    for name in names:
+        try:
+            there[name] = found = run.manifest(name)
+        except DamagedError as error:
+            problems.append(str(error))
+            continue
+        problems += manifests.damage(path, found, again=True) if deep else manifests.glance(path, found)
+        unlisted += manifests.unlisted(path, found)
+        stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
+    problems += [
+        f"{name}: was made from another {source!r} than the one that is there"
+        for name, found in there.items()
+        for source, digest in found.inputs.items()
+        if source in there and kind == "run" and there[source].digest != digest
+    ]
+    record: dict[str, Any] = {}
+    digest = True
+    try:
+        if kind == "run":
+            record = read_record(path)
+        else:
+            record, digest = read_description(path, method)
+            check_stages(run)
+    except DamagedError as error:
+        problems.append(str(error))
+    try:
+        read_status(path)
+    except DamagedError as error:
+        problems.append(str(error))
+    old = superseded(path)
+    missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
+    problems += [f"{name}: published before, and gone now" for name in missing]
+    if kind == "model" and (why := superseded_model(path)) is not None:
+        old = {"model": why}
+    finished = bool(names) and not old and (kind == "model" or bool(record.get("finished", "coordinates" in names)))
+    return {
+        "path": str(path),
+        "kind": kind,
+        "deep": deep,
+        "stages": stages,
+        "problems": problems,
+        "unlisted": unlisted,
+        "digest": digest,
+        "finished": finished,
+        "superseded": old,
+        "certificate": record.get("certificate", {}),
+    }

@@ -1,0 +1,111 @@
+"""Worker processes on this machine, started by the job and gone with it; nobody off this host can reach them."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.inflight import client_executor
+from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
+from bigembed.jobs.places.security import no_security
+from bigembed.jobs.places.settings import START_TIMEOUT, settings
+from bigembed.jobs.places.vigil import Vigil
+from bigembed.stages import Observer
+from bigembed.store.scratch import temporary
+
+logger = logging.getLogger(__name__)
+STARTS = 2
+"""Times that the processes of an embedded cluster are started."""
+
+
+def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
+    """Worker processes on this machine, one thread each; the scheduler in this process, on 127.0.0.1 only."""
+    import dask
+    from distributed import Client
+
+    stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
+    scratch = str(stack.enter_context(temporary("workers")))
+    local = _started(table, scratch)
+    stack.callback(closed, local, 10)
+    client = Client(local, set_as_default=True)
+    stack.callback(closed, client, 10)
+    vigil = Vigil(client, table.frozen_timeout, observer)
+    run = client_executor(client, table.patience, progress, vigil=vigil)
+    return Place("embedded", run, worker_count(table), embedded_memory(table), client, vigil=vigil)
+
+
+def _started(table: ClusterTable, scratch: str) -> Any:
+    """The embedded cluster; one whose workers die or freeze while they start is tried again."""
+    from distributed import LocalCluster
+
+    before = set(multiprocessing.active_children())
+    for left in reversed(range(STARTS)):
+        late = threading.Timer(max(START_TIMEOUT, table.frozen_timeout), _kill_others, [before])
+        late.daemon = True
+        late.start()
+        try:
+            return LocalCluster(
+                n_workers=worker_count(table),
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=embedded_memory(table),
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                security=no_security(),
+                local_directory=scratch,
+                silence_logs=50,  # what workers say when they are closed; errors of tasks come with their results
+            )
+        except (RuntimeError, OSError) as error:
+            why = _deepest(error)
+            if not left:
+                raise ClusterError(
+                    f"the worker processes did not start ({why}). See whether memory and processes of this machine are "
+                    "used up by others, and run again; finished stages are kept"
+                ) from error
+            logger.warning("the worker processes did not start (%s); tried again", why)
+        finally:
+            late.cancel()
+    raise AssertionError  # pragma: no cover
+
+
+def _kill_others(than: set[Any]) -> None:
+    """Kill the worker processes that are being started: their nannies wait for a frozen one for ever."""
+    for process in set(multiprocessing.active_children()) - than:
+        process.kill()
+
+
+def _deepest(error: BaseException) -> str:
+    """What an error began with."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__
+
+
+def worker_count(table: ClusterTable) -> int:
+    """Workers of an embedded cluster: as told, else one a processor that this process may use."""
+    return table.workers or len(os.sched_getaffinity(0))
+
+
+def machine_memory() -> int:
+    """Memory of this machine, or of the control group that this process is confined to."""
+    import psutil
+
+    total = int(psutil.virtual_memory().total)
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path(name).read_text()))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def embedded_memory(table: ClusterTable) -> int:
+    """Memory limit of an embedded worker: as told, else an equal part of the machine's, a tenth left."""
+    return table.memory or int(0.9 * machine_memory()) // worker_count(table)

@@ -1,0 +1,81 @@
+"""A Dask cluster that runs already; its own limits hold."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import JobError
+from bigembed.jobs.places.cluster_table import ClusterTable, address_problems
+from bigembed.jobs.places.inflight import client_executor
+from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
+from bigembed.jobs.places.security import client_security
+from bigembed.jobs.places.settings import START_TIMEOUT, settings
+from bigembed.jobs.places.vigil import Vigil
+from bigembed.stages import Observer
+
+
+def remote(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
+    """A running cluster; its own limits hold."""
+    import dask
+    from distributed import Client
+    from distributed.utils import silence_logging_cmgr
+
+    if problems := address_problems(table.address):
+        raise JobError("; ".join(problems))
+    stack.enter_context(dask.config.set(settings(table)))
+    stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # (on streams: what it says is in the job's own log)
+    security = client_security(table)
+    timeout = min(table.patience, START_TIMEOUT)
+    try:
+        client = Client(table.address, security=security, timeout=timeout, set_as_default=True)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        raise ClusterError(
+            f"no scheduler answers at {table.address} ({error}). Start one (dask scheduler, dask worker), "
+            "correct the address, or leave it out for an embedded cluster"
+        ) from error
+    stack.callback(closed, client, 10)
+    _await_workers(client, table.workers or 1, table.patience)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]
+    limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
+    count = sum(int(worker["nthreads"]) for worker in workers.values())
+    threads = max(int(worker["nthreads"]) for worker in workers.values())
+    vigil = Vigil(client, table.frozen_timeout, observer)
+    run = client_executor(client, table.patience, progress, vigil=vigil)
+    pids = _local_pids(client, vigil)
+    return Place("remote", run, count, limit // threads if limit else None, client, pids, vigil)
+
+
+def _await_workers(client: Any, count: int, timeout: float) -> None:
+    try:
+        client.wait_for_workers(count, timeout=timeout)
+    except TimeoutError as error:
+        there = len(client.nthreads())
+        raise ClusterError(
+            f"the cluster has {there} workers, {count} wanted, after {timeout:g} s. Start workers "
+            "(dask worker ADDRESS) and run again; finished stages are kept"
+        ) from error
+
+
+def _local_pids(client: Any, vigil: Vigil) -> dict[str, int]:
+    """Scheduler and workers that run on this machine."""
+    here = (os.uname().nodename, _boot())
+    workers = vigil.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))
+    answers = {"scheduler": client.run_on_scheduler(_who), **workers}
+    return {role: pid for role, (pid, *place) in answers.items() if tuple(place) == here}
+
+
+def _who() -> tuple[int, str, str]:
+    return os.getpid(), os.uname().nodename, _boot()
+
+
+def _boot() -> str:
+    """What tells two machines (or containers) of one name apart."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""

@@ -1,0 +1,91 @@
+"""What the processes of a job hold before any data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Resident bytes of the processes of a job before they hold any data."""
+
+    worker: int
+    """With NumPy, SciPy, Zarr, Dask, a running distributed worker and one compiled numba function."""
+    coordinator: int
+    """Client and scheduler in one process, and what hands out results."""
+    single: int
+    """All of it in one process."""
+    picture: int
+    """What Matplotlib adds to the coordinator."""
+    helper: int
+    """The process that Python starts beside workers (its resource tracker)."""
+    compiler: int = 0
+    """What numba and one compiled function add to the coordinator of a method that has compiled functions."""
+    task: float = 0.0
+    """Seconds from handing out a task to its result."""
+    start: float = 0.0
+    """Seconds that such a process takes to stand and to have done its first task."""
+
+
+@cache
+def footprint() -> Footprint:
+    """Measured once in a process of its own, which imports and starts what a worker does."""
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "bigembed.jobs.idle"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the footprint of a worker could not be measured: {done.stderr[-2000:]}")
+    return Footprint(**json.loads(done.stdout.splitlines()[-1]), start=time.perf_counter() - began)
+
+
+def resident(pid: int | None = None) -> int:
+    """Resident bytes of a process, now."""
+    import psutil
+
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def imported_here(picture: bool) -> int:
+    """Resident bytes of this process once it has loaded what a small job needs."""
+    load_algebra()
+    load_arrays()
+    if picture:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    return resident()
+
+
+def load_algebra() -> None:
+    """Load what every process of a job uses, by using it."""
+    import numpy as np
+    import scipy.linalg
+    import scipy.sparse.csgraph
+    import scipy.sparse.linalg  # noqa: F401
+
+    from bigembed.store.arrays import read_array, write_array
+    from bigembed.store.scratch import temporary
+
+    with temporary("measure") as folder:
+        write_array(f"{folder}/rows", np.ones((4, 4)))
+        read_array(f"{folder}/rows")
+
+
+def load_arrays() -> None:
+    """Load what results are handed out as: by the coordinating process alone."""
+    import dask.array as da
+    from dask.local import get_sync
+
+    da.ones(4, chunks=2).sum().compute(scheduler=get_sync)  # (by name, it would load distributed)

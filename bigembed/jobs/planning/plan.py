@@ -1,0 +1,386 @@
+"""What a job will read, hold and write, by its stages' own arithmetic; the refusal of what cannot fit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import block_rows
+from bigembed.errors import PlanError
+from bigembed.jobs.ids import STAGE as IDS
+from bigembed.jobs.ids import ids_cost, ids_stage
+from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.job import BESIDE, JobSpec
+from bigembed.jobs.places.cluster import choose
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.embedded import embedded_memory, machine_memory, worker_count
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.places.settings import TERMINATE
+from bigembed.jobs.places.slurm import require_libraries
+from bigembed.jobs.planning.alternatives import proposals
+from bigembed.jobs.planning.calibrate import Rates, rates
+from bigembed.jobs.planning.footprint import footprint, imported_here
+from bigembed.jobs.planning.time_model import TASK_HERE, Pace
+from bigembed.jobs.units import size
+from bigembed.methods import method
+from bigembed.reuse import DAMAGED, outdated
+from bigembed.stages import Cost, Run, Stage
+from bigembed.store import roots
+from bigembed.store.beside import vector_source
+from bigembed.store.objects import library
+from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
+from bigembed.store.tables import check_table
+
+UNCOMPILED_ROWS = 4096
+"""Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
+PICTURE_BYTES = 192 << 20
+"""Blocks of coordinates and the canvas that a picture holds at a time."""
+FIRST_USE = 16 << 20
+"""Code, buffers and log files that this process touches only when it works."""
+TABLE_BYTES = 192 << 20
+"""Blocks of coordinates, and pyarrow, that the writer of a table holds."""
+REPORT_BYTES = 160 << 20
+"""Blocks of coordinates, and the grids and pixels that a report holds at a time."""
+MARGIN = 0.1
+"""Share added to what processes are planned to hold: fragments that the allocator does not give back."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the plan knows of where the job runs; bytes, by process."""
+
+    kind: str
+    workers: int
+    memory_limit: int | None
+    worker: int
+    """Footprint of a worker."""
+    coordinator: int
+    """Footprint of the coordinating process (for an embedded cluster with its scheduler)."""
+    others: int
+    """Scheduler and helper processes."""
+    task: float = 0.0
+    """Seconds of handing out a task."""
+    start: float = 0.0
+    """Seconds until the processes there stand."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Stages and their costs, and the sums of them."""
+
+    input: str
+    output: str
+    shape: tuple[int, int]
+    dtype: str
+    place: Where
+    stages: tuple[tuple[str, Cost], ...]
+    published: tuple[str, ...]
+    """Stages that are there already with the parameters and inputs of this job, and will be used again."""
+    free_disk: int
+    """Where the output lies."""
+    rates: Rates | None = None
+    """Of the machine that plans, which stands for all of them."""
+    advice: tuple[str, ...] = ()
+    """What would fit, if this does not."""
+    scratch: str | None = None
+    """Where exchanges lie, if not with the output."""
+    damaged: tuple[str, ...] = ()
+    """What is not as it was published, and will be made anew."""
+
+    @property
+    def pace(self) -> Pace | None:
+        """What makes seconds of the costs, if the rates are known."""
+        if self.rates is None:
+            return None
+        here = self.place.kind == "embedded"
+        at_once = min(self.place.workers, len(os.sched_getaffinity(0))) if here else self.place.workers
+        return Pace(self.rates, at_once, self.place.task, self.place.start)
+
+    @property
+    def stage_seconds(self) -> dict[str, float]:
+        """Planned seconds of each stage; {} where the rates are not known."""
+        pace, (n, d) = self.pace, self.shape
+        blocks = -(-n // block_rows(d, np.dtype(self.dtype).itemsize))
+        return {name: pace.seconds(cost, blocks) for name, cost in self.stages} if pace else {}
+
+    @property
+    def seconds(self) -> float | None:
+        """Planned seconds of what is still to do, the start of the processes with it."""
+        if self.rates is None:
+            return None
+        todo = [seconds for name, seconds in self.stage_seconds.items() if name not in self.published]
+        return self.place.start + sum(todo)
+
+    @property
+    def worker_peak(self) -> int:
+        """Peak of one worker process (in this process: of the one process)."""
+        held = [cost.memory + (cost.coordinator if self.place.kind == "process" else 0) for _, cost in self.stages]
+        return self.place.worker + int((1 + MARGIN) * max(held, default=0))
+
+    @property
+    def coordinator_peak(self) -> int:
+        """Peak of the coordinating process."""
+        if self.place.kind == "process":
+            return self.worker_peak
+        held = max((cost.coordinator for _, cost in self.stages), default=0)
+        return int((1 + MARGIN) * (self.place.coordinator + held))
+
+    @property
+    def total_peak(self) -> int:
+        """Of all processes together: workers, coordinator, scheduler."""
+        if self.place.kind == "process":
+            return self.worker_peak
+        return self.place.workers * self.worker_peak + self.coordinator_peak + self.place.others
+
+    @property
+    def stage_memory(self) -> dict[str, dict[str, int]]:
+        """Planned peaks of each stage, by process."""
+        return {name: replace(self, stages=((name, cost),)).memory for name, cost in self.stages}
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Peaks by process."""
+        return {"worker": self.worker_peak, "coordinator": self.coordinator_peak, "total": self.total_peak}
+
+    @property
+    def disk_peak(self) -> int:
+        """Most that the stages not yet published will add to the disk at any moment."""
+        kept = peak = 0
+        for name, cost in self.stages:
+            if name not in self.published:
+                peak = max(peak, kept + cost.disk + (0 if self.scratch else cost.scratch))
+                kept += cost.disk
+        return peak
+
+    def total(self, what: str) -> float:
+        """Sum of a cost over the stages."""
+        return float(sum(getattr(cost, what) for _, cost in self.stages))
+
+    def problems(self) -> list[str]:
+        """What does not fit, each with a proposal."""
+        return [*self._memory_problems(), *self._disk_problems()]
+
+    def refuse(self) -> None:
+        """:class:`PlanError` if something does not fit."""
+        if found := self.problems():
+            lines = "\n  ".join([*found, *self.advice])
+            raise PlanError(f"{self.output}: refused; nothing was started.\n  {lines}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json`` and for the record of a run."""
+        return {
+            "input": self.input,
+            "output": self.output,
+            "shape": self.shape,
+            "dtype": self.dtype,
+            "place": asdict(self.place),
+            "stages": [
+                {"name": name, **asdict(cost), "seconds": self.stage_seconds.get(name)} for name, cost in self.stages
+            ],
+            "published": self.published,
+            "damaged": self.damaged,
+            "passes": self.total("passes"),
+            "read": int(self.total("read")),
+            "write": int(self.total("write")),
+            "disk": int(self.total("disk")),
+            "disk_peak": self.disk_peak,
+            "free_disk": None if self.free_disk == UNLIMITED else self.free_disk,
+            "memory": self.memory,
+            "seconds": self.seconds,
+            "rates": None if self.rates is None else asdict(self.rates),
+            "problems": self.problems(),
+            "advice": self.advice,
+        }
+
+    def _memory_problems(self) -> list[str]:
+        place, out = self.place, []
+        heaviest = max(self.stages, key=lambda item: item[1].memory, default=("", Cost()))
+        if place.memory_limit is not None and self.worker_peak > TERMINATE * place.memory_limit:
+            need = int(self.worker_peak / TERMINATE) + (1 << 20)
+            out.append(
+                f"a worker would hold {size(self.worker_peak)} (stage {heaviest[0]!r}; "
+                f"{size(place.worker)} of it the bare process) and may hold "
+                f"{size(TERMINATE * place.memory_limit)} of its limit "
+                f"{size(place.memory_limit)}. {self._proposal(need)}"
+            )
+        if place.kind == "embedded":
+            there = machine_memory()
+            if place.memory_limit is not None and place.memory_limit > there:
+                out.append(
+                    f"[cluster] memory = {size(place.memory_limit)} for each worker is more than the {size(there)} of "
+                    "this machine. Give less, or leave it out"
+                )
+            if self.total_peak > there:
+                fitting = (there - self.coordinator_peak - place.others) // self.worker_peak
+                advice = (
+                    f"[cluster] workers = {fitting} fit" if fitting > 0 else "a larger machine, or a cluster, is needed"
+                )
+                out.append(
+                    f"all processes would hold {size(self.total_peak)} of the {size(there)} of this machine; {advice}"
+                )
+        return out
+
+    def _proposal(self, need: int) -> str:
+        if self.place.kind == "remote":
+            return f"Start workers with --memory-limit {_ceil_mib(need)}MiB or more"
+        if self.place.kind == "process":
+            return "A larger machine is needed"
+        if self.place.kind == "slurm":
+            return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more'
+        fitting = (machine_memory() - self.coordinator_peak - self.place.others) // need
+        if fitting < 1:
+            return f"It needs {size(need)}, which this machine does not have: use a larger one"
+        fewer = f", with workers = {fitting}" if fitting < self.place.workers else ""
+        return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more{fewer}'
+
+    @property
+    def scratch_peak(self) -> int:
+        """Most that lies in the folder for exchanges, if there is one."""
+        todo = [cost.scratch for name, cost in self.stages if name not in self.published]
+        return max(todo, default=0) if self.scratch else 0
+
+    def _disk_problems(self) -> list[str]:
+        places = [("path", self.output, self.disk_peak, self.free_disk)]
+        if self.scratch is not None:
+            places.append(("scratch", self.scratch, self.scratch_peak, free_bytes(nearest_folder(at(self.scratch)))))
+        return [
+            f"{where}: {size(need)} would be written at the most, {size(free)} are free; free {size(need - free)}, "
+            f"or put [output] {key} on a larger disk"
+            for key, where, need, free in places
+            if need > free
+        ]
+
+
+def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = None, *, calibrate: bool = False) -> Plan:
+    """The plan of a job. ``place``: the cluster, where it is running already.
+
+    Nothing is written but, where this disk was not measured yet, 16 MiB for as long as that takes. ``calibrate``:
+    measure this machine anew.
+    """
+    _require_libraries(job)
+    rows = rows or find_input(job)
+    picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
+    run = Run(job.output_path if _is_run(job.output_path) else None)
+    chosen, speed = estimator(job), rates(nearest_folder(job.output_path), calibrate)
+    stages = chosen.stages(rows.source(), run)
+    where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
+
+    def plan_of(some: list[Stage]) -> Plan:
+        reused, damaged = _reused(rows, some, run)
+        return Plan(
+            str(rows.path),
+            str(job.output_path),
+            rows.shape,
+            str(rows.dtype),
+            where,
+            tuple(_costs(job, rows, some)),
+            reused,
+            free_bytes(nearest_folder(job.output_path)),
+            speed,
+            scratch=job.output.scratch,
+            damaged=damaged,
+        )
+
+    plan = plan_of(stages)
+    if not plan.problems():
+        return plan
+    advice = proposals(
+        chosen, lambda other: other.stages(rows.source(), run), lambda some: not plan_of(some).problems()
+    )
+    return replace(plan, advice=tuple(advice))
+
+
+def _require_libraries(job: JobSpec) -> None:
+    """MissingExtraError if the job needs a library that is not installed."""
+    if job.output.table is not None:
+        check_table(job.output.table)
+    paths = [job.input.path, *(getattr(job.input, name) for name in BESIDE), *vars(job.output).values()]
+    if any(path is not None and is_url(path) for path in paths):
+        library()
+    if job.cluster.manager == "slurm":
+        require_libraries()
+
+
+def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Stages that the job will not compute again, and damage to others.
+
+    What follows one that it computes is none of the first.
+    """
+    if rows.ids is not None and rows.there(IDS):
+        stages = [ids_stage(vector_source(rows.ids)), *stages]
+    why = outdated(stages, run)
+    damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
+    return tuple(stage.name for stage in stages if stage.name not in why), damaged
+
+
+def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:
+    """Of the stages of the method, and of what the job does before and after them."""
+    costs = [(stage.name, stage.cost) for stage in stages]
+    costs = [*input_costs(rows), *costs]
+    if job.output.model is not None:
+        kept = sum(cost.disk for _, cost in costs)
+        costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
+    if job.output.table is not None:
+        costs.append(("table", Cost(read=8 * rows.shape[0], coordinator=TABLE_BYTES)))
+    if job.output.picture is not None:
+        held = rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0])
+        costs.append(("picture", Cost(read=16 * rows.shape[0], coordinator=held)))
+    if job.output.report is not None:
+        costs.append(("report", Cost(read=16 * rows.shape[0], coordinator=rows.loading + REPORT_BYTES)))
+    return costs
+
+
+def input_costs(rows: Input) -> list[tuple[str, Cost]]:
+    """Of the copy of the rows, where they are copied, and of their ids, where they have some."""
+    costs = [] if rows.ids is None else [("ids", ids_cost(rows.shape[0]))]
+    if rows.reader is not None:
+        block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
+        costs.append(("input", Cost(write=rows.nbytes, disk=rows.nbytes, memory=block)))
+    return costs
+
+
+def estimator(job: JobSpec) -> Any:
+    """The estimator that the job describes, its stages kept in the output."""
+    return method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+
+
+def place_of(
+    table: ClusterTable, shape: tuple[int, int], nbytes: int, place: Place | None, picture: bool, compiled: bool
+) -> Where:
+    """Where a job on rows of this shape will run, and the measured footprints of the processes there.
+
+    ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions.
+    """
+    kind = place.kind if place else choose(table, shape, nbytes)
+    if kind == "process":
+        if not compiled:
+            here = imported_here(picture) + FIRST_USE
+            return Where(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
+        feet = footprint()
+        one = feet.single + (feet.picture if picture else 0)
+        return Where(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
+    feet = footprint()
+    # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
+    coordinator = feet.coordinator + (feet.picture if picture else 0) + (feet.compiler if "numba" in sys.modules else 0)
+    if kind == "embedded":
+        workers, limit = worker_count(table), embedded_memory(table)
+        return Where(kind, workers, limit, feet.worker, coordinator, feet.helper, feet.task, feet.start)
+    workers = place.workers if place else table.workers or 1
+    remote_limit = place.memory_limit if place else table.memory
+    return Where(kind, workers, remote_limit, feet.worker, coordinator, feet.coordinator, feet.task)
+
+
+def _is_run(path: AnyPath) -> bool:
+    """Whether there is something at the path; that it is a run is checked where it is opened."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return False
+    roots.prepare(path, "run")
+    return True
+
+
+def _ceil_mib(count: int) -> int:
+    return -(-count // (1 << 20))

@@ -1,0 +1,63 @@
+"""The record of a run, ``job.json``: what was asked, what it planned, what was measured, what came out."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from typing import Any
+
+from bigembed.errors import (
+    DamagedError,
+    DamageWarning,
+    InputError,
+)
+from bigembed.jobs.watching.status import known_status
+from bigembed.store import documents, roots
+from bigembed.store import manifest as manifests
+from bigembed.store.paths import AnyPath
+from bigembed.store.superseded import superseded
+
+RECORD, COORDINATES = "job.json", "coordinates"
+
+
+def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
+    """The same as :func:`read_record` for whoever writes it anew: only what was claimed, where it is damaged."""
+    try:
+        return read_record(root)
+    except DamagedError as error:
+        if not quiet:
+            warnings.warn(f"{error}; it is made anew", DamageWarning, stacklevel=2)
+        return {"claimed": known_status(root).get("claimed") or [], "finished": False}
+
+
+def read_record(root: AnyPath) -> dict[str, Any]:
+    """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
+    path = root / RECORD
+    record = documents.read_sealed(path) if path.exists() else {}
+    if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
+        raise DamagedError(f"{path}: damaged: not the record of a job")
+    keys = record.get("keys", {})
+    if record and "coordinates" not in record:  # (written by an earlier version)
+        record["coordinates"] = keys.get(COORDINATES)
+    known = {name: key for name, key in {COORDINATES: record.get("coordinates"), **keys}.items() if key is not None}
+    if any(found not in (None, known[name]) for name, found in ((name, key_there(root, name)) for name in known)):
+        return {"claimed": record["claimed"], "finished": False}
+    return record | ({"finished": False} if record and superseded(root) else {})
+
+
+def key_there(root: AnyPath, stage: str) -> str | None:
+    """The key of a published stage; None where its manifest is gone or damaged, which is found where it is read."""
+    with suppress(DamagedError):
+        found = manifests.find(root, stage)
+        return None if found is None else found.key
+    return None
+
+
+def kind_of(path: AnyPath) -> str:
+    """``"run"`` or ``"model"``, as the path itself says."""
+    if not roots.sound_group(path, "run") and roots.ours(path, "run"):
+        raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
+    kind = roots.attributes_of(path).get("bigembed")
+    if kind not in ("run", "model"):
+        raise InputError(f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names")
+    return str(kind)

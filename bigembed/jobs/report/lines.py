@@ -1,0 +1,156 @@
+"""What commands print of their outcomes for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bigembed.errors import BigembedError
+from bigembed.jobs.report.figures import coordinate_lines, map_figures, text_table
+from bigembed.jobs.report.glossary import CATEGORIES, entries_of
+from bigembed.jobs.units import duration, size
+from bigembed.stages import Run
+from bigembed.store.arrays import read_array
+from bigembed.store.paths import UNLIMITED, at
+from bigembed.store.superseded import told
+
+
+def plan_lines(plan: Any) -> list[str]:
+    """A plan for people."""
+    n, d = plan.shape
+    lines = [f"{plan.input} ({n:,} × {d} {plan.dtype}) → {plan.output}", ""]
+    planned = plan.stage_seconds
+    head = ("stage", "passes", "read", "write", "kept", "scratch", "a task", "coordinator", "time")
+    table = [head] + [
+        (
+            f"{name}{' *' if name in plan.published else ''}",
+            f"{cost.passes:g}",
+            *(size(value) for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory, cost.coordinator)),
+            duration(planned.get(name)),
+        )
+        for name, cost in plan.stages
+    ]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    lines += [
+        "  ".join(
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
+    if plan.published:
+        lines.append("* there already, with these parameters and inputs: used again")
+    lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
+    place = plan.place
+    where = {
+        "process": "in this process",
+        "embedded": f"{place.workers} workers on this machine",
+        "remote": f"{place.workers} workers of a running cluster",
+        "slurm": f"{place.workers} workers in jobs of Slurm",
+    }[place.kind]
+    limit = f" of {size(place.memory_limit)}" if place.memory_limit else ""
+    lines += [
+        "",
+        f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, written {size(plan.total('write'))}",
+        f"runs {where}{limit}",
+        f"memory at the most: {size(plan.worker_peak)} a worker, "
+        f"{size(plan.coordinator_peak)} the coordinator, {size(plan.total_peak)} all processes",
+        f"time: about {duration(plan.seconds)} on a machine like this one, its start included",
+        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept"
+        + ("" if plan.free_disk == UNLIMITED else f"; {size(plan.free_disk)} free"),
+    ]
+    return lines
+
+
+def run_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of a run for people."""
+    output = found["plan"]["output"]
+    made = [output, *found["outputs"]]
+    if found["unchanged"]:
+        return [
+            f"{output}: done already, and nothing it depends on has changed; nothing to do",
+            *certificate_lines(found),
+        ]
+    reused = sum(stage["reused"] for stage in found["stages"])
+    measured, predicted = found["measured"], found["predicted"]
+    return [
+        f"{found['n']:,} × {found['d']} in {found['seconds']:.1f} s; "
+        f"{len(found['stages'])} stages, {reused} of them reused",
+        f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
+        f"time: {duration(found['seconds'])}, {duration(found['predicted_seconds'])} planned; "
+        + ", ".join(
+            f"{stage['name']} {duration(stage['seconds'])} ({duration(stage['predicted_seconds'])})"
+            for stage in found["stages"]
+            if not stage["reused"]
+        ),
+        *certificate_lines(found),
+        "written: " + ", ".join(made),
+    ]
+
+
+def extend_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of an extension for people."""
+    measured, predicted = found["measured"], found["predicted"]
+    return [
+        f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",
+        f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned; "
+        f"time planned: {duration(found['predicted_seconds'])}",
+    ]
+
+
+def verify_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of a verification for people."""
+    files, count = (
+        sum(stage["files"] for stage in found["stages"]),
+        sum(stage["bytes"] for stage in found["stages"]),
+    )
+    whole = "as published" if found.get("deep", True) else "names, sizes and metadata as published"
+    state = "damaged" if found["problems"] else whole if found["finished"] else f"{whole}, unfinished"
+    return [
+        f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
+        *(f"  {told(name, why)}" for name, why in found["superseded"].items()),
+        *(f"  {line}; nobody reads it" for line in found["unlisted"]),
+        *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
+        *_readable(found),
+    ]
+
+
+def _readable(found: dict[str, Any]) -> list[str]:
+    """The certificate in words; of one that says what none says, that."""
+    try:
+        return certificate_lines(found, whole=True)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return [f"  the certificate cannot be shown ({type(error).__name__}: {str(error)[:200]})"]
+
+
+def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
+    """The certificate in words: how many kinds of warnings; ``whole``: each warning, every coordinate and figure."""
+    certificate = found.get("certificate", {})
+    kinds = {kind: messages for kind, messages in certificate.get("warnings", {}).items() if messages}
+    titles = [CATEGORIES.get(kind, CATEGORIES["other"])[0] for kind in kinds]
+    if not whole:
+        single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
+        return [*(f"  {one.name}: {one.value}" for one in entries_of(single)), *(f"  amber: {one}" for one in titles)]
+    lines = []
+    for title, messages in zip(titles, kinds.values(), strict=True):
+        lines += [f"  amber: {title}", *(f"    {message}" for message in messages)]
+    lines += [f"  {one.name}: {one.value}{_amber(one.flagged)}" for one in entries_of(certificate)]
+    lines += [f"  {line}" for line in text_table(coordinate_lines(certificate, *_spectrum(found)))]
+    judged = map_figures(certificate.get("judgement", {}).get("map", {}))
+    lines += [f"  {one.name}: {one.value} (shuffled {one.chance}){_amber(one.flagged)}" for one in judged]
+    return lines
+
+
+def _spectrum(found: dict[str, Any]) -> tuple[Any, Any]:
+    """Eigenvalues and residuals of the coordinates of a run, as stored; None, None where they cannot be read."""
+    if found.get("kind") != "run":
+        return None, None
+    try:
+        run = Run(at(found["path"]))
+        values, residuals = (read_array(run.path("solve", name)) for name in ("eigenvalues", "residuals"))
+    except (BigembedError, KeyError, OSError):  # (damage is said elsewhere)
+        return None, None
+    return values, residuals
+
+
+def _amber(flagged: bool) -> str:
+    return " (amber)" if flagged else ""

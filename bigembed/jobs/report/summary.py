@@ -1,0 +1,356 @@
+"""What a run says of itself, from its records: state, warnings, stages, memory, certificate, how to repeat it.
+
+Everything may be missing: a run that was stopped, one that Python made without a job, one whose files were touched.
+What is missing is said, never guessed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.functions import uncalled
+from bigembed.blocks.rows import Array
+from bigembed.errors import BigembedError, DamagedError
+from bigembed.estimator import AROUND
+from bigembed.estimator.certificate import certificate
+from bigembed.jobs.describe import documented
+from bigembed.jobs.record import read_record
+from bigembed.jobs.report.figures import Figure, Line, coordinate_lines, map_figures
+from bigembed.jobs.report.glossary import CATEGORIES, Entry, entries_of, plain, shown
+from bigembed.jobs.report.job_file import job_file
+from bigembed.jobs.report.timeline import StageLine, stage_lines
+from bigembed.jobs.units import size
+from bigembed.jobs.watching.status import read_status
+from bigembed.methods import REGISTRY, method
+from bigembed.stages import Run
+from bigembed.store.arrays import read_array
+from bigembed.store.paths import AnyPath, at
+from bigembed.store.superseded import superseded, told
+
+KNOWN = ("n", "d", "dtype", "content")
+"""What the certificate says of the input and the page says anyway."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A kind of warning and its messages."""
+
+    kind: str
+    messages: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return CATEGORIES[self.kind][0]
+
+    @property
+    def level(self) -> str:
+        """``"bad"`` or ``"warn"``."""
+        return CATEGORIES[self.kind][1]
+
+
+@dataclass
+class Contents:
+    """A run, read; ``extra`` collects warnings of the page itself, by kind."""
+
+    root: AnyPath
+    run: Run
+    record: dict[str, Any]
+    status: dict[str, Any]
+    old: dict[str, str] = field(default_factory=dict)
+    """Stages that were made with other parameters or of other rows, each with how: nothing of them is shown."""
+    extra: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, root: AnyPath) -> Contents:
+        """From the files of a run."""
+        found = cls(root, Run(root), {}, {}, superseded(root))
+        for name, read in (("record", read_record), ("status", read_status)):
+            try:
+                setattr(found, name, read(root))
+            except DamagedError as error:
+                found.warn("damaged", f"{error}. Run the job again to make it anew")
+        for name in found.run.published():
+            try:
+                found.run.manifest(name)
+            except DamagedError as error:
+                found.warn("damaged", f"{error}. Run the job again to make it anew")
+        return found
+
+    def has(self, stage: str) -> bool:
+        """Whether a stage is published, and its manifest as it was written."""
+        with suppress(DamagedError):
+            return self.run.has(stage)
+        return False
+
+    # ------------------------------------------------------------------------- what was asked
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Tables of the job file; empty for a run that Python made."""
+        return dict(self.record.get("job", {}))
+
+    @property
+    def method(self) -> str:
+        """Name in the registry, or nothing."""
+        return str(self.job.get("method", {}).get("name", ""))
+
+    @cached_property
+    def estimator(self) -> Any:
+        """The estimator with its fitted attributes, None if the run does not have all that it needs."""
+        given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
+        if not self.method:
+            return None
+        try:
+            found = method(self.method)(**uncalled(given))
+            found._run, found._in_memory = self.run, False
+            found._adopt(self.run)
+        except (BigembedError, AttributeError, KeyError, OSError, TypeError, ValueError):  # (another version made it)
+            return None
+        return found
+
+    @property
+    def title(self) -> str:
+        """Class of the method, or the name of the folder."""
+        return REGISTRY[self.method].partition(":")[2] if self.method in REGISTRY else self.method or self.root.name
+
+    @property
+    def source(self) -> str:
+        """What the rows are called: their data set, or the last part of their path."""
+        asked = self.job.get("input", {})
+        if asked.get("path") and not asked.get("dataset"):  # (the rows may be those of a copy of it)
+            return at(asked["path"]).name
+        return str(asked.get("dataset") or at(self.record.get("plan", {}).get("input", self.root)).name)
+
+    @cached_property
+    def summary(self) -> str:
+        """First line of what the method's class says of itself."""
+        if self.method not in REGISTRY:
+            return ""
+        first = (inspect.getdoc(method(self.method)) or "").split("\n")[0]
+        return re.sub(r"\s*\([^()]*\bseed \d[^()]*\)", "", first)  # (which source a formula is from)
+
+    def parameters(self) -> list[tuple[str, str, bool, str]]:
+        """Name, value, whether it was given, and meaning of every parameter of the method."""
+        given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
+        if self.method not in REGISTRY:
+            return [(key, repr(value), True, "") for key, value in given.items()]
+        kind = method(self.method)
+        meaning = documented(inspect.getdoc(kind) or "")
+        return [
+            (name, repr(given.get(name, one.default)), name in given, meaning.get(name, ""))
+            for name, one in inspect.signature(kind).parameters.items()
+            if name not in AROUND
+        ]
+
+    def input_lines(self) -> list[Entry]:
+        """The rows: where they lie, their shape, what is known of them."""
+        plan, asked = self.record.get("plan", {}), self.job.get("input", {})
+        lines = [Entry("Rows", plan["input"])] if "input" in plan else []
+        if self.shape:
+            n, d = self.shape
+            lines.append(Entry("Shape", f"{n:,} × {d:,} {plan.get('dtype', '')}".strip()))
+        lines += [Entry(key, shown(value)) for key, value in asked.items() if key != "path" and value is not None]
+        known = self.certificate.get("input", {})
+        return lines + [Entry(plain(key), shown(value)) for key, value in known.items() if key not in KNOWN]
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """n and d, where they are recorded."""
+        found = self.record.get("plan", {}).get("shape")
+        if found is None and self.has("survey"):
+            survey = self.run.results("survey")
+            found = (survey["n"], survey["d"]) if "n" in survey and "d" in survey else None
+        return (int(found[0]), int(found[1])) if found else None
+
+    # ------------------------------------------------------------------------- what came of it
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job ended; of a run without a job, whether it has coordinates."""
+        return bool(self.record.get("finished", not self.record and not self.old and self.has("coordinates")))
+
+    @cached_property
+    def certificate(self) -> dict[str, Any]:
+        """As recorded; of a diffusion map that Python made, from its stages; else none."""
+        if self.record or not self.has("judgement"):
+            return dict(self.record.get("certificate", {}))
+        try:
+            asked = self.run.manifest("solve").parameters
+            return certificate(
+                SimpleNamespace(t_=self.run.results("coordinates")["t"], tol=asked.get("tol", 0.0)), self.run
+            )
+        except (BigembedError, KeyError, OSError):  # (stages that are gone: said elsewhere)
+            return {}
+
+    def verdict(self) -> str:
+        """What can be said of a run without a warning: what was looked at, and what was not."""
+        if not self.certificate:
+            return (
+                "No certificate was kept, so it is not known how far to trust the coordinates; bigembed certify "
+                "compares them with the rows"
+            )
+        if not self.coordinates:
+            return (
+                "The checks that this method makes were passed. What the coordinates show of the rows is not among "
+                "them: bigembed certify compares the two"
+            )
+        whole = {figure.name: figure.value for figure in self.figures}
+        beside = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
+        return (
+            "The solve met its tolerance. Each coordinate is carried by many rows, is told apart from the others, and "
+            f"is no function of earlier ones.{beside}"
+        )
+
+    @cached_property
+    def coordinates(self) -> list[Line]:
+        """What each coordinate shows; none for a method that does not judge them."""
+        return coordinate_lines(self.certificate, self.fitted("eigenvalues_"), self.fitted("residuals_"))
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """Of the map as a whole, where it was compared with the rows."""
+        return map_figures(self.certificate.get("judgement", {}).get("map", {}))
+
+    @property
+    def separate(self) -> bool:
+        """Whether components have coordinates of their own."""
+        values = self.fitted("eigenvalues_")
+        return values is not None and values.ndim == 2 and len(values) > 1
+
+    def certificate_lines(self) -> list[Entry]:
+        """The certificate in words."""
+        return entries_of(self.certificate)
+
+    def solved(self) -> list[dict[str, Any]]:
+        """Of each component that was solved: pairs, whether it converged, passes, residual, gap."""
+        found = self.certificate.get("eigenpairs", {})
+        return [
+            {
+                "component": name,
+                "pairs": len(one.get("eigenvalues", [])),
+                "converged": one.get("converged"),
+                "reason": one.get("reason", ""),
+                "passes": one.get("passes"),
+                "residual": max(one.get("residuals", []), default=0.0),
+                "gap": one.get("gap"),
+            }
+            for name, one in found.items()
+        ]
+
+    def fitted(self, name: str) -> Array | None:
+        """A fitted attribute as float64; None where there is none."""
+        value = getattr(self.estimator, name, None)
+        if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.has("judgement"):
+            with suppress(BigembedError, OSError):
+                value = read_array(self.run.path("solve", name[:-1]))
+        return None if value is None or not np.size(value) else np.asarray(value, np.float64)
+
+    def bandwidth(self) -> dict[str, Any] | None:
+        """The kernel sum over ε, its slope, and the ε that was chosen."""
+        if not self.has("bandwidth"):
+            return None
+        try:
+            curve = {
+                name: read_array(self.run.path("bandwidth", f"ksum_{name}")) for name in ("epsilon", "log_sum", "slope")
+            }
+        except BigembedError:
+            return None
+        return {**curve, "found": self.run.results("bandwidth")}
+
+    def versions(self) -> dict[str, str]:
+        """Packages and their versions when the run was made."""
+        made = {"bigembed": self.record["version"]} if "version" in self.record else {}
+        return {**made, **self.certificate.get("versions", {})}
+
+    # --------------------------------------------------------------------------------- stages
+
+    def stages(self) -> list[StageLine]:
+        """The timeline."""
+        return stage_lines(self.root, self.record, self.status)
+
+    @property
+    def seconds(self) -> float | None:
+        """Of the last start, from end to end."""
+        found = self.record.get("seconds")
+        return None if found is None else float(found)
+
+    def memory(self) -> list[tuple[str, int, int]]:
+        """Planned and measured peaks in bytes: all processes, a worker, the coordinator."""
+        predicted, measured = self.record.get("predicted", {}), self.record.get("measured", {})
+        names = {"total": "All processes", "worker": "A worker", "coordinator": "The coordinator"}
+        if self.record.get("plan", {}).get("place", {}).get("kind") == "process":
+            names = {"total": "The process"}
+        return [
+            (text, int(predicted[key]), int(measured[key]))
+            for key, text in names.items()
+            if predicted.get(key) and measured.get(key)
+        ]
+
+    # ------------------------------------------------------------------------------- warnings
+
+    def warn(self, kind: str, message: str) -> None:
+        """A warning of the page itself."""
+        self.extra.setdefault(kind, []).append(message)
+
+    def warnings(self) -> list[Warned]:
+        """All that was said, the worst first, each message once."""
+        found: dict[str, list[str]] = {kind: [] for kind in CATEGORIES}
+        for kind, messages in self.certificate.get("warnings", {}).items():
+            found[kind if kind in found else "other"] += messages
+        known = {message for messages in found.values() for message in messages}
+        found["other"] += [message for message in self.record.get("warnings", []) if message not in known]
+        for kind, messages in (*self._own().items(), *self.extra.items()):
+            found[kind] += messages
+        return [Warned(kind, tuple(dict.fromkeys(messages))) for kind, messages in found.items() if messages]
+
+    def _own(self) -> dict[str, list[str]]:
+        out: dict[str, list[str]] = {}
+        error = self.status.get("error") or {}
+        state = self.status.get("state")
+        if state in ("planned", "running") and not self.finished:
+            out["running"] = [f"It works on {self.status.get('stage') or 'its plan'} as this page is written"]
+        elif state == "failed" and not self.finished:
+            out["failed"] = [str(error.get("message", "it ended with an error"))]
+        elif not self.finished:
+            out["unfinished"] = [self._unfinished(error)]
+        for name, predicted, measured in self.memory():
+            if measured > predicted:
+                out.setdefault("memory", []).append(
+                    f"{name} held {size(measured)}; {size(predicted)} were planned. Give the workers of the next run "
+                    "more room, and tell us: the plan is meant to be an upper bound"
+                )
+        if self.old:
+            out["superseded"] = [
+                "Not shown: " + "; ".join(told(name, why) for name, why in self.old.items()) + ". Run the job again"
+            ]
+        if any(line.flagged for line in self.coordinates) and not any(self.certificate.get("warnings", {}).values()):
+            marked = ", ".join(str(line.number) for line in self.coordinates if line.flagged)
+            out["other"] = [f"Coordinates {marked}: see the amber cells of their table"]
+        gone = [name for name in self.record.get("keys", {}) if not self.has(name)]
+        if gone:
+            out["damaged"] = [f"Published before, and gone now: {', '.join(gone)}. Run the job again to make them anew"]
+        return out
+
+    def _unfinished(self, error: Mapping[str, Any]) -> str:
+        lines = self.stages()
+        left = [line.name for line in lines if line.state == "not made"]
+        there = f"{len(lines) - len(left)} of {len(lines)} stages are there" if lines else "No stage is there yet"
+        then = f"; still to come: {', '.join(left)}" if left else ""
+        why = f"{error['message']}. " if error.get("message") else ""
+        return f"{why}{there}{then}. Run the job again: it goes on from there"
+
+    # --------------------------------------------------------------------------------- repeat
+
+    def job_file(self) -> str:
+        """A job file that makes this run again, as TOML; empty for a run that Python made."""
+        return job_file(self.job)

@@ -1,0 +1,101 @@
+"""The arithmetic of a plan, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from bigembed.errors import PlanError
+from bigembed.jobs.planning.footprint import footprint, resident
+from bigembed.jobs.planning.plan import MARGIN, Plan, Where, make_plan
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.units import size
+from bigembed.jobs.watching.memory import MemoryPeak
+from bigembed.stages import Cost
+
+MIB = 1 << 20
+
+
+def plan_of(kind="embedded", limit=1000 * MIB, free=10**12, published=(), workers=3):
+    costs = (
+        ("a", Cost(passes=1, read=100, disk=50, scratch=70, memory=200 * MIB, coordinator=10 * MIB)),
+        (
+            "b",
+            Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB),
+        ),
+    )
+    where = Where(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB)
+    return Plan("in", "out", (10, 2), "float32", where, costs, published, free)
+
+
+def test_sums():
+    plan = plan_of()
+    assert plan.total("passes") == 3.5
+    assert plan.total("read") == 110
+    assert plan.worker_peak == 100 * MIB + int(300 * MIB * (1 + MARGIN))
+    assert plan.coordinator_peak == int(90 * MIB * (1 + MARGIN))
+    assert plan.total_peak == 3 * plan.worker_peak + plan.coordinator_peak + 5 * MIB
+    assert plan.disk_peak == 120
+    assert plan_of(published=("a",)).disk_peak == 50
+    assert plan.problems() == []
+
+
+def test_in_one_process_tasks_and_coordinator_add_up():
+    plan = plan_of("process", workers=1)
+    assert plan.total_peak == plan.worker_peak == plan.coordinator_peak == 100 * MIB + int(340 * MIB * (1 + MARGIN))
+
+
+def test_too_little_memory_is_refused_with_a_proposal():
+    with pytest.raises(PlanError, match=r"stage 'b'.*\n?.*\[cluster\] memory = \"4\d\d MiB\" or more"):
+        plan_of(limit=400 * MIB).refuse()
+    with pytest.raises(PlanError, match="--memory-limit"):
+        plan_of("remote", limit=400 * MIB).refuse()
+
+
+def test_more_workers_than_the_machine_holds(monkeypatch):
+    monkeypatch.setattr("bigembed.jobs.planning.plan.machine_memory", lambda: 1200 * MIB)
+    with pytest.raises(PlanError, match=r"\[cluster\] workers = 2 fit"):
+        plan_of().refuse()
+
+
+def test_too_little_disk_is_refused():
+    with pytest.raises(PlanError, match="larger disk"):
+        plan_of(free=100).refuse()
+
+
+def test_a_plan_writes_nothing(write_job, rows, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    job = read_job(
+        write_job("n_components = 3", 'picture = "p.png"\nmodel = "m.zarr"', source='dataset = "plane"\nn = 5000')
+    )
+    plan = make_plan(job)
+    assert sorted(set(tmp_path.iterdir()) - set(before)) == [job.file]
+    assert [name for name, _ in plan.stages] == ["input", "mean", "center", "model", "picture"]
+    assert plan.place.kind == "process"
+    assert plan.as_dict()["memory"]["total"] == plan.total_peak
+    assert plan.shape == (5000, 3)
+
+
+def test_footprint_is_measured():
+    found = footprint()
+    assert 60 * MIB < found.coordinator < found.worker < 500 * MIB
+    assert 0 < found.picture < 200 * MIB
+    assert footprint() is found
+
+
+def test_the_peak_of_all_processes_counts_children():
+    import subprocess
+    import sys
+
+    with MemoryPeak() as peak:
+        peak.interval = 0.05
+        child = subprocess.run(
+            [sys.executable, "-c", "import time; x = b'x' * (80 << 20); time.sleep(1.5)"], check=True
+        )
+    assert child.returncode == 0
+    assert peak.worker > 80 * MIB
+    assert peak.total >= peak.worker + peak.coordinator * 0.5
+    assert peak.coordinator >= resident() * 0.5
+
+
+def test_sizes():
+    assert [size(0), size(1023), size(1 << 20), size(5 << 40)] == ["0 B", "1023 B", "1.0 MiB", "5.0 TiB"]
