@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage
@@ -206,7 +206,6 @@ def project(rows: Any, model: Directions) -> Array:
 
 def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> Stage:
     """λ_l = (2/ε)(W − 1) · variance, and the scale s_l = √(2/ε) λ_l^τ of a coordinate; one pass for ε = 4·max r²."""
-    n = source.shape[0]
 
     def run(context: Context) -> dict[str, Any]:
         freedom = context.results("moments")["weight"] - 1
@@ -224,6 +223,5 @@ def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> 
         write_array(context.path("scale"), np.sqrt(2 / float(scale)) * power)
         return {"epsilon": float(scale), "factor": factor, "passes": int(epsilon == "auto")}
 
-    passes = int(epsilon == "auto")
-    cost = Cost(passes=passes, read=passes * n * source.row_bytes, disk=16 * m, memory=pass_memory(source))
+    cost = summing_cost(source, 0, int(epsilon == "auto"), disk=16 * m)
     return Stage("map", ("solve", "moments"), {"epsilon": epsilon, "scaling": scaling}, run, cost, resumes=True)

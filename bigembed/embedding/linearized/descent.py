@@ -12,7 +12,7 @@ import numpy as np
 from bigembed.blocks.nonnegative import nonnegative_rows
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.eigen.factored import solve_factored
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.linearized.kernel import (
     keep_kernel,
     kept_kernel,
@@ -22,7 +22,7 @@ from bigembed.embedding.linearized.kernel import (
     refuse_sign,
 )
 from bigembed.kernels.nonnegative_kernel import FLOOR, KernelFactors, gram_block, objective, start_block, step_block
-from bigembed.stages import Context, Cost, Stage
+from bigembed.stages import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import reduce_rows
@@ -60,14 +60,16 @@ def factors_stage(source: RowSource, asked: Asked) -> Stage:
     n, d, m = *source.shape, asked.n_components
     vectors, sums = 8 * n * m, 8 * (d + 3) ** 2
     passes = min(asked.max_iter, PLANNED) + 2
-    cost = Cost(
-        passes=passes,
-        read=passes * (n * source.row_bytes + vectors),
+    cost = summing_cost(
+        source,
+        sums,
+        passes,
+        read=passes * vectors,
         write=passes * vectors,
-        scratch=4 * vectors + sums * min(256, -(-n // source.block)),
+        scratch=4 * vectors,
         disk=vectors + 8 * (d + 3) * (m + 6),
-        memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * sums + (16 << 20),
-        coordinator=10 * sums + 80 * (d + 3) * m,
+        memory=6 * 8 * min(source.block, n) * m + (16 << 20),
+        coordinator=80 * (d + 3) * m,
         flops=6 * passes * n * d * m,
         looks=2 * passes * n * m * m,
         sweeps=2 * passes,

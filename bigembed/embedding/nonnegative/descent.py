@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.nonnegative import nonnegative_rows
 from bigembed.blocks.rows import Array, is_sparse
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.nonnegative.start import (
     combine_totals,
     filled,
@@ -317,14 +317,16 @@ class _Descent:
 def _cost(source: RowSource, passes: int, m: int, sums: int = 0) -> Cost:
     n, d = source.shape
     weights = 8 * n * m
-    return Cost(
-        passes=passes,
-        read=passes * (n * source.row_bytes + weights),
+    return summing_cost(
+        source,
+        sums,
+        passes,
+        read=passes * weights,
         write=passes * weights,
-        scratch=2 * weights + sums * min(256, -(-n // source.block)),
+        scratch=2 * weights,
         disk=sums + 16 * d * m,
-        memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * (sums + 8 * d * m),
-        coordinator=10 * (sums + 8 * d * m),
+        memory=6 * 8 * min(source.block, n) * m + 4 * 8 * d * m,
+        coordinator=10 * 8 * d * m,
         flops=6 * passes * n * d * m,
         looks=passes * n * m * m,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.distances import Metric
 from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.scaling.gower import refuse_distances
 from bigembed.landmarks.select import max_min, max_min_by, sample_size, uniform
 from bigembed.neighbors.partition import kmeans
@@ -88,15 +88,8 @@ def sample_stage(source: RowSource, asked: Asked, moments: bool) -> Stage:
         return {"n": n, "d": d, "dtype": str(source.work), "candidates": len(ids), "probes": len(probes)}
 
     held = (len(asked.candidates(n, source.row_bytes)) + PROBES) * (source.row_bytes + 8)
-    cost = Cost(
-        passes=1,
-        read=n * source.row_bytes,
-        disk=held + size,
-        scratch=held + size * min(256, -(-n // source.block)),
-        memory=pass_memory(source) + 4 * size + held,
-        coordinator=4 * held + 10 * size,
-        flops=2 * n * size / 8,
-    )
+    more = {"disk": held + size, "scratch": held, "memory": held, "coordinator": 4 * held}
+    cost = summing_cost(source, size, flops=2 * n * size / 8, **more)
     parameters = {"source": source.fingerprint(), "moments": moments, **asked.key()}
     return Stage("sample", (), parameters, run, cost, resumes=True)
 
