@@ -156,6 +156,11 @@ def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, 
     return Found(values[:kept], operator.space.read("V", 0)[:, :kept], total, told)
 
 
+def whitening(variance: Array) -> Array:
+    """1/√variance, and 0 where there is none."""
+    return np.asarray(np.where(variance > 0, 1 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0))
+
+
 def _mean(context: Context, asked: Asked) -> Array:
     """What is taken off the rows."""
     mean = read_array(context.of("moments", "mean"))

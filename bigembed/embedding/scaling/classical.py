@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
+from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.scaling.all_distances import TILE
-from bigembed.embedding.scaling.gower import read_map, write_map
 from bigembed.errors import InputError
-from bigembed.landmarks.triangulate import Triangulation
 from bigembed.operators.centered import VECTOR_ROWS, CenteredOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -50,7 +50,8 @@ def distance_solve_stage(
         kept = kept_of(values, noise, m)
         values, vectors = values[:kept], vectors[:, :kept]
         residuals = found["residuals"][:kept] / operator.trace
-        write_map(context.path("").rstrip("/"), Triangulation(mean, -0.5 * vectors / np.sqrt(values), np.zeros(kept)))
+        found_map = Affine(mean, -0.5 * vectors / np.sqrt(values), np.zeros(kept))
+        AffineMap.within(context.path("")).write(found_map)
         write_array(context.path("eigenvalues"), values)
         negative = negative[negative < -noise]
         write_array(context.path("negative"), negative)
@@ -165,7 +166,7 @@ def coordinates_stage(n: int, m: int, dtype: str) -> Stage:
     """``embedding`` (n, d₊) = V Λ^{1/2}, which is −2 times Gower's matrix times Λ."""
 
     def run(context: Context) -> dict[str, Any]:
-        found = read_map(context.of("solve").rstrip("/"))
+        found = AffineMap.within(context.of("solve")).read()
         embedding = -2 * found.matrix * read_array(context.of("solve", "eigenvalues"))
         write_array(context.path("embedding"), embedding.astype(dtype))
         return {"n_components": embedding.shape[1]}
