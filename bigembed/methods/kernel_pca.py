@@ -19,8 +19,6 @@ from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_sta
 from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
 from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages
 from bigembed.embedding.landmark_rows import (
-    MAX_LANDMARKS,
-    SELECTIONS,
     all_rows_stage,
     duplicates_note,
     landmark_rows_stage,
@@ -29,6 +27,7 @@ from bigembed.errors import InputError, PlanError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel
+from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.stages import Context, Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape

@@ -13,14 +13,15 @@ from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.scaling.gower import refuse_distances
-from bigembed.landmarks.select import max_min, max_min_by, sample_size, uniform
+from bigembed.landmarks.select import SELECTIONS as FROM_ROWS
+from bigembed.landmarks.select import LandmarkChoice, max_min, max_min_by, uniform
 from bigembed.neighbors.partition import kmeans
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
 from bigembed.store.source import RowSource
 
-SELECTIONS = ("max-min", "uniform", "k-means")
+SELECTIONS = (*FROM_ROWS, "k-means")
 PROBES = 400
 """Sampled rows on whose pairs the stress is taken."""
 SCATTER_COLUMNS = 512
@@ -43,8 +44,7 @@ class Asked:
             return np.zeros(0, np.int64)
         if self.given is not None:
             return np.unique(self.given).astype(np.int64)
-        wanted = self.count if self.selection == "uniform" else sample_size(n, self.count, row_bytes)
-        return uniform(n, wanted, [self.seed, 1])
+        return LandmarkChoice(self.count, self.selection, (self.seed, 1)).sample(n, row_bytes)
 
     def key(self) -> dict[str, Any]:
         """What the choice depends on."""

@@ -108,7 +108,7 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         solved: dict[int, dict[str, Any]] = {}
         for c, size, wanted in targets:
             if asked.landmarks is not None and asked.by_landmarks(size):
-                solved[c] = landmark_component(context, weights, c, size, wanted, asked.landmarks, asked.seed)
+                solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed)
             elif c in small:
                 source: Any = (weights, labels) if whole else len(weights.rows)
                 [solved[c]] = map_blocks(
