@@ -9,7 +9,8 @@ import numpy as np
 
 from bigembed.blocks.rows import bounds, map_blocks, offsets
 from bigembed.embedding.graph.landmarks import component_sample
-from bigembed.errors import DisconnectedGraphError, InputError, PlanError
+from bigembed.embedding.graph.parts import parts_from, solved_sizes
+from bigembed.errors import PlanError
 from bigembed.landmarks.select import LandmarkChoice, sample_size
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.order import Ordered
@@ -21,8 +22,6 @@ from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import free_bytes
 
 POLICIES = ("error", "largest", "per-component", "bridge")
-MAX_EMBEDDED = 200
-"""Components embedded one by one; more are refused with advice."""
 EXACT_ROWS = 100_000
 """Rows of which all pairs of distances are written (40 GB)."""
 PAIR_MIB = 16
@@ -62,30 +61,12 @@ def graph_components_stage(graph: str, edges: int, n: int, block: int) -> Stage:
 
 def targets(found: dict[str, Any], policy: str, n_components: int, n_landmarks: int = 0) -> list[Target]:
     """Which components are embedded, with their share of the landmarks; DisconnectedGraphError as the policy says."""
-    sizes, count = found["sizes"], found["components"]
-    shown = ", ".join(map(str, sizes[:10])) + (", …" if count > 10 else "")
-    if count > 1 and policy in ("error", "bridge"):
-        raise DisconnectedGraphError(
-            f"the graph has {count} connected components, of {shown} rows; there is no path between them. Choose "
-            "components='largest' (the other rows take the coordinates of their nearest row in it), 'per-component' or "
-            "'bridge'; or raise n_neighbors or radius"
-        )
-    chosen = sizes[:1] if count == 1 or policy == "largest" else sizes
-    if len(chosen) == 1 and sizes[0] <= n_components:
-        raise InputError(
-            f"n_components={n_components} needs a connected component of at least {n_components + 1} rows; the largest "
-            f"has {sizes[0]}. Ask for fewer coordinates"
-        )
-    if len(chosen) > 1 and count > MAX_EMBEDDED:
-        raise DisconnectedGraphError(
-            f"components={policy!r} would embed {count} components one by one (of {shown} rows); at most "
-            f"{MAX_EMBEDDED}. Use components='largest' or 'bridge', or raise n_neighbors or radius"
-        )
-    total = sum(chosen)
+    sizes = solved_sizes(parts_from(policy, found, POLICIES[1:]), policy, found["sizes"], n_components)
+    total = sum(sizes)
     return [
         Target(c, size, min(size, max(n_components + 1, round(n_landmarks * size / total))))
-        for c, size in enumerate(chosen)
-        if size > 1 or len(chosen) == 1
+        for c, size in enumerate(sizes)
+        if size > 1 or len(sizes) == 1
     ]
 
 
