@@ -27,11 +27,16 @@ def classical(squared: Array, n_components: int) -> tuple[Affine, Array]:
     Coordinates are kept of the at most m eigenvalues above :data:`FLOOR` of the largest; the others are zero columns.
     """
     mean = squared.mean(axis=0)
-    centered = -0.5 * (squared - mean - mean[:, None] + mean.mean())
-    values, vectors = linalg.eigh((centered + centered.T) / 2)
+    values, vectors = linalg.eigh(centered(squared, mean))
     values, vectors = values[::-1].copy(), vectors[:, ::-1]
     floor = FLOOR * max(float(values[0]), 0.0)
     return scaled(mean, values[:n_components], vectors[:, :n_components], n_components, floor), values
+
+
+def centered(squared: Array, mean: Array) -> Array:
+    """B = −½ H Δ H (L, L) from Δ and its mean column."""
+    found = -0.5 * (squared - mean - mean[:, None] + mean.mean())
+    return np.asarray((found + found.T) / 2)
 
 
 def scaled(mean: Array, values: Array, vectors: Array, n_components: int, floor: float) -> Affine:

@@ -11,11 +11,11 @@ from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.blocks.vectors import tree_sum
 from bigembed.eigen.base import extremes, signs_of
-from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.geodesics.distances import targets
 from bigembed.embedding.graph.input_order import leave_coordinates, restore_block
 from bigembed.embedding.graph.placed import fill_block
+from bigembed.embedding.scaling.classical import largest_pairs, rounding, whole
 from bigembed.landmarks.triangulate import FLOOR, classical, principal_axes, scaled, triangulated
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.centered import CenteredOperator, vector_blocks
@@ -246,14 +246,12 @@ def _classical_rows(
     source = RowSource((rows, rows), np.dtype(np.float32), path=context.of("geodesics", f"pairs/{c}"))
     space = StoredSpace(None, Exchange(f"{context.exchange.root}/component{c}"), vector_blocks(rows))
     operator = CenteredOperator(source, space)
-    mean = np.concatenate([space.read("centered.means", b)[:, 0] for b in range(len(space.rows))])
+    mean = whole(operator.space, "centered.means")[:, 0]
     values, vectors = np.zeros(m), np.zeros((rows, m))
     out = {"residuals": [0.0] * m, "passes": operator.passes, "converged": True, "reason": "", "advice": ""}
     lowest, wanted = 0.0, min(m, rows - 1)
     if operator.trace > 0 and wanted:
-        result = solve_lanczos(operator, wanted, tol=tol, seed=seed, max_passes=max_passes)
-        values[:wanted] = result.eigenvalues * operator.trace
-        vectors[:, :wanted] = np.concatenate([space.read("V", b) for b in range(len(space.rows))])
+        values[:wanted], vectors[:, :wanted], result = largest_pairs(operator, wanted, tol, max_passes, seed)
         lowest = min(0.0, result.lowest * operator.trace)
         out |= {
             "residuals": (result.residuals * operator.trace).tolist() + [0.0] * (m - wanted),
@@ -263,7 +261,7 @@ def _classical_rows(
             "advice": result.advice,
             "gap": float(result.gap * operator.trace),
         }
-    floor = _rounding(operator, mean)
+    floor = rounding(operator, source)
     positive = np.where(values > floor, values, 0.0)
     AffineMap.within(context.path(""), c).write(scaled(mean, values, vectors, m, floor))
     write_array(context.path(f"rows/{c}"), vectors * np.sqrt(positive))
@@ -275,13 +273,6 @@ def _classical_rows(
         "error": float(np.sqrt(max(0.0, rest)) / rows),
         "positive": int(np.count_nonzero(positive)),
     }
-
-
-def _rounding(operator: CenteredOperator, mean: Array) -> float:
-    """What distances kept in float32 add to B: eigenvalues below n^½ eps rms(D²) say nothing."""
-    n = len(mean)
-    fourth = 4 * operator.norm**2 + 2 * n * float(mean @ mean) - (n * operator.mean) ** 2
-    return float(np.sqrt(max(0.0, fourth) / max(1, n)) * np.finfo(np.float32).eps)
 
 
 def _summary(context: Context, numbers: list[int], solved: dict[int, dict[str, Any]], m: int) -> dict[str, Any]:
