@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
@@ -27,7 +29,7 @@ def component_sample(
     ranks = choice.sample(int(first[-1]), row_bytes)
     parts = np.split(ranks, np.searchsorted(ranks, first[1:-1]))
     tasks = [(b, part - first[b]) for b, part in enumerate(parts) if len(part)]
-    fixed = {"labels": labels, "component": component, "with_rows": with_rows}
+    fixed: dict[str, Any] = {"labels": labels, "component": component, "with_rows": with_rows}
     map_blocks(pick_block, tasks, ordered=ordered, exchange=exchange, **fixed)
     found = [exchange.get_all("picked", b) for b, _ in tasks]
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
