@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,3 +37,26 @@ def affine_block(rows: Any, mean: Array, matrix: Array, dtype: Any = np.float64)
         np.matmul(tile, padded, out=product)
         out[start : start + TILE] = product[: len(part), :k]
     return out
+
+
+@dataclass(frozen=True)
+class Affine:
+    """y = (φ − mean) A + b of features φ of a row: the row itself, its squared distances, its kernel values."""
+
+    mean: Array | None
+    """(d,); None for zero."""
+    matrix: Array
+    """A (d, m)."""
+    offset: Array | None = None
+    """b (m,); None for zero."""
+
+    def __call__(self, features: Any) -> Array:
+        """Coordinates (n, m) of features (n, d), each row the same whatever the batch."""
+        mean = np.zeros(len(self.matrix)) if self.mean is None else self.mean
+        linear = affine_block(features, mean, self.matrix)
+        return linear if self.offset is None else np.asarray(linear + self.offset)
+
+    def then(self, matrix: Array, offset: Array) -> Affine:
+        """The map followed by y ↦ y matrix + offset."""
+        moved = offset if self.offset is None else self.offset @ matrix + offset
+        return Affine(self.mean, self.matrix @ matrix, moved)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bigembed.stages import Cost
+from bigembed.store.passes import MAX_GROUPS
 from bigembed.store.source import RowSource
 
 WINDOW = 6
@@ -26,6 +28,23 @@ def output_cost(source: RowSource, width: int, dtype: Any = np.float64, against:
         flops=2 * n * (against * (d + width) if against else d * width),
         looks=n * against,
     )
+
+
+def summing_cost(source: RowSource, sums: int, passes: float = 1, **more: float) -> Cost:
+    """Passes over the rows that each add up ``sums`` bytes by groups of blocks; ``more`` is added to these costs."""
+    cost = Cost(
+        passes=passes,
+        read=int(passes) * source.shape[0] * source.row_bytes,
+        scratch=partial_sums(source, sums),
+        memory=pass_memory(source) + 4 * sums,
+        coordinator=10 * sums,
+    )
+    return replace(cost, **{name: getattr(cost, name) + value for name, value in more.items()})
+
+
+def partial_sums(source: RowSource, sums: int) -> int:
+    """Bytes that the groups of blocks leave in the exchange, where each has ``sums`` bytes."""
+    return sums * min(MAX_GROUPS, -(-source.shape[0] // source.block))
 
 
 def pass_memory(source: RowSource) -> int:

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.affine import affine_block
+from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.store.arrays import open_array
 from bigembed.store.input import in_memory
 
 
-@dataclass(frozen=True)
-class Inverse:
-    """Rows x = Aᵀy + b of coordinates y; float32 for float32, else float64."""
-
-    matrix: Array
-    """A (m, d)."""
-    offset: Array
-    """b (d,)."""
-
-    def __call__(self, coordinates: Any) -> Array:
-        """Rows (k, d) of coordinates (k, m)."""
-        given = np.asarray(coordinates)
-        rows = affine_block(given, np.zeros(len(self.matrix)), self.matrix) + self.offset
-        return rows.astype(kind_of(given.dtype), copy=False)
-
-
 def inverse(estimator: Any, X: Any, matrix: Array, offset: Array | float = 0.0) -> Any:
     """Rows Aᵀy + b of coordinates of any kind: NumPy for arrays in memory, a lazy Dask array otherwise."""
     m, d = matrix.shape
-    return rows_of(estimator, X, Inverse(np.ascontiguousarray(matrix), np.broadcast_to(offset, d)), m, d)
+    return rows_of(estimator, X, Affine(None, np.ascontiguousarray(matrix), np.broadcast_to(offset, d)), m, d)
 
 
 def rows_of(estimator: Any, X: Any, back: Callable[[Any], Array], m: int, d: int) -> Any:
@@ -46,10 +29,16 @@ def rows_of(estimator: Any, X: Any, back: Callable[[Any], Array], m: int, d: int
             f"coordinates have shape {given.shape}, but {type(estimator).__name__} has {m}: shape (k, {m}) is needed"
         )
     if held:
-        return back(given)
+        return converted(given, back)
     dtype = kind_of(given.dtype)
     whole = given.rechunk({1: m})
-    return whole.map_blocks(back, dtype=dtype, chunks=(whole.chunks[0], (d,)), meta=np.empty((0, 0), dtype))
+    return whole.map_blocks(converted, back, dtype=dtype, chunks=(whole.chunks[0], (d,)), meta=np.empty((0, 0), dtype))
+
+
+def converted(coordinates: Any, back: Callable[[Any], Array]) -> Array:
+    """Rows of coordinates in memory; float32 for float32, else float64."""
+    given = np.asarray(coordinates)
+    return back(given).astype(kind_of(given.dtype), copy=False)
 
 
 def kind_of(dtype: Any) -> np.dtype[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.embedding.costs import pass_memory
 from bigembed.errors import InputError
-from bigembed.landmarks.select import max_min, sample_size, uniform
+from bigembed.landmarks.select import LandmarkChoice
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
@@ -25,9 +25,6 @@ from bigembed.store.passes import (
     write_mapped,
 )
 from bigembed.store.source import RowSource
-
-SELECTIONS = ("max-min", "uniform")
-MAX_LANDMARKS = 8_192
 
 
 def all_rows_stage(source: RowSource) -> Stage:
@@ -54,19 +51,11 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
     "max-min" looks at 30 rows for each landmark (de Silva & Tenenbaum 2004). Reads the blocks that the sample is of.
     """
     n, d = checked_shape(source, at_least=2)
-    size = sample_size(n, wanted, source.row_bytes) if selection == "max-min" else min(n, wanted)
+    choice = LandmarkChoice(wanted, selection, (seed, 5))
+    size = choice.sample_size(n, source.row_bytes)
 
     def run(context: Context) -> dict[str, Any]:
-        sample = picked_rows(source, uniform(n, size, [seed, 5]), context.exchange)
-        rows = sample[np.sort(max_min(sample, wanted))] if selection == "max-min" else distinct(sample)
-        if len(rows) < at_least and 0 < np.abs(sample).max() < 1 / LARGEST and sample.dtype == np.float64:
-            refuse_size(float(np.abs(sample).max()), LARGEST, 1 / LARGEST)
-        if len(rows) < at_least:
-            raise InputError(
-                f"n_landmarks={wanted}: only {len(rows)} different rows are among the {size} looked at, and "
-                f"{at_least} are needed for the components asked. Ask for fewer components, more landmarks, or drop "
-                "duplicated rows"
-            )
+        rows = chosen(picked_rows(source, choice.sample(n, source.row_bytes), context.exchange), choice, at_least)
         write_array(context.path("rows"), rows)
         return {"n": n, "d": d, "dtype": str(source.work), "landmarks": len(rows), "wanted": min(n, wanted)}
 
@@ -99,9 +88,18 @@ def pick_block(block: RowBlock, numbers: Array, *, exchange: Exchange) -> dict[s
     return {} if usable(found) else found
 
 
-def distinct(rows: Array) -> Array:
-    """Each different row once, where it stands first."""
-    return np.asarray(rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])])
+def chosen(sample: Array, choice: LandmarkChoice, at_least: int, place: str = "") -> Array:
+    """The landmarks (L, d) of a sample of rows; InputError where too few of them (in ``place``) differ."""
+    rows = sample[choice.among(sample)]
+    if len(rows) < at_least and 0 < np.abs(sample).max() < 1 / LARGEST and sample.dtype == np.float64:
+        refuse_size(float(np.abs(sample).max()), LARGEST, 1 / LARGEST)
+    if len(rows) < at_least:
+        raise InputError(
+            f"n_landmarks={choice.count}: only {len(rows)} different rows are among the {len(sample)} looked at{place},"
+            f" and {at_least} are needed for the components asked. Ask for fewer components, more landmarks, or drop "
+            "duplicated rows"
+        )
+    return np.asarray(rows)
 
 
 def every_row(context: Context) -> bool:

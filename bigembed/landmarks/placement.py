@@ -7,7 +7,7 @@ from scipy import linalg
 from scipy.spatial.distance import cdist
 
 from bigembed.blocks.rows import Array
-from bigembed.landmarks.triangulate import classical
+from bigembed.landmarks.triangulate import classical, triangulated
 
 
 def stress(distances: Array, coordinates: Array) -> tuple[float, float]:
@@ -51,4 +51,4 @@ def change(between: Array, to_landmarks: Array, order: Array, n_components: int,
         return float("nan")
     whole, _ = classical(np.square(between), n_components)
     part, _ = classical(np.square(between[np.ix_(few, few)]), n_components)
-    return moved(whole.place(to_landmarks), part.place(to_landmarks[:, few]))
+    return moved(triangulated(to_landmarks, whole), triangulated(to_landmarks[:, few], part))

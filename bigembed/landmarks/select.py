@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
 
+SELECTIONS = ("max-min", "uniform")
+MAX_LANDMARKS = 8_192
 SAMPLE = 30
 """Rows looked at for each landmark of a max-min choice."""
 SAMPLE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class LandmarkChoice:
+    """How many landmarks are chosen among rows, by which rule, and from which random numbers."""
+
+    count: int
+    selection: str
+    seed: tuple[int, ...]
+
+    def sample_size(self, rows: int, row_bytes: int) -> int:
+        """How many of so many rows are looked at."""
+        return min(rows, self.count) if self.selection == "uniform" else sample_size(rows, self.count, row_bytes)
+
+    def sample(self, rows: int, row_bytes: int) -> Array:
+        """Numbers of the rows to look at, ascending: int64."""
+        return uniform(rows, self.sample_size(rows, row_bytes), list(self.seed))
+
+    def among(self, sample: Array) -> Array:
+        """Positions of the landmarks, all of them different rows, in a sample (s, d); ascending."""
+        far = self.selection == "max-min"
+        return np.sort(max_min(sample, self.count) if far else np.unique(sample, axis=0, return_index=True)[1])
 
 
 def uniform(count: int, wanted: int, seed: int | list[int]) -> Array:

@@ -6,58 +6,45 @@ With Δ the squared distances of L landmarks, B = −½ H Δ H = V Λ Vᵀ, a ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy import linalg
 
-from bigembed.blocks.affine import affine_block
+from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array
 
 FLOOR = 1e-10
 """Eigenvalues below this share of the largest are rounding."""
 
 
-@dataclass(frozen=True)
-class Triangulation:
-    """The affine map of squared distances: y = (δ − mean) matrix + offset."""
-
-    mean: Array
-    """(L,): the mean column of Δ."""
-    matrix: Array
-    """(L, m)."""
-    offset: Array
-    """(m,)."""
-
-    def place(self, distances: Array) -> Array:
-        """Coordinates (n, m) of rows by their distances (n, L), not squared; each row the same whatever the batch."""
-        squared = np.square(distances, dtype=np.float64)
-        return np.asarray(affine_block(squared, self.mean, self.matrix) + self.offset)
-
-    def turned(self, matrix: Array, offset: Array) -> Triangulation:
-        """The map followed by y ↦ y matrix + offset."""
-        return Triangulation(self.mean, self.matrix @ matrix, self.offset @ matrix + offset)
+def triangulated(distances: Array, found: Affine) -> Array:
+    """Coordinates (n, m) of rows by their distances (n, L), not squared; each row the same whatever the batch."""
+    return found(np.square(distances, dtype=np.float64))
 
 
-def classical(squared: Array, n_components: int) -> tuple[Triangulation, Array]:
+def classical(squared: Array, n_components: int) -> tuple[Affine, Array]:
     """The map of landmarks with squared distances Δ (L, L), and all eigenvalues of B, descending (L,).
 
     Coordinates are kept of the at most m eigenvalues above :data:`FLOOR` of the largest; the others are zero columns.
     """
     mean = squared.mean(axis=0)
-    centered = -0.5 * (squared - mean - mean[:, None] + mean.mean())
-    values, vectors = linalg.eigh((centered + centered.T) / 2)
+    values, vectors = linalg.eigh(centered(squared, mean))
     values, vectors = values[::-1].copy(), vectors[:, ::-1]
     floor = FLOOR * max(float(values[0]), 0.0)
     return scaled(mean, values[:n_components], vectors[:, :n_components], n_components, floor), values
 
 
-def scaled(mean: Array, values: Array, vectors: Array, n_components: int, floor: float) -> Triangulation:
+def centered(squared: Array, mean: Array) -> Array:
+    """B = −½ H Δ H (L, L) from Δ and its mean column."""
+    found = -0.5 * (squared - mean - mean[:, None] + mean.mean())
+    return np.asarray((found + found.T) / 2)
+
+
+def scaled(mean: Array, values: Array, vectors: Array, n_components: int, floor: float) -> Affine:
     """The map of eigenpairs of B: the columns −½ v_i/√λ_i, and zero columns where λ_i is not above ``floor``."""
     good = values > floor
     matrix = np.zeros((len(mean), n_components))
     matrix[:, np.flatnonzero(good)] = -0.5 * vectors[:, good] / np.sqrt(values[good])
-    return Triangulation(mean, matrix, np.zeros(n_components))
+    return Affine(mean, matrix, np.zeros(n_components))
 
 
 def principal_axes(count: float, total: Array, products: Array) -> tuple[Array, Array, Array]:

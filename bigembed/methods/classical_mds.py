@@ -11,10 +11,10 @@ from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
+from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
-from bigembed.embedding.linear.projection import Projection, project
 from bigembed.embedding.scaling.all_distances import distances_stage
 from bigembed.embedding.scaling.classical import coordinates_stage, distance_solve_stage, kept_of
 from bigembed.embedding.scaling.gower import ByDistance, place
@@ -214,12 +214,12 @@ class ClassicalMDS(RowwiseEstimator):
         m = solve["n_components"]
         if run.has("moments"):
             moments = run.results("moments")
-            model = Projection(run.path("moments", "mean"), run.path("solve"), False)
+            model = AffineMap(run.path("solve", "components"), run.path("moments", "mean"), transposed=True)
             return Extension(project, model, m, moments["d"], dtype=moments["dtype"])
         metric = self._metric()
         known = run.path("distances", "rows") if metric is not None else ""
         d = solve["n"] if metric is None else run.results("distances")["d"]
-        by_distance = ByDistance(metric, known, run.path("solve"), bool(self.squared))
+        by_distance = ByDistance(metric, known, AffineMap.within(run.path("solve")), bool(self.squared))
         dtype = run.manifest("coordinates").parameters.get("dtype", "float64")
         return Extension(place, by_distance, m, d, dtype=dtype, cheap=False)
 

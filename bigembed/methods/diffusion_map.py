@@ -11,7 +11,6 @@ from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.parts import ISLANDS, POLICIES
-from bigembed.embedding.landmark_rows import MAX_LANDMARKS, SELECTIONS
 from bigembed.embedding.walk.coordinates import coordinates_stage
 from bigembed.embedding.walk.judgement import judgement_stage
 from bigembed.embedding.walk.landmark_solve import EXTENSIONS, Landmarks
@@ -29,6 +28,7 @@ from bigembed.kernels.affinity import (
 )
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT, Target
+from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages

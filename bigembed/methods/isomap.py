@@ -13,7 +13,6 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.geodesics.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
 from bigembed.embedding.geodesics.distances import (
     POLICIES,
-    SELECTIONS,
     all_distances_stage,
     graph_components_stage,
     landmark_distances_stage,
@@ -29,6 +28,7 @@ from bigembed.embedding.graph.weights import is_weights
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
+from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import METRICS, Shape, shape_of

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed import errors
 from bigembed.blocks.declared import Requirements, is_integer, is_number
-from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.rows import Array
+from bigembed.embedding.affine import project
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.inverse import rows_of
-from bigembed.embedding.kernel.coordinates import fitted_stage
-from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_stage, project_values
+from bigembed.embedding.kernel.coordinates import ByKernel, fitted_stage, map_of, project_by_kernel
+from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_stage
 from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
 from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages
 from bigembed.embedding.landmark_rows import (
-    MAX_LANDMARKS,
-    SELECTIONS,
     all_rows_stage,
     duplicates_note,
     landmark_rows_stage,
@@ -28,7 +26,8 @@ from bigembed.embedding.landmark_rows import (
 from bigembed.errors import InputError, PlanError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel, in_tiles, refuse_values, wrong_values
+from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel
+from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.stages import Context, Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
@@ -204,7 +203,9 @@ class KernelPCA(RowwiseEstimator):
             return []
 
         def coordinates(rows: Array, context: Context) -> Array:
-            return project(rows, Projection(context.of("landmarks", "rows"), context.of("solve"), kernel))
+            return project_by_kernel(
+                rows, ByKernel(kernel, context.of("landmarks", "rows"), map_of(context.of("solve")))
+            )
 
         return [inverse_stage(kernel, float(self.alpha), landmarks, d, int(self.n_components), coordinates)]
 
@@ -290,40 +291,9 @@ class KernelPCA(RowwiseEstimator):
         return found | {"warnings": {"convergence": convergence, "degenerate": degenerate}}
 
     def _extension(self, run: Run) -> Extension:
-        landmarks = run.results("landmarks")
-        if self._given():
-            width = run.results("solve")["n_components"]
-            return Extension(project_values, run.path("solve"), width, landmarks["d"], dtype=landmarks["dtype"])
-        model = Projection(run.path("landmarks", "rows"), run.path("solve"), self._kernel(landmarks["d"]))
-        width = run.results("solve")["n_components"]
-        return Extension(project, model, width, landmarks["d"], dtype=landmarks["dtype"], cheap=False)
-
-
-# --- one block -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Where a task finds landmarks and the map of kernel values."""
-
-    rows: str
-    solve: str
-    kernel: Kernel
-
-
-def project(rows: Any, model: Projection) -> Array:
-    """(k(x) − mean) matrix, k(x) the kernel of x with every landmark, some landmarks at a time."""
-    mean = read_array(f"{model.solve}/mean")
-    width = read_array(f"{model.solve}/eigenvalues").shape[0]
-    out = np.zeros((len(rows), width))
-    for start, stop in bounds(len(mean), COLUMNS):
-        others = read_array(model.rows, start, stop)
-        matrix = read_array(f"{model.solve}/matrix", start, stop)
-
-        def part(tile: Any, others: Array = others, matrix: Array = matrix, center: Array = mean[start:stop]) -> Array:
-            values = model.kernel(tile, others)
-            refuse_values(model.kernel.text, wrong_values(values), "landmark")
-            return np.asarray((values - center) @ matrix)
-
-        out += in_tiles(part, rows, width)
-    return out
+        landmarks, width = run.results("landmarks"), run.results("solve")["n_components"]
+        found = map_of(run.path("solve"))
+        if self._given():  # (rows are their kernel values)
+            return Extension(project, found, width, landmarks["d"], dtype=landmarks["dtype"])
+        model = ByKernel(self._kernel(landmarks["d"]), run.path("landmarks", "rows"), found)
+        return Extension(project_by_kernel, model, width, landmarks["d"], dtype=landmarks["dtype"], cheap=False)

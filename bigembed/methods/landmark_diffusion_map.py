@@ -7,13 +7,14 @@ from typing import Any, ClassVar, Self
 
 from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates_note, landmark_rows_stage
+from bigembed.embedding.landmark_rows import duplicates_note, landmark_rows_stage
 from bigembed.embedding.walk.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import Kernel, checked_kernel
 from bigembed.landmarks.roseland import RANK
+from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape

@@ -10,8 +10,8 @@ import numpy as np
 from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
+from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linear.projection import Projection, project
 from bigembed.embedding.scaling.gower import ByDistance, place
 from bigembed.embedding.scaling.landmark_axes import (
     affine_solve_stage,
@@ -225,9 +225,10 @@ class LandmarkMDS(RowwiseEstimator):
         solve, sample = run.results("solve"), run.results("sample")
         m, d = solve["n_components"], sample["d"]
         if solve["affine"]:
-            model = Projection(run.path("solve", "mean"), run.path("solve"), False)
+            model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True)
             return Extension(project, model, m, d, dtype=sample["dtype"])
-        by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), run.path("coordinates"))
+        found = AffineMap.within(run.path("coordinates"))
+        by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), found)
         return Extension(place, by_distance, m, d, dtype=sample["dtype"], cheap=False)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from bigembed import errors
 from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.classifier import (
     codes_of_rows,
     linear_scores,
     probabilities_of_rows,
-    projected_rows,
     score_difference,
 )
 from bigembed.embedding.linear.discriminants import (
@@ -336,7 +336,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         width, scatter = read_array(run.path("solve", "scalings")).shape[1], run.results("scatter")
-        return Extension(projected_rows, run.path("solve"), width, scatter["d"], dtype=scatter["dtype"])
+        return Extension(project, AffineMap(run.path("solve", "scalings")), width, scatter["d"], dtype=scatter["dtype"])
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.affine import affine_block
 from bigembed.blocks.declared import Requirements, is_integer, is_number
-from bigembed.blocks.rows import Array
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.affine import AffineMap, project
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage
@@ -19,7 +17,7 @@ from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import combine_sums, spread_block
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.stages import Context, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import checked_shape, reduce_rows
 from bigembed.store.source import RowSource
@@ -185,28 +183,13 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         moments, width = run.results("moments"), len(read_array(run.path("map", "eigenvalues")))
-        model = Directions(run.path("moments", "mean"), run.path("solve", "components"), run.path("map", "scale"))
+        scale = read_array(run.path("map", "scale"))
+        model = AffineMap(run.path("solve", "components"), run.path("moments", "mean"), transposed=True, scale=scale)
         return Extension(project, model, width, moments["d"], dtype=moments["dtype"], sparse=True)
-
-
-@dataclass(frozen=True)
-class Directions:
-    """Where a task finds the map of the rows."""
-
-    mean: str
-    components: str
-    scale: str
-
-
-def project(rows: Any, model: Directions) -> Array:
-    """s_l (x − m)·v_l."""
-    matrix = read_array(model.components).T * read_array(model.scale)
-    return affine_block(rows, read_array(model.mean), np.ascontiguousarray(matrix))
 
 
 def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> Stage:
     """λ_l = (2/ε)(W − 1) · variance, and the scale s_l = √(2/ε) λ_l^τ of a coordinate; one pass for ε = 4·max r²."""
-    n = source.shape[0]
 
     def run(context: Context) -> dict[str, Any]:
         freedom = context.results("moments")["weight"] - 1
@@ -224,6 +207,5 @@ def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> 
         write_array(context.path("scale"), np.sqrt(2 / float(scale)) * power)
         return {"epsilon": float(scale), "factor": factor, "passes": int(epsilon == "auto")}
 
-    passes = int(epsilon == "auto")
-    cost = Cost(passes=passes, read=passes * n * source.row_bytes, disk=16 * m, memory=pass_memory(source))
+    cost = summing_cost(source, 0, int(epsilon == "auto"), disk=16 * m)
     return Stage("map", ("solve", "moments"), {"epsilon": epsilon, "scaling": scaling}, run, cost, resumes=True)

@@ -9,11 +9,11 @@ import numpy as np
 
 from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
+from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.density import Density, log_density
 from bigembed.embedding.linear.moments import moments_stage
-from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage
-from bigembed.embedding.linear.projection import Projection, project
+from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage, whitening
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -247,7 +247,9 @@ class PCA(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         moments, solve = run.results("moments"), run.results("solve")
-        model = Projection(run.path("solve", "mean"), run.path("solve"), run.manifest("solve").parameters["whiten"])
+        whiten = run.manifest("solve").parameters["whiten"]
+        scale = whitening(read_array(run.path("solve", "variance"))) if whiten else None
+        model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True, scale=scale)
         return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)
 
 

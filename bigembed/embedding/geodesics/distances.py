@@ -7,23 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
-from bigembed.errors import DisconnectedGraphError, InputError, PlanError
-from bigembed.landmarks.select import max_min, sample_size, uniform
+from bigembed.blocks.rows import bounds, map_blocks, offsets
+from bigembed.embedding.graph.landmarks import component_sample
+from bigembed.embedding.graph.parts import parts_from, solved_sizes
+from bigembed.errors import PlanError
+from bigembed.landmarks.select import LandmarkChoice, sample_size
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.order import Ordered
 from bigembed.paths.geodesic import GROUP, keep_distances, shortest_paths
 from bigembed.paths.pairs import cached_graph, distances_block
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import free_bytes
 
 POLICIES = ("error", "largest", "per-component", "bridge")
-SELECTIONS = ("max-min", "uniform")
-MAX_EMBEDDED = 200
-"""Components embedded one by one; more are refused with advice."""
 EXACT_ROWS = 100_000
 """Rows of which all pairs of distances are written (40 GB)."""
 PAIR_MIB = 16
@@ -63,30 +61,12 @@ def graph_components_stage(graph: str, edges: int, n: int, block: int) -> Stage:
 
 def targets(found: dict[str, Any], policy: str, n_components: int, n_landmarks: int = 0) -> list[Target]:
     """Which components are embedded, with their share of the landmarks; DisconnectedGraphError as the policy says."""
-    sizes, count = found["sizes"], found["components"]
-    shown = ", ".join(map(str, sizes[:10])) + (", …" if count > 10 else "")
-    if count > 1 and policy in ("error", "bridge"):
-        raise DisconnectedGraphError(
-            f"the graph has {count} connected components, of {shown} rows; there is no path between them. Choose "
-            "components='largest' (the other rows take the coordinates of their nearest row in it), 'per-component' or "
-            "'bridge'; or raise n_neighbors or radius"
-        )
-    chosen = sizes[:1] if count == 1 or policy == "largest" else sizes
-    if len(chosen) == 1 and sizes[0] <= n_components:
-        raise InputError(
-            f"n_components={n_components} needs a connected component of at least {n_components + 1} rows; the largest "
-            f"has {sizes[0]}. Ask for fewer coordinates"
-        )
-    if len(chosen) > 1 and count > MAX_EMBEDDED:
-        raise DisconnectedGraphError(
-            f"components={policy!r} would embed {count} components one by one (of {shown} rows); at most "
-            f"{MAX_EMBEDDED}. Use components='largest' or 'bridge', or raise n_neighbors or radius"
-        )
-    total = sum(chosen)
+    sizes = solved_sizes(parts_from(policy, found, POLICIES[1:]), policy, found["sizes"], n_components)
+    total = sum(sizes)
     return [
         Target(c, size, min(size, max(n_components + 1, round(n_landmarks * size / total))))
-        for c, size in enumerate(chosen)
-        if size > 1 or len(chosen) == 1
+        for c, size in enumerate(sizes)
+        if size > 1 or len(sizes) == 1
     ]
 
 
@@ -101,62 +81,23 @@ def landmarks_stage(
     def run(context: Context) -> dict[str, Any]:
         chosen = targets(context.results("components"), policy, n_components, n_landmarks)
         ordered, labels = Ordered.open(context.of("order")), context.of("components", "labels")
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        counts = np.array(map_blocks(count_block, blocks, labels=labels, components=[t.number for t in chosen]))
-        ids, rows, component, sampled = [], [], [], 0
-        for place, target in enumerate(chosen):
-            wanted = target.landmarks
-            size = sample_size(target.rows, wanted, row_bytes) if selection == "max-min" else wanted
-            ranks = uniform(target.rows, size, [seed, 5, target.number])
-            first = np.concatenate([[0], np.cumsum(counts[:, place])])
-            tasks = [(b, ranks[(ranks >= first[b]) & (ranks < first[b + 1])] - first[b]) for (b,) in blocks]
-            map_blocks(
-                pick_block,
-                [task for task in tasks if len(task[1])],
-                ordered=ordered,
-                labels=labels,
-                component=target.number,
-                with_rows=selection == "max-min",
-                exchange=context.exchange,
-            )
-            found = [context.exchange.get_all("picked", b) for b, picked in tasks if len(picked)]
-            mine, original = (np.concatenate([part[name] for part in found]) for name in ("ids", "original"))
-            if selection == "max-min":
-                kept = np.sort(max_min(np.concatenate([part["rows"] for part in found]), wanted))
-                mine, original = mine[kept], original[kept]
-            ids.append(mine)
-            rows.append(original)
-            component.append(np.full(len(mine), target.number))
-            sampled += size
-        write_array(context.path("ids"), np.concatenate(ids))
-        write_array(context.path("rows"), np.concatenate(rows))
-        write_array(context.path("component"), np.concatenate(component))
-        return {"landmarks": int(sum(map(len, ids))), "wanted": sum(t.landmarks for t in chosen), "sampled": sampled}
+        far, parts, sampled = selection == "max-min", [], 0
+        for target in chosen:
+            choice = LandmarkChoice(target.landmarks, selection, (seed, 5, target.number))
+            found = component_sample(ordered, labels, target.number, choice, row_bytes, context.exchange, far)
+            sampled += len(found["ids"])
+            kept = choice.among(found["rows"]) if far else slice(None)
+            parts.append((found["ids"][kept], found["original"][kept]))
+        ids, rows = (np.concatenate(part) for part in zip(*parts, strict=True))
+        component = np.repeat([target.number for target in chosen], [len(part) for part, _ in parts])
+        for name, array in {"ids": ids, "rows": rows, "component": component}.items():
+            write_array(context.path(name), array)
+        return {"landmarks": len(ids), "wanted": sum(t.landmarks for t in chosen), "sampled": sampled}
 
-    parameters = {
-        "policy": policy,
-        "n_components": n_components,
-        "n_landmarks": n_landmarks,
-        "selection": selection,
-        "seed": seed,
-    }
+    parameters: dict[str, Any] = {"policy": policy, "n_components": n_components, "n_landmarks": n_landmarks}
+    parameters |= {"selection": selection, "seed": seed}
     held = 3 * (row_bytes + 24) * sample_size(n, n_landmarks, row_bytes)
     return Stage("landmarks", ("order", "components"), parameters, run, Cost(read=4 * n, coordinator=held))
-
-
-def count_block(b: int, *, labels: str, components: list[int]) -> list[int]:
-    """Rows of each component in a block."""
-    label = read_array(f"{labels}/{b}")
-    return [int(np.count_nonzero(label == c)) for c in components]
-
-
-def pick_block(
-    b: int, ranks: Array, *, ordered: Ordered, labels: str, component: int, with_rows: bool, exchange: Exchange
-) -> None:
-    """Leave the rows of a component that have the given ranks within the block."""
-    local = np.flatnonzero(read_array(f"{labels}/{b}") == component)[ranks]
-    pieces = {"ids": local + ordered.starts[b], "original": ordered.ids(b)[local]}
-    exchange.put("picked", b, pieces | ({"rows": ordered.rows(b)[local]} if with_rows else {}))
 
 
 def landmark_distances_stage(n: int, edges: int, n_landmarks: int, block: int) -> Stage:

@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
+from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.extension import Placed
 from bigembed.embedding.geodesics.distance_graph import GIVEN, GivenIndex, Rule, join_given
-from bigembed.embedding.geodesics.scaling import read_triangulation
 from bigembed.embedding.graph.new_rows import place_rows, ready_rows
+from bigembed.landmarks.triangulate import triangulated
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined
@@ -63,8 +64,8 @@ def model_of(run: Run) -> Model:
         _index(run, survey["metric"]),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         run.path("components", "labels"),
-        run.path("geodesics").rstrip("/"),
-        run.path("solve").rstrip("/"),
+        run.path("geodesics"),
+        run.path("solve"),
         Ordered.open(run.path("order")).starts,
         tuple(run.results("solve")["targets"]),
         None if exact else read_array(run.path("landmarks", "component")),
@@ -117,20 +118,20 @@ def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:
     home = _home(joined, label, model.policy)
     out = np.zeros((len(rows), model.width))
     for c in model.targets:
-        found = read_triangulation(model.solve, c)
+        found = AffineMap.within(model.solve, c).read()
         mine = np.flatnonzero(home == c)
         mine = mine[np.lexsort((joined.cell[mine], joined.block[mine]))]  # rows that are near each other, together
         for part, edges, ends in _pieces(joined, label, mine, c, model.columns(c)):
             ids, place = np.unique(joined.ids[edges], return_inverse=True)
             lengths = np.sqrt(joined.squared[edges].astype(np.float64))
             through = model.distances(ids, c)[place] + lengths[:, None]
-            out[part] = found.place(np.minimum.reduceat(through, ends, axis=0))
+            out[part] = triangulated(np.minimum.reduceat(through, ends, axis=0), found)
     outside = np.flatnonzero(home < 0)
     if len(outside) and (model.policy == "largest" or 0 in model.targets):
-        ordered, found = Ordered.open(model.index.order), read_triangulation(model.solve, 0)
+        ordered, found = Ordered.open(model.index.order), AffineMap.within(model.solve, 0).read()
         nearest = nearest_kept(ordered, model.labels, rows[outside], joined.block[outside], joined.cell[outside])
         for start, stop in bounds(len(outside), max(1, HELD_BYTES // (8 * model.columns(0)))):
-            out[outside[start:stop]] = found.place(model.distances(nearest[start:stop], 0))
+            out[outside[start:stop]] = triangulated(model.distances(nearest[start:stop], 0), found)
     return out
 
 

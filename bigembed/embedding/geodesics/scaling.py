@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.blocks.vectors import tree_sum
 from bigembed.eigen.base import extremes, signs_of
-from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.geodesics.distances import targets
 from bigembed.embedding.graph.input_order import leave_coordinates, restore_block
 from bigembed.embedding.graph.placed import fill_block
-from bigembed.landmarks.triangulate import FLOOR, Triangulation, classical, principal_axes, scaled
+from bigembed.embedding.scaling.classical import largest_pairs, rounding, whole
+from bigembed.landmarks.triangulate import FLOOR, classical, principal_axes, scaled, triangulated
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.centered import CenteredOperator, vector_blocks
 from bigembed.paths.geodesic import KeptDistances
@@ -28,17 +30,6 @@ TILE_ROWS = 4_096
 """Rows placed at a time."""
 PASSES = 25
 """Passes over all pairs that a plan counts with."""
-
-
-def write_triangulation(path: str, c: int, found: Triangulation) -> None:
-    """Keep the map of one component."""
-    for name in ("mean", "matrix", "offset"):
-        write_array(f"{path}{name}/{c}", getattr(found, name))
-
-
-def read_triangulation(path: str, c: int) -> Triangulation:
-    """The map of one component."""
-    return Triangulation(*(read_array(f"{path}/{name}/{c}") for name in ("mean", "matrix", "offset")))
 
 
 # --- landmarks -----------------------------------------------------------------------------------
@@ -58,12 +49,12 @@ class Placing:
         """From the published stages."""
         starts = tuple(read_array(context.of("geodesics", "starts")).tolist())
         return cls(
-            KeptDistances(context.of("geodesics").rstrip("/"), starts),
+            KeptDistances(context.of("geodesics"), starts),
             context.of("components", "labels"),
             read_array(context.of("landmarks", "component")),
         )
 
-    def place(self, b: int, maps: dict[int, Triangulation], width: int) -> tuple[Array, Array]:
+    def place(self, b: int, maps: dict[int, Affine], width: int) -> tuple[Array, Array]:
         """Coordinates (rows, m) of a block, zero outside the embedded components; and the components."""
         distances, label = self.kept.block(b), read_array(f"{self.labels}/{b}")
         out = np.zeros((len(label), width))
@@ -71,7 +62,7 @@ class Placing:
             columns, mine = np.flatnonzero(self.component == c), np.flatnonzero(label == c)
             for start, stop in bounds(len(mine), TILE_ROWS):
                 rows = mine[start:stop]
-                out[rows] = found.place(distances[rows][:, columns])
+                out[rows] = triangulated(distances[rows][:, columns], found)
         return out, label
 
 
@@ -91,12 +82,12 @@ def landmark_solve_stage(policy: str, m: int, n: int, n_landmarks: int, block: i
         variances = {}
         for c in maps:
             turn, offset, variances[c] = principal_axes(*tree_sum([part[c] for part in parts]))
-            maps[c] = maps[c].turned(turn, offset)
+            maps[c] = maps[c].then(turn, offset)
         found = map_blocks(extremes_block, blocks, placing=placing, maps=maps, width=m)
         for c in maps:
             sign = signs_of([part[c] for part in found])
-            maps[c] = maps[c].turned(np.diag(sign), np.zeros(m))
-            write_triangulation(context.path(""), c, maps[c])
+            maps[c] = maps[c].then(np.diag(sign), np.zeros(m))
+            AffineMap.within(context.path(""), c).write(maps[c])
         return _summary(
             context,
             [target.number for target in chosen],
@@ -120,7 +111,7 @@ class _Moments(tuple[Any, ...]):
         return _Moments(a + b for a, b in zip(self, other, strict=True))
 
 
-def moments_block(b: int, *, placing: Placing, maps: dict[int, Triangulation], width: int) -> dict[int, _Moments]:
+def moments_block(b: int, *, placing: Placing, maps: dict[int, Affine], width: int) -> dict[int, _Moments]:
     """For each component: rows of the block, Σ y, Σ y yᵀ."""
     placed, label = placing.place(b, maps, width)
     out = {}
@@ -130,7 +121,7 @@ def moments_block(b: int, *, placing: Placing, maps: dict[int, Triangulation], w
     return out
 
 
-def extremes_block(b: int, *, placing: Placing, maps: dict[int, Triangulation], width: int) -> dict[int, Array]:
+def extremes_block(b: int, *, placing: Placing, maps: dict[int, Affine], width: int) -> dict[int, Array]:
     """For each component: the largest |entry| of each column in the block, and its sign."""
     placed, label = placing.place(b, maps, width)
     return {c: extremes(placed[label == c]) for c in maps}
@@ -159,7 +150,7 @@ def landmark_coordinates_stage(policy: str, m: int, n: int, n_landmarks: int, bl
     def run(context: Context) -> dict[str, Any]:
         placing = Placing.of(context)
         ordered = Ordered.open(context.of("order"))
-        maps = {c: read_triangulation(context.of("solve"), c) for c in context.results("solve")["targets"]}
+        maps = {c: AffineMap.within(context.of("solve"), c).read() for c in context.results("solve")["targets"]}
         blocks, out_rows = [(b,) for b in range(len(ordered.blocks))], block_rows(m, 8)
         fill = policy == "largest" and context.results("components")["components"] > 1
         filled = fill_rows(context, blocks, ordered) if fill else 0
@@ -203,7 +194,7 @@ def placed_block(
     *,
     ordered: Ordered,
     placing: Placing,
-    maps: dict[int, Triangulation],
+    maps: dict[int, Affine],
     width: int,
     out_rows: int,
     fill: bool,
@@ -215,7 +206,7 @@ def placed_block(
         outside, nearest = exchange.get_many("nearest", b, ["rows", "ids"])
         if len(outside):
             columns = np.flatnonzero(placing.component == 0)
-            placed[outside] = maps[0].place(placing.kept.rows(nearest)[:, columns])
+            placed[outside] = triangulated(placing.kept.rows(nearest)[:, columns], maps[0])
     leave_coordinates(exchange, b, ordered.ids(b), placed, label, out_rows)
 
 
@@ -255,14 +246,12 @@ def _classical_rows(
     source = RowSource((rows, rows), np.dtype(np.float32), path=context.of("geodesics", f"pairs/{c}"))
     space = StoredSpace(None, Exchange(f"{context.exchange.root}/component{c}"), vector_blocks(rows))
     operator = CenteredOperator(source, space)
-    mean = np.concatenate([space.read("centered.means", b)[:, 0] for b in range(len(space.rows))])
+    mean = whole(operator.space, "centered.means")[:, 0]
     values, vectors = np.zeros(m), np.zeros((rows, m))
     out = {"residuals": [0.0] * m, "passes": operator.passes, "converged": True, "reason": "", "advice": ""}
     lowest, wanted = 0.0, min(m, rows - 1)
     if operator.trace > 0 and wanted:
-        result = solve_lanczos(operator, wanted, tol=tol, seed=seed, max_passes=max_passes)
-        values[:wanted] = result.eigenvalues * operator.trace
-        vectors[:, :wanted] = np.concatenate([space.read("V", b) for b in range(len(space.rows))])
+        values[:wanted], vectors[:, :wanted], result = largest_pairs(operator, wanted, tol, max_passes, seed)
         lowest = min(0.0, result.lowest * operator.trace)
         out |= {
             "residuals": (result.residuals * operator.trace).tolist() + [0.0] * (m - wanted),
@@ -272,9 +261,9 @@ def _classical_rows(
             "advice": result.advice,
             "gap": float(result.gap * operator.trace),
         }
-    floor = _rounding(operator, mean)
+    floor = rounding(operator, source)
     positive = np.where(values > floor, values, 0.0)
-    write_triangulation(context.path(""), c, scaled(mean, values, vectors, m, floor))
+    AffineMap.within(context.path(""), c).write(scaled(mean, values, vectors, m, floor))
     write_array(context.path(f"rows/{c}"), vectors * np.sqrt(positive))
     rest = operator.norm**2 - float(positive @ positive)
     return out | {
@@ -284,13 +273,6 @@ def _classical_rows(
         "error": float(np.sqrt(max(0.0, rest)) / rows),
         "positive": int(np.count_nonzero(positive)),
     }
-
-
-def _rounding(operator: CenteredOperator, mean: Array) -> float:
-    """What distances kept in float32 add to B: eigenvalues below n^½ eps rms(D²) say nothing."""
-    n = len(mean)
-    fourth = 4 * operator.norm**2 + 2 * n * float(mean @ mean) - (n * operator.mean) ** 2
-    return float(np.sqrt(max(0.0, fourth) / max(1, n)) * np.finfo(np.float32).eps)
 
 
 def _summary(context: Context, numbers: list[int], solved: dict[int, dict[str, Any]], m: int) -> dict[str, Any]:

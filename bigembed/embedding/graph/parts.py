@@ -11,13 +11,23 @@ that tell parts apart say no more than the labels do, so that they must not be a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.errors import DisconnectedGraphError
+from bigembed.errors import DisconnectedGraphError, InputError
 
+CHOICES = {
+    "auto": " (small ones are placed, large ones embedded jointly)",
+    "largest": " (the other rows take the coordinates of their nearest row in it)",
+    "per-component": "",
+    "bridge": "",
+    "joint": "",
+}
+"""What may be done with several components, with what an error says of it."""
 POLICIES = ("error", "largest", "per-component", "bridge", "joint")
+MAX_SOLVED = 200
+"""Components solved one by one; more are refused with advice."""
 ISLANDS = "islands"
 """The default for rows: islands are placed, parts are embedded jointly."""
 ISLAND = -1
@@ -55,16 +65,21 @@ def least_rows(n: int) -> int:
     return max(2, min(-(-n // 100), max(100, -(-n // 1_000))))
 
 
-def parts_of(policy: str, sizes: Sequence[int], n: int) -> Parts:
+def parts_of(policy: str, sizes: Sequence[int], n: int, choices: Iterable[str] = CHOICES) -> Parts:
     """What is embedded of a graph of ``n`` rows in components of ``sizes`` rows, the largest first.
 
-    Raises DisconnectedGraphError for several components where the policy is "error", or "bridge" did not join them.
+    Raises DisconnectedGraphError for several components where the policy is "error", or "bridge" did not join them;
+    it names the ``choices``.
     """
     count = len(sizes)
     if count == 1 or policy == "largest":
         return Parts(1, False, False)
     if policy in ("error", "bridge"):
-        raise DisconnectedGraphError(_disconnected(sizes))
+        offered = ", ".join(f"{name!r}{CHOICES[name]}" for name in choices)
+        raise DisconnectedGraphError(
+            f"the graph has {len(sizes)} connected components, of {_shown(sizes)} rows. Choose another components= "
+            f"({offered}); or join more rows, by a larger n_neighbors or radius, or epsilon of a kernel"
+        )
     if policy == "per-component":
         return Parts(count, False, True)
     if policy == ISLANDS:
@@ -72,16 +87,26 @@ def parts_of(policy: str, sizes: Sequence[int], n: int) -> Parts:
     return Parts(count, count > 1, False, half=policy == ISLANDS)
 
 
-def parts_from(policy: str, found: dict[str, Any]) -> Parts:
+def parts_from(policy: str, found: dict[str, Any], choices: Iterable[str] = CHOICES) -> Parts:
     """:func:`parts_of` the components that a stage found (of which it lists the largest)."""
     unlisted = found["components"] - len(found["sizes"])
-    return parts_of(policy, [*found["sizes"], *[1] * unlisted], found["rows"])
+    return parts_of(policy, [*found["sizes"], *[1] * unlisted], found["rows"], choices)
 
 
-def _disconnected(sizes: Sequence[int]) -> str:
-    shown = ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")
-    return (
-        f"the graph has {len(sizes)} connected components, of {shown} rows. Choose components='auto' (small ones are "
-        "placed, large ones embedded jointly), 'largest' (the other rows take the coordinates of their nearest row in "
-        "it), 'per-component', 'joint' or 'bridge'; or raise n_neighbors or epsilon"
-    )
+def solved_sizes(parts: Parts, policy: str, sizes: Sequence[int], n_components: int) -> Sequence[int]:
+    """Rows of the components that are solved one by one; InputError or DisconnectedGraphError where they cannot be."""
+    if parts.alone and sizes[0] <= n_components:
+        raise InputError(
+            f"n_components={n_components} needs a connected component of at least {n_components + 1} rows; the largest "
+            f"has {sizes[0]}. Ask for fewer coordinates"
+        )
+    if parts.count > MAX_SOLVED and not parts.half:
+        raise DisconnectedGraphError(
+            f"components={policy!r} would solve {parts.count} components one by one (of {_shown(sizes)} rows); at most "
+            f"{MAX_SOLVED}. Use components='largest', or raise n_neighbors or radius"
+        )
+    return sizes[: min(parts.count, MAX_SOLVED)]
+
+
+def _shown(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigembed.blocks.affine import affine_block
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_rows
+from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.source import RowSource
 
 
@@ -53,8 +52,3 @@ def numbers_stage(source: RowSource) -> Stage:
 
     parameters = {"source": source.fingerprint(), "selection": "precomputed"}
     return Stage("landmarks", (), parameters, run, Cost(disk=8 * n, write=8 * n))
-
-
-def project_values(rows: Any, solve: str) -> Array:
-    """(k(x) − mean) matrix, of rows that hold k(x), the kernel of x with every fitted row."""
-    return affine_block(rows, read_array(f"{solve}/mean"), read_array(f"{solve}/matrix"))

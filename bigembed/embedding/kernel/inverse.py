@@ -9,7 +9,6 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.rows import Array
-from bigembed.embedding.inverse import kind_of
 from bigembed.errors import InputError, PlanError
 from bigembed.kernels.functions import Kernel, in_tiles
 from bigembed.stages import Context, Cost, Stage
@@ -29,9 +28,9 @@ class KernelInverse:
 
     def __call__(self, coordinates: Any) -> Array:
         """Rows (k, d) of coordinates (k, m)."""
-        given = np.asarray(coordinates)
-        rows = in_tiles(lambda part: np.asarray(self.kernel(part, self.known) @ self.dual), given, self.dual.shape[1])
-        return rows.astype(kind_of(given.dtype), copy=False)
+        return in_tiles(
+            lambda part: np.asarray(self.kernel(part, self.known) @ self.dual), coordinates, self.dual.shape[1]
+        )
 
 
 def inverse_stage(kernel: Kernel, alpha: float, landmarks: int, d: int, m: int, project: Any) -> Stage:

@@ -15,7 +15,7 @@ from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.eigen.base import extremes
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.eigen.lanczos import solve_lanczos
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.kernel.given import GivenKernel
 from bigembed.embedding.landmark_rows import every_row
 from bigembed.errors import InputError
@@ -209,13 +209,11 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
             "a smaller gamma, or solver='exact'.",
         }
 
-    pass_cost = Cost(
-        passes=1,
-        read=n * source.row_bytes,
+    pass_cost = summing_cost(
+        source,
+        size,
         disk=size,
-        scratch=size * min(256, -(-n // source.block)),
-        memory=pass_memory(source) + 4 * 8 * TILE_ROWS * (n_landmarks + source.shape[1]) + 5 * size,
-        coordinator=10 * size,
+        memory=4 * 8 * TILE_ROWS * (n_landmarks + source.shape[1]) + size,
         flops=2 * n * n_landmarks * (source.shape[1] + n_landmarks),
         looks=n * n_landmarks,
     )

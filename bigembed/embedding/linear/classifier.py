@@ -5,27 +5,19 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import softmax
 
-from bigembed.blocks.affine import affine_block
 from bigembed.blocks.rows import Array
-from bigembed.store.arrays import read_array
-
-
-def projected_rows(rows: Array, solve: str) -> Array:
-    """wᵀx for every direction w."""
-    scalings = read_array(f"{solve}/scalings")
-    return affine_block(rows, np.zeros(len(scalings)), scalings)
+from bigembed.embedding.affine import AffineMap, project
 
 
 def linear_scores(rows: Array, solve: str) -> Array:
     """xᵀa_c + b_c of every class with the published coefficients, (b, c)."""
-    coefficients = read_array(f"{solve}/coefficients")
-    return affine_block(rows, np.zeros(coefficients.shape[1]), coefficients.T) + read_array(f"{solve}/intercepts")
+    return project(rows, AffineMap(f"{solve}/coefficients", offset=f"{solve}/intercepts", transposed=True))
 
 
 def centered_scores(rows: Array, solve: str) -> Array:
-    """The same about the mean of all rows, less what is common to the classes: nothing cancels. (b, c)."""
-    inner = read_array(f"{solve}/inner_coefficients")
-    return affine_block(rows, read_array(f"{solve}/center"), inner.T) + read_array(f"{solve}/inner_intercepts")
+    """Scores about the mean of all rows, less what is common to the classes: nothing cancels. (b, c)."""
+    inner = f"{solve}/inner_coefficients", f"{solve}/center", f"{solve}/inner_intercepts"
+    return project(rows, AffineMap(*inner, transposed=True))
 
 
 def score_difference(rows: Array, solve: str) -> Array:

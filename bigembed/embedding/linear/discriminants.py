@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.linear.class_scatter import (
     ClassScatter,
     class_scatter_block,
@@ -85,16 +85,7 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dic
         write_array(context.path("scatter"), found.scatter)
         return {"n": known + n, "d": d, "dtype": str(source.work)}
 
-    cost = Cost(
-        passes=1,
-        read=n * source.row_bytes,
-        disk=size,
-        scratch=size * min(256, -(-n // source.block)),
-        memory=pass_memory(source) + 4 * size,
-        coordinator=10 * size,
-        flops=2 * n * d * d,
-        looks=n * d,
-    )
+    cost = summing_cost(source, size, disk=size, flops=2 * n * d * d, looks=n * d)
     parameters = {"source": source.fingerprint(), "by_class": by_class}
     if before is not None:
         parameters["before"] = before["digest"]
@@ -113,8 +104,7 @@ def add_scatters(left: Parts, right: Parts) -> Parts:
 
 def fourth_stage(source: RowSource, labels: Labels) -> Stage:
     """``fourth/moments`` (c+1,): what the Ledoit–Wolf rule needs beside the scatters. One pass."""
-    n, d = checked_shape(source)
-    classes = len(labels.classes)
+    d, classes = checked_shape(source)[1], len(labels.classes)
 
     def run(context: Context) -> dict[str, Any]:
         found = stored_scatter(context)
@@ -128,9 +118,8 @@ def fourth_stage(source: RowSource, labels: Labels) -> Stage:
         write_array(context.path("moments"), moments["moments"])
         return {}
 
-    memory = pass_memory(source) + 16 * (classes + 1) * d
-    coordinator = 32 * d * d * classes
-    cost = Cost(passes=1, read=n * source.row_bytes, disk=16 * classes * d, memory=memory, coordinator=coordinator)
+    held = {"memory": 16 * (classes + 1) * d, "coordinator": 32 * d * d * classes}
+    cost = summing_cost(source, 0, disk=16 * classes * d, **held)
     return Stage("fourth", ("labels", "scatter"), {}, run, cost, resumes=True)
 
 

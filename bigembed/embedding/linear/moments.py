@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.moments import merge_moments, moments_block
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.errors import InputError
-from bigembed.stages import Context, Cost, Stage
+from bigembed.stages import Context, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
 from bigembed.store.source import RowSource
@@ -54,15 +54,7 @@ def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, A
             "count": int(found["count"]),
         }
 
-    cost = Cost(
-        passes=1,
-        read=n * source.row_bytes,
-        disk=size + 8 * d,
-        scratch=size * min(256, -(-n // source.block)),
-        memory=pass_memory(source) + 4 * size,
-        coordinator=10 * size,
-        flops=2 * n * size / 8,
-    )
+    cost = summing_cost(source, size, disk=size + 8 * d, flops=2 * n * size / 8)
     parameters = {"source": source.fingerprint(), "diagonal": diagonal}
     if before is not None:
         parameters["before"] = before["digest"]

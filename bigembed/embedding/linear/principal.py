@@ -11,7 +11,7 @@ from scipy import linalg
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.eigen.lanczos import solve_lanczos
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import partial_sums, pass_memory
 from bigembed.embedding.linear.dimension import chosen_components
 from bigembed.errors import InputError
 from bigembed.operators.covariance import CovarianceOperator
@@ -96,7 +96,7 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
         passes=passes,
         read=passes * n * source.row_bytes,
         disk=8 * d * (width + 1),
-        scratch=8 * d * width * min(256, -(-n // source.block)) if iterate else 0,
+        scratch=partial_sums(source, 8 * d * width) if iterate else 0,
         memory=pass_memory(source) + 4 * 8 * d * (width + max(GUARDS, width // 2)) if iterate else 0,
         coordinator=vectors,
     )
@@ -154,6 +154,11 @@ def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, 
         "advice": result.advice,
     }
     return Found(values[:kept], operator.space.read("V", 0)[:, :kept], total, told)
+
+
+def whitening(variance: Array) -> Array:
+    """1/√variance, and 0 where there is none."""
+    return np.asarray(np.where(variance > 0, 1 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0))
 
 
 def _mean(context: Context, asked: Asked) -> Array:

@@ -12,7 +12,8 @@ import numpy as np
 from bigembed.blocks.nonnegative import nonnegative_rows
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.eigen.factored import solve_factored
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
+from bigembed.embedding.descent import Descent
 from bigembed.embedding.linearized.kernel import (
     keep_kernel,
     kept_kernel,
@@ -22,10 +23,9 @@ from bigembed.embedding.linearized.kernel import (
     refuse_sign,
 )
 from bigembed.kernels.nonnegative_kernel import FLOOR, KernelFactors, gram_block, objective, start_block, step_block
-from bigembed.stages import Context, Cost, Stage
+from bigembed.stages import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import reduce_rows
 from bigembed.store.source import RowSource
 
 PLANNED = 80
@@ -51,23 +51,21 @@ def factors_stage(source: RowSource, asked: Asked) -> Stage:
     """The iteration; its state is in the exchange after every pass. Writes H and what new rows need."""
 
     def run(context: Context) -> dict[str, Any]:
-        descent = _Descent(source, asked, context)
-        while not descent.finished():
-            descent.step()
-            context.note(f"iteration {descent.done}: ‖K − HHᵀ‖² = {descent.objectives[-1]:.6g}")
-        return descent.publish()
+        return KernelDescent(source, asked, context).run("‖K − HHᵀ‖²")
 
     n, d, m = *source.shape, asked.n_components
     vectors, sums = 8 * n * m, 8 * (d + 3) ** 2
     passes = min(asked.max_iter, PLANNED) + 2
-    cost = Cost(
-        passes=passes,
-        read=passes * (n * source.row_bytes + vectors),
+    cost = summing_cost(
+        source,
+        sums,
+        passes,
+        read=passes * vectors,
         write=passes * vectors,
-        scratch=4 * vectors + sums * min(256, -(-n // source.block)),
+        scratch=4 * vectors,
         disk=vectors + 8 * (d + 3) * (m + 6),
-        memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * sums + (16 << 20),
-        coordinator=10 * sums + 80 * (d + 3) * m,
+        memory=6 * 8 * min(source.block, n) * m + (16 << 20),
+        coordinator=80 * (d + 3) * m,
         flops=6 * passes * n * d * m,
         looks=2 * passes * n * m * m,
         sweeps=2 * passes,
@@ -76,34 +74,29 @@ def factors_stage(source: RowSource, asked: Asked) -> Stage:
     return Stage("coordinates", ("degrees",), parameters, run, cost, resumes=True)
 
 
-class _Descent:
-    """A, B and the objectives so far; H in the exchange under the name of its step."""
+class KernelDescent(Descent):
+    """A and B; H in the exchange under the name of its step."""
+
+    kept, before = ("cross", "gram", "columns", "size", "whole", "careful"), 1
 
     def __init__(self, source: RowSource, asked: Asked, context: Context) -> None:
-        self.source, self.asked, self.context = source, asked, context
-        self.exchange = context.exchange
+        self.asked, self.stuck = asked, False
         given = normalization_of(context.home) if asked.symmetric else None
         self.factors = KernelFactors(kernel_of(context.home), given)
         self.core = self.factors.kernel.core
-        self.stuck = False
-        if not self.exchange.has("state", 0):
-            self._begin()
-        state = self.exchange.get_all("state", 0)
-        self.cross, self.gram, self.columns = state["cross"], state["gram"], state["columns"]
-        self.size, self.whole = float(state["size"]), float(state["whole"])
-        self.objectives: list[float] = state["objectives"].tolist()
-        self.careful: list[int] = state["careful"].tolist()
+        super().__init__(source, context, asked.tol, asked.max_iter)
 
     @property
-    def done(self) -> int:
-        return len(self.objectives) - 1
+    def converged(self) -> bool:
+        """Whether another step would not help: also where nothing but rounding is left."""
+        return self.stuck or self.last_step <= self.tol
 
     @property
     def rows(self) -> str:
         """Name of H in the exchange: a careful step has a name of its own, so that a killed one is never mixed up."""
-        return f"rows{self.done}{'c' if self.careful and self.careful[-1] else ''}"
+        return f"rows{self.done}{'c' if self.done and self.careful[-1] else ''}"
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """G and ‖K‖², both candidates of each starting column, the better ones, and their best common size."""
         second = self._pass(gram_block, "gram")["gram"]
         if not np.isfinite(second).all():
@@ -121,8 +114,7 @@ class _Descent:
         self.cross, self.gram, self.columns, self.size = size * cross, size**2 * gram, columns, float(size)
         self.whole = float(np.vdot(turned, turned.T))
         self.objectives = [objective(self.whole, self.cross, self.core @ self.cross, self.gram)]
-        self.careful = []
-        self._keep()
+        self.careful = np.zeros(0, np.int64)
 
     def _loads(self, second: Array, n: int) -> Array:
         """√λ B of the leading positive eigenpairs; zero columns where there are none, or a random start is wanted."""
@@ -161,19 +153,9 @@ class _Descent:
         self.cross, self.gram = found["cross"], found["gram"]
         self.columns, self.size = np.arange(len(self.gram)), 1.0
         self.objectives.append(value)
-        self.careful.append(int(careful))
-        self._keep()
+        self.careful = np.append(self.careful, int(careful))
+        self.keep()
         self.exchange.drop(read)
-
-    def last_step(self) -> float:
-        """What the last iteration took off the error, as a share of the first error."""
-        if not self.done:
-            return 1.0
-        first, before, now = (np.sqrt(self.objectives[i]) for i in (0, -2, -1))
-        return float((before - now) / first) if first else 0.0
-
-    def finished(self) -> bool:
-        return self.stuck or self.done >= self.asked.max_iter or self.last_step() <= self.asked.tol
 
     def publish(self) -> dict[str, Any]:
         """H, and what new rows need: the kernel, M A and B."""
@@ -198,33 +180,16 @@ class _Descent:
             "symmetric": self.asked.symmetric,
             "n_components": m,
             "n_features": self.source.shape[1],
-            "iterations": self.done,
-            "careful_steps": sum(self.careful),
-            "converged": bool(self.stuck or self.last_step() <= self.asked.tol),
-            "last_step": self.last_step(),
+            "careful_steps": int(self.careful.sum()),
+            "converged": self.converged,
             "whole": self.whole,
-            "passes": before + 2 + self.done + sum(self.careful) + 2 * self.stuck,
+            "passes": before + 2 + self.done + int(self.careful.sum()) + 2 * self.stuck,
             "seed": self.asked.seed,
         }
 
     def _pass(self, function: Any, label: str, **fixed: Any) -> Any:
         sums = 8 * self.factors.kernel.size ** (2 if label == "gram" else 1)
-        return reduce_rows(
-            self.source,
-            function,
-            self.exchange,
-            partial_bytes=sums,
-            label=label,
-            factors=self.factors,
-            **fixed,
-        )
-
-    def _keep(self) -> None:
-        """Publish the state: from here a killed run goes on."""
-        numbers = {"size": np.array(self.size), "whole": np.array(self.whole)}
-        lists = {"objectives": np.array(self.objectives), "careful": np.array(self.careful, np.int64)}
-        arrays = {"cross": self.cross, "gram": self.gram, "columns": self.columns}
-        self.exchange.put("state", 0, numbers | lists | arrays)
+        return self.sums(function, label, partial_bytes=sums, factors=self.factors, **fixed)
 
 
 def copy_block(number: int, start: int, *, held: Exchange, name: str, columns: Array, size: float, out: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.blocks.declared import Requirements, is_number
 from bigembed.blocks.moments import merge_moments
 from bigembed.blocks.rows import Array
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.linear.moments import moments_of_block
 from bigembed.errors import InputError, KernelSignError, OutOfReachError
 from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
@@ -77,15 +77,8 @@ def kernel_stages(source: RowSource, choice: KernelChoice) -> list[Stage]:
 
 def pass_cost(source: RowSource, width: int, passes: int = 1, sums: int = 0) -> Cost:
     """Passes over the rows that make ``width`` features of a tile and add up ``sums`` bytes."""
-    return Cost(
-        passes=passes,
-        read=passes * source.shape[0] * source.row_bytes,
-        scratch=sums * min(256, -(-source.shape[0] // source.block)),
-        disk=64 * width,
-        memory=pass_memory(source) + 4 * sums + (16 << 20),
-        coordinator=10 * sums,
-        flops=passes * source.shape[0] * (2 * source.shape[1] + sums / 4),
-    )
+    flops = passes * source.shape[0] * (2 * source.shape[1] + sums / 4)
+    return summing_cost(source, sums, passes, disk=64 * width, memory=16 << 20, flops=flops)
 
 
 def center_stage(source: RowSource, choice: KernelChoice) -> Stage:

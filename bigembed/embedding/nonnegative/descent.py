@@ -10,7 +10,8 @@ import numpy as np
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.nonnegative import nonnegative_rows
 from bigembed.blocks.rows import Array, is_sparse
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
+from bigembed.embedding.descent import Descent
 from bigembed.embedding.nonnegative.start import (
     combine_totals,
     filled,
@@ -195,52 +196,45 @@ def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage
     """Alternating descent; its state is in the exchange after every pass."""
 
     def run(context: Context) -> dict[str, Any]:
-        squares = context.results("survey")["squares"]
-        descent = _Descent(source, squares, context)
-        while not descent.finished(tol, max_iter):
-            descent.step()
-            context.note(descent.describe())
-        return descent.publish(tol)
+        return Factors(source, context, tol, max_iter).run("‖X − WH‖²")
 
     parameters = {"tol": tol, "max_iter": max_iter}
     cost = _cost(source, min(max_iter, PLANNED) + 1, m)
     return Stage("factors", ("start",), parameters, run, cost, resumes=True)
 
 
-class _Descent:
-    """H, the objectives so far, and W in the exchange under its generation."""
+class Factors(Descent):
+    """H, and W in the exchange under its generation."""
 
-    def __init__(self, source: RowSource, squares: float, context: Context) -> None:
-        self.source, self.squares, self.context = source, squares, context
-        self.exchange = context.exchange
-        if self.exchange.has("state", 0):
-            state = self.exchange.get_all("state", 0)
-            self.components, self.objectives = state["components"], state["objectives"].tolist()
-        else:
-            state = {}
-            self.components, self.objectives = read_array(context.of("start", "components")), []
-        self.revived = state.get("revived", np.zeros(len(self.components), np.bool_))
-        self.revivals = int(state.get("revivals", 0))
-        d, m = source.shape[1], len(self.components)
-        # As many sweeps over W as cost about what its products with H cost (Gillis & Glineur 2012, §4.1).
-        self.sweeps = int(np.clip(d // m, 4, 40))
+    kept = ("components", "revived", "revivals")
+
+    def begin(self) -> None:
+        """H as it starts; no component is revived."""
+        self.components, self.objectives = read_array(self.context.of("start", "components")), []
+        self.revived, self.revivals = np.zeros(len(self.components), np.bool_), 0
 
     @property
-    def done(self) -> int:
-        return len(self.objectives)
+    def squares(self) -> float:
+        """‖X‖²."""
+        return float(self.context.results("survey")["squares"])
+
+    @property
+    def converged(self) -> bool:
+        """Whether another step would not help; one helps after a component was made anew."""
+        return self.last_step <= self.tol and not self.revived.any()
 
     def step(self) -> None:
         """One pass: W for H, then H for W."""
         read = f"weights{self.done}" if self.done else ""
         write = f"weights{self.done + 1}"
-        found = reduce_rows(
-            self.source,
+        m, d = self.components.shape
+        found = self.sums(
             factor_block,
-            self.exchange,
-            partial_bytes=8 * self.components.size,
-            label=f"factors{self.done + 1}",
+            f"factors{self.done + 1}",
+            partial_bytes=8 * m * d,
             components=self.components,
-            sweeps=self.sweeps,
+            # as many sweeps over W as cost about what its products with H cost (Gillis & Glineur 2012, §4.1)
+            sweeps=int(np.clip(d // m, 4, 40)),
             held=self.exchange,
             read=read,
             write=write,
@@ -251,9 +245,7 @@ class _Descent:
         fitted = float(np.vdot(gram, self.components @ self.components.T) - 2 * np.vdot(cross, self.components))
         self.objectives.append(max(0.0, self.squares + fitted))
         self._revive(write)
-        numbers = {"revived": self.revived, "revivals": np.array(self.revivals)}
-        state = {"components": self.components, "objectives": np.array(self.objectives)}
-        self.exchange.put("state", 0, state | numbers)
+        self.keep()
         if read:
             self.exchange.drop(read)
 
@@ -266,13 +258,11 @@ class _Descent:
         self.revived = np.zeros(len(self.components), np.bool_)
         if not len(empty) or self.revivals >= REVIVALS or self.objectives[-1] <= NOTHING * self.squares:
             return
-        found = reduce_rows(
-            self.source,
+        found = self.sums(
             worst_block,
-            self.exchange,
+            f"worst{self.done}",
             combine=keep_worst,
             partial_bytes=8 * 2 * self.components.size,
-            label=f"worst{self.done}",
             components=self.components,
             count=2 * len(empty),
             held=self.exchange,
@@ -283,31 +273,16 @@ class _Descent:
         self.components[empty[: len(fresh)]] = fresh
         self.revived[empty[: len(fresh)]] = True
 
-    def last_step(self) -> float:
-        """What the last iteration took off the error, as a share of the first error."""
-        if self.done < 2:
-            return np.inf
-        first, before, now = (np.sqrt(self.objectives[i]) for i in (0, -2, -1))
-        return float((before - now) / first) if first else 0.0
-
-    def finished(self, tol: float, max_iter: int) -> bool:
-        return self.done >= max_iter or (self.last_step() <= tol and not self.revived.any())
-
-    def describe(self) -> str:
-        return f"iteration {self.done}: ‖X − WH‖² = {self.objectives[-1]:.6g}"
-
-    def publish(self, tol: float) -> dict[str, Any]:
+    def publish(self) -> dict[str, Any]:
         """H, the objectives, and the error with the exact weights: one more pass."""
-        final = reduce_rows(self.source, error_block, self.exchange, label="error", components=self.components)
+        final = self.sums(error_block, "error", components=self.components)
         objectives = [*self.objectives, min(float(final["error"]), self.objectives[-1])]
         write_array(self.context.path("components"), self.components)
         write_array(self.context.path("objectives"), np.array(objectives))
         start = self.context.results("start")
         return {
             "n_components": len(self.components),
-            "iterations": self.done,
-            "converged": bool(self.last_step() <= tol),
-            "last_step": float(min(self.last_step(), 1.0)),
+            "converged": self.last_step <= self.tol,
             "passes": self.done + 1 + self.revivals,
             "start_passes": start["passes"],
             "seed": start["seed"],
@@ -317,14 +292,16 @@ class _Descent:
 def _cost(source: RowSource, passes: int, m: int, sums: int = 0) -> Cost:
     n, d = source.shape
     weights = 8 * n * m
-    return Cost(
-        passes=passes,
-        read=passes * (n * source.row_bytes + weights),
+    return summing_cost(
+        source,
+        sums,
+        passes,
+        read=passes * weights,
         write=passes * weights,
-        scratch=2 * weights + sums * min(256, -(-n // source.block)),
+        scratch=2 * weights,
         disk=sums + 16 * d * m,
-        memory=pass_memory(source) + 6 * 8 * min(source.block, n) * m + 4 * (sums + 8 * d * m),
-        coordinator=10 * (sums + 8 * d * m),
+        memory=6 * 8 * min(source.block, n) * m + 4 * 8 * d * m,
+        coordinator=10 * 8 * d * m,
         flops=6 * passes * n * d * m,
         looks=passes * n * m * m,
     )

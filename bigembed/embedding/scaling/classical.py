@@ -8,12 +8,13 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.rows import Array
-from bigembed.eigen.base import extremes
+from bigembed.blocks.vectors import VectorSpace
+from bigembed.eigen.base import EigenResult, extremes
 from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.scaling.all_distances import TILE
-from bigembed.embedding.scaling.gower import read_map, write_map
 from bigembed.errors import InputError
-from bigembed.landmarks.triangulate import Triangulation
+from bigembed.landmarks.triangulate import centered, scaled
 from bigembed.operators.centered import VECTOR_ROWS, CenteredOperator, vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -42,15 +43,14 @@ def distance_solve_stage(
         given = RowSource((n, n), dtype, path=context.of("distances", "distances")) if made else source
         operator = CenteredOperator(given, StoredSpace(None, context.exchange, vector_blocks(n)), squared=squared)
         context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
-        blocks = range(len(operator.space.rows))
-        mean = np.concatenate([operator.space.read("centered.means", b)[:, 0] for b in blocks])
+        mean = whole(operator.space, "centered.means")[:, 0]
         noise = rounding(operator, given)
         solved = _dense if n <= DENSE_ROWS else _lanczos
         values, vectors, negative, found = solved(operator, given, mean, m, (tol, max_passes, seed))
         kept = kept_of(values, noise, m)
         values, vectors = values[:kept], vectors[:, :kept]
         residuals = found["residuals"][:kept] / operator.trace
-        write_map(context.path("").rstrip("/"), Triangulation(mean, -0.5 * vectors / np.sqrt(values), np.zeros(kept)))
+        AffineMap.within(context.path("")).write(scaled(mean, values, vectors, kept, noise))
         write_array(context.path("eigenvalues"), values)
         negative = negative[negative < -noise]
         write_array(context.path("negative"), negative)
@@ -127,15 +127,14 @@ def _dense(operator: CenteredOperator, source: RowSource, mean: Array, m: int, a
     squares = np.array(source.window((0, n), (0, n)), np.float64)
     if not operator.squared:
         np.square(squares, out=squares)
-    centered = -0.5 * (squares - mean - mean[:, None] + operator.mean)
-    centered = (centered + centered.T) / 2
-    values, vectors = linalg.eigh(centered)
+    form = centered(squares, mean)
+    values, vectors = linalg.eigh(form)
     operator.passes += 1
     top = vectors[:, ::-1][:, :m]
     top = top * extremes(top)[1]
     found = {
         "positive": int(np.count_nonzero(values > rounding(operator, source))),
-        "residuals": np.linalg.norm(centered @ top - top * values[::-1][:m], axis=0),
+        "residuals": np.linalg.norm(form @ top - top * values[::-1][:m], axis=0),
         "solver": "dense",
         "converged": True,
     }
@@ -146,9 +145,7 @@ def _lanczos(
     operator: CenteredOperator, source: RowSource, mean: Array, m: int, asked: tuple[float, int, int]
 ) -> Solved:
     """The m largest eigenpairs of B, and the smallest Ritz value if it is negative."""
-    tol, max_passes, seed = asked
-    result = solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes, block=min(width_of(m), len(mean)))
-    vectors = np.concatenate([operator.space.read("V", b) for b in range(len(operator.space.rows))])
+    values, vectors, result = largest_pairs(operator, m, *asked, block=min(width_of(m), len(mean)))
     lowest = result.lowest * operator.trace
     found = {
         "residuals": result.residuals * operator.trace,
@@ -158,14 +155,27 @@ def _lanczos(
         "converged": result.converged,
         "reason": str(result.reason),
     }
-    return result.eigenvalues * operator.trace, vectors, np.array([lowest] if lowest < 0 else []), found
+    return values, vectors, np.array([lowest] if lowest < 0 else []), found
+
+
+def whole(space: VectorSpace, name: str) -> Array:
+    """All blocks of a vector, (n, width)."""
+    return np.concatenate([space.read(name, b) for b in range(len(space.rows))])
+
+
+def largest_pairs(
+    operator: CenteredOperator, m: int, tol: float, max_passes: int, seed: int, block: int | None = None
+) -> tuple[Array, Array, EigenResult]:
+    """The m largest eigenvalues of B, their vectors (n, m), and what the solver says, in units of tr B."""
+    result = solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes, block=block)
+    return result.eigenvalues * operator.trace, whole(operator.space, "V"), result
 
 
 def coordinates_stage(n: int, m: int, dtype: str) -> Stage:
     """``embedding`` (n, d₊) = V Λ^{1/2}, which is −2 times Gower's matrix times Λ."""
 
     def run(context: Context) -> dict[str, Any]:
-        found = read_map(context.of("solve").rstrip("/"))
+        found = AffineMap.within(context.of("solve")).read()
         embedding = -2 * found.matrix * read_array(context.of("solve", "eigenvalues"))
         write_array(context.path("embedding"), embedding.astype(dtype))
         return {"n_components": embedding.shape[1]}

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigembed.blocks.affine import affine_block
 from bigembed.blocks.distances import Metric, wrong_entries
 from bigembed.blocks.rows import Array
+from bigembed.embedding.affine import AffineMap
 from bigembed.errors import InputError
-from bigembed.landmarks.triangulate import Triangulation
-from bigembed.store.arrays import read_array, write_array
-
-PARTS = ("mean", "matrix", "offset")
+from bigembed.store.arrays import read_array
 
 
 @dataclass(frozen=True)
@@ -28,20 +25,9 @@ class ByDistance:
     metric: Metric | None
     """None: the rows given are the distances."""
     known: str
-    map: str
+    map: AffineMap
     squared: bool = False
     """Whether what is given, or what the metric tells, are squared distances."""
-
-
-def write_map(path: str, found: Triangulation) -> None:
-    """Keep the map under a path."""
-    for name in PARTS:
-        write_array(f"{path}/{name}", getattr(found, name))
-
-
-def read_map(path: str) -> Triangulation:
-    """The map under a path."""
-    return Triangulation(*(read_array(f"{path}/{name}") for name in PARTS))
 
 
 def place(rows: Array, model: ByDistance, first: int = 0) -> Array:
@@ -50,13 +36,13 @@ def place(rows: Array, model: ByDistance, first: int = 0) -> Array:
     Raises InputError where a distance is NaN, infinite or negative, naming the row (``first`` is the number of the
     first one) and the known row.
     """
-    found = read_map(model.map)
+    found = model.map.read()
     out = np.empty((len(rows), found.matrix.shape[1]))
     parts = [(0, rows)] if model.metric is None else model.metric.tiles(rows, read_array(model.known))
     for start, distances in parts:
         refuse_distances(distances, model.metric, first + start)
         squares = np.asarray(distances, np.float64) if model.squared else np.square(distances, dtype=np.float64)
-        out[start : start + len(distances)] = affine_block(squares, found.mean, found.matrix) + found.offset
+        out[start : start + len(distances)] = found(squares)
     return out
 
 

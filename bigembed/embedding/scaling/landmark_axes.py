@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from bigembed.blocks.affine import affine_block
+from bigembed.blocks.affine import Affine, affine_block
 from bigembed.blocks.distances import Metric, refuse_square
 from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.eigen.base import extremes
+from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.costs import pass_memory
 from bigembed.embedding.linear.principal import FLAT, principal_directions
 from bigembed.embedding.scaling.classical import kept_of
-from bigembed.embedding.scaling.gower import ByDistance, place, read_map, refuse_distances, write_map
+from bigembed.embedding.scaling.gower import ByDistance, place, refuse_distances
 from bigembed.embedding.scaling.landmark_sample import PROBES, SCATTER_COLUMNS
 from bigembed.landmarks.placement import change, stress
-from bigembed.landmarks.triangulate import FLOOR, Triangulation, classical
+from bigembed.landmarks.triangulate import FLOOR, classical, triangulated
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
@@ -104,7 +105,7 @@ def distance_solve_stage(source: RowSource, metric: Metric, m: int, count: int) 
         refuse_square(between, f"metric={metric.text}", "landmarks")
         found, values = classical(np.square(between), m)
         kept = kept_of(values, FLOOR * max(float(values[0]), 0.0), m)
-        write_map(context.path("").rstrip("/"), Triangulation(found.mean, found.matrix[:, :kept], found.offset[:kept]))
+        AffineMap.within(context.path("")).write(Affine(found.mean, found.matrix[:, :kept], np.zeros(kept)))
         write_array(context.path("landmark_eigenvalues"), values)
         return {
             "affine": False,
@@ -128,7 +129,7 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
     n, d = source.shape
 
     def run(context: Context) -> dict[str, Any]:
-        model = ByDistance(metric, context.of("landmarks", "rows"), context.of("solve").rstrip("/"))
+        model = ByDistance(metric, context.of("landmarks", "rows"), AffineMap.within(context.of("solve")))
         total = reduce_rows(
             source,
             place_block,
@@ -138,12 +139,12 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
             model=model,
             to=context.exchange,
         )
-        found, mean = read_map(model.map), total["mean"]
+        found, mean = model.map.read(), total["mean"]
         spread, turn = linalg.eigh(total["scatter"])
         turn = turn[:, ::-1]
         landmarks = read_array(model.known)
-        turn = turn * extremes((found.place(metric.between(landmarks, landmarks)) - mean) @ turn)[1]
-        write_map(context.path("").rstrip("/"), found.turned(turn, -mean @ turn))
+        turn = turn * extremes((triangulated(metric.between(landmarks, landmarks), found) - mean) @ turn)[1]
+        AffineMap.within(context.path("")).write(found.then(turn, -mean @ turn))
         write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
         out = context.path("embedding")
         create_rows(out, (n, len(mean)), source.work, source.block, overwrite=True)
@@ -189,7 +190,7 @@ def diagnostics(context: Context, metric: Metric, m: int) -> dict[str, Any]:
     apart, to, between = (metric.between(*pair) for pair in ((probes,) * 2, (probes, landmarks), (landmarks,) * 2))
     refuse_square(apart, f"metric={metric.text}", "sampled rows")
     refuse_distances(to, metric)
-    placed = classical(np.square(between), m)[0].place(to)
+    placed = triangulated(to, classical(np.square(between), m)[0])
     share, correlation = stress(apart, placed)
     moves = {str(part): change(between, to, order, m, part) for part in SHARES}
     return {

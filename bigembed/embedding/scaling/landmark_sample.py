@@ -11,16 +11,17 @@ import numpy as np
 from bigembed.blocks.distances import Metric
 from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.scaling.gower import refuse_distances
-from bigembed.landmarks.select import max_min, max_min_by, sample_size, uniform
+from bigembed.landmarks.select import SELECTIONS as FROM_ROWS
+from bigembed.landmarks.select import LandmarkChoice, max_min, max_min_by, uniform
 from bigembed.neighbors.partition import kmeans
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
 from bigembed.store.source import RowSource
 
-SELECTIONS = ("max-min", "uniform", "k-means")
+SELECTIONS = (*FROM_ROWS, "k-means")
 PROBES = 400
 """Sampled rows on whose pairs the stress is taken."""
 SCATTER_COLUMNS = 512
@@ -43,8 +44,7 @@ class Asked:
             return np.zeros(0, np.int64)
         if self.given is not None:
             return np.unique(self.given).astype(np.int64)
-        wanted = self.count if self.selection == "uniform" else sample_size(n, self.count, row_bytes)
-        return uniform(n, wanted, [self.seed, 1])
+        return LandmarkChoice(self.count, self.selection, (self.seed, 1)).sample(n, row_bytes)
 
     def key(self) -> dict[str, Any]:
         """What the choice depends on."""
@@ -88,15 +88,8 @@ def sample_stage(source: RowSource, asked: Asked, moments: bool) -> Stage:
         return {"n": n, "d": d, "dtype": str(source.work), "candidates": len(ids), "probes": len(probes)}
 
     held = (len(asked.candidates(n, source.row_bytes)) + PROBES) * (source.row_bytes + 8)
-    cost = Cost(
-        passes=1,
-        read=n * source.row_bytes,
-        disk=held + size,
-        scratch=held + size * min(256, -(-n // source.block)),
-        memory=pass_memory(source) + 4 * size + held,
-        coordinator=4 * held + 10 * size,
-        flops=2 * n * size / 8,
-    )
+    more = {"disk": held + size, "scratch": held, "memory": held, "coordinator": 4 * held}
+    cost = summing_cost(source, size, flops=2 * n * size / 8, **more)
     parameters = {"source": source.fingerprint(), "moments": moments, **asked.key()}
     return Stage("sample", (), parameters, run, cost, resumes=True)
 

@@ -28,10 +28,11 @@ from bigembed.blocks.vectors import tree_fold, tree_sum
 from bigembed.eigen.base import gaps_of
 from bigembed.eigen.lanczos import residual_block
 from bigembed.eigen.ritz import rayleigh_ritz
-from bigembed.embedding.landmark_rows import distinct
+from bigembed.embedding.graph.landmarks import component_sample
+from bigembed.embedding.landmark_rows import chosen
 from bigembed.errors import InputError
 from bigembed.landmarks.galerkin import NEIGHBORS, LandmarkFunctions, barycentric_rows
-from bigembed.landmarks.select import max_min, sample_size, uniform
+from bigembed.landmarks.select import LandmarkChoice
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost
@@ -103,7 +104,7 @@ class Component:
 
 
 def landmark_component(
-    context: Context, weights: StoredMatrix, c: int, size: int, wanted: int, asked: Landmarks, seed: int
+    context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Landmarks, seed: int
 ) -> dict[str, Any]:
     """Leading eigenpairs of component c; vectors in its exchange under ``V``, what is averaged to them under ``F``."""
     exchange = Exchange(f"{context.exchange.root}/component{c}")
@@ -115,7 +116,7 @@ def landmark_component(
     component = Component(
         weights, ordered, context.of("components", "labels"), context.of("kernel", "degree"), c, exchange
     )
-    points = component_landmarks(component, size, wanted, asked, seed, exchange)
+    points = component_landmarks(component, wanted, asked, seed, exchange)
     context.note(f"component {c} of the graph: {len(points)} landmarks")
     blocks = [(b,) for b in range(len(weights.rows))]
     functions: Callable[[Array], Any] = Interpolation(points)
@@ -160,38 +161,12 @@ def landmark_component(
     return found
 
 
-def component_landmarks(
-    component: Component, size: int, wanted: int, asked: Landmarks, seed: int, exchange: Exchange
-) -> Array:
+def component_landmarks(component: Component, wanted: int, asked: Landmarks, seed: int, exchange: Exchange) -> Array:
     """Different rows (L, d) of a component, far from each other or uniform."""
-    from bigembed.embedding.geodesics.distances import count_block, pick_block  # (only here: they bring a compiler)
-
-    ordered, c = component.ordered, component.number
-    blocks = [(b,) for b in range(len(ordered.blocks))]
-    counts = np.array(map_blocks(count_block, blocks, labels=component.labels, components=[c]))[:, 0]
-    row_bytes = ordered.rows(0, 0, 1).nbytes
-    sampled = sample_size(size, asked.count, row_bytes) if asked.selection == "max-min" else asked.count
-    ranks = uniform(size, sampled, [seed, 5, c])
-    first = np.concatenate([[0], np.cumsum(counts)])
-    tasks = [(b, ranks[(ranks >= first[b]) & (ranks < first[b + 1])] - first[b]) for (b,) in blocks]
-    tasks = [task for task in tasks if len(task[1])]
-    fixed: dict[str, Any] = {
-        "ordered": ordered,
-        "labels": component.labels,
-        "component": c,
-        "with_rows": True,
-        "exchange": exchange,
-    }
-    map_blocks(pick_block, tasks, **fixed)
-    rows = np.concatenate([exchange.get_many("picked", b, ["rows"])[0] for b, _ in tasks])
-    points = rows[np.sort(max_min(rows, asked.count))] if asked.selection == "max-min" else distinct(rows)
-    if len(points) <= wanted:
-        raise InputError(
-            f"n_landmarks={asked.count}: component {c} of the graph has only {len(points)} different rows among "
-            f"{sampled} looked at, and {wanted + 1} are needed for {wanted} coordinates. Ask for fewer, or drop "
-            "duplicated rows"
-        )
-    return np.asarray(points)
+    ordered, labels, c = component.ordered, component.labels, component.number
+    choice = LandmarkChoice(asked.count, asked.selection, (seed, 5, c))
+    found = component_sample(ordered, labels, c, choice, ordered.rows(0, 0, 1).nbytes, exchange)
+    return chosen(found["rows"], choice, wanted + 1, f" in component {c} of the graph")
 
 
 # --- one block -----------------------------------------------------------------------------------

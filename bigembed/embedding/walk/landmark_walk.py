@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
-from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.landmark_rows import every_row
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.kernels.functions import Kernel, in_tiles, refuse_values, wrong_values
@@ -185,13 +185,12 @@ def gram_stage(source: RowSource, function: Kernel | None, n_landmarks: int) -> 
 
 def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
     tile = 8 * TILE_ROWS * (3 * n_landmarks + 4 * source.shape[1])
-    return Cost(
-        passes=1,
-        read=source.shape[0] * source.row_bytes,
+    return summing_cost(
+        source,
+        size,
         disk=size,
-        scratch=size * min(256, -(-source.shape[0] // source.block)),
-        memory=pass_memory(source) + tile + 4 * size,
-        coordinator=10 * size + 24 * n_landmarks**2,
+        memory=tile,
+        coordinator=24 * n_landmarks**2,
         flops=source.shape[0] * (2 * source.shape[1] * n_landmarks + size / 4),
         looks=source.shape[0] * n_landmarks,
     )

@@ -19,10 +19,9 @@ from bigembed.eigen import lobpcg
 from bigembed.eigen.base import EigenResult
 from bigembed.eigen.coarse import held_by_block, held_here
 from bigembed.eigen.dense import solve_dense_matrix
-from bigembed.embedding.graph.parts import Parts, parts_from
+from bigembed.embedding.graph.parts import Parts, parts_from, solved_sizes
 from bigembed.embedding.walk.assembly import assemble
 from bigembed.embedding.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
-from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.operators.sparse import SparseOperator
@@ -36,8 +35,6 @@ from bigembed.store.vectors import StoredSpace
 
 DENSE_ROWS = 2_000
 PASSES = 40
-MAX_SOLVED = 200
-"""Components solved one by one; more are refused with advice."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         solved: dict[int, dict[str, Any]] = {}
         for c, size, wanted in targets:
             if asked.landmarks is not None and asked.by_landmarks(size):
-                solved[c] = landmark_component(context, weights, c, size, wanted, asked.landmarks, asked.seed)
+                solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed)
             elif c in small:
                 source: Any = (weights, labels) if whole else len(weights.rows)
                 [solved[c]] = map_blocks(
@@ -155,25 +152,11 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
 
 def _targets(asked: Spectrum, parts: Parts, sizes: list[int]) -> list[tuple[int, int, int]]:
     """Which components are solved: (number, rows, eigenpairs wanted)."""
-    if parts.alone:
-        if sizes[0] <= asked.n_components:
-            raise InputError(
-                f"n_components={asked.n_components} needs a component of at least "
-                f"{asked.n_components + 1} rows; the largest has {sizes[0]}. Ask for fewer components"
-            )
-        return [(0, sizes[0], asked.n_components)]
     wanted = asked.n_components - parts.contrasts(asked.n_components)
     if wanted <= 0:
         return []
-    if parts.count > MAX_SOLVED and not parts.half:
-        shown = ", ".join(map(str, sizes[:10]))
-        raise DisconnectedGraphError(
-            f"components={asked.components!r} would solve {parts.count} components one by one (of "
-            f"{shown}, … rows); at most {MAX_SOLVED}. Use components='largest', or raise n_neighbors"
-        )
-    return [
-        (c, size, min(wanted, size - 1)) for c, size in enumerate(sizes[: min(parts.count, MAX_SOLVED)]) if size > 1
-    ]
+    solved = solved_sizes(parts, asked.components, sizes, asked.n_components)
+    return [(c, size, min(wanted, size - 1)) for c, size in enumerate(solved) if size > 1]
 
 
 def gather_block(

@@ -265,8 +265,14 @@ def test_nothing_is_there_of_a_run_that_is_not(tmp_path):
     [
         pytest.param(step, half, id=f"{'after' if half else 'before'}-{step}", marks=() if quick else pytest.mark.slow)
         for step, half, quick in [
-            (0, False, True), (2, False, False), (5, False, True), (8, False, False),
-            (0, True, False), (2, True, True), (5, True, False), (8, True, True),
+            (0, False, True),
+            (2, False, False),
+            (5, False, True),
+            (8, False, False),
+            (0, True, False),
+            (2, True, True),
+            (5, True, False),
+            (8, True, True),
         ]
     ],
 )

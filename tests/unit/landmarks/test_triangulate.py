@@ -7,18 +7,18 @@ import pytest
 from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist
 
-from bigembed.landmarks.triangulate import classical, principal_axes
+from bigembed.landmarks.triangulate import classical, principal_axes, triangulated
 
 
 def test_euclidean_points_are_placed_where_they_are() -> None:
     rows = np.random.default_rng(0).normal(size=(300, 3)) * [5.0, 2.0, 1.0]
     landmarks = rows[:12]
     found, values = classical(cdist(landmarks, landmarks) ** 2, 3)
-    placed = found.place(cdist(rows, landmarks))
+    placed = triangulated(cdist(rows, landmarks), found)
     assert procrustes(rows, placed)[2] < 1e-20
     assert (values[3:] < 1e-10 * values[0]).all()
-    assert procrustes(rows, found.place(cdist(rows, landmarks) ** 2))[2] > 1e-2  # a control: squares of squares
-    alone = found.place(cdist(rows[17:18], landmarks))
+    assert procrustes(rows, triangulated(cdist(rows, landmarks) ** 2, found))[2] > 1e-2  # a control: squares of squares
+    alone = triangulated(cdist(rows[17:18], landmarks), found)
     np.testing.assert_array_equal(placed[17:18], alone)
 
 
@@ -34,5 +34,5 @@ def test_the_rotation_is_to_principal_axes_about_the_mean() -> None:
 def test_dimensions_that_are_not_there_are_zero_columns() -> None:
     line = np.arange(6.0)[:, None]
     found, values = classical(cdist(line, line) ** 2, 2)
-    assert found.place(cdist(line, line))[:, 1].tolist() == [0.0] * 6
+    assert triangulated(cdist(line, line), found)[:, 1].tolist() == [0.0] * 6
     assert values[0] == pytest.approx(17.5)

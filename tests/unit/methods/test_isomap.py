@@ -20,6 +20,7 @@ from bigembed.blocks import rows
 from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
 from bigembed.embedding.geodesics import distances as geodesics
+from bigembed.embedding.graph import parts
 from bigembed.errors import (
     ComponentsWarning,
     DegenerateWarning,
@@ -196,7 +197,7 @@ def test_bridges_keep_their_true_length(apart: np.ndarray, solver: dict[str, Any
 
 
 def test_many_components_are_not_embedded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(geodesics, "MAX_EMBEDDED", 3)
+    monkeypatch.setattr(parts, "MAX_SOLVED", 3)
     X = np.concatenate([np.random.default_rng(k).normal(size=(20, 2)) + 100 * k for k in range(5)])
     with pytest.raises(DisconnectedGraphError, match="at most 3"):
         be.Isomap(1, n_neighbors=3, components="per-component").fit(X)
