@@ -126,6 +126,11 @@ class MemorySpace:
         return np.concatenate(parts) if parts else self.read(name, block)[:0]
 
 
+def assembled(space: VectorSpace, name: str) -> Array:
+    """All blocks of a vector, in this process."""
+    return np.concatenate([space.read(name, block) for block in range(len(space.rows))])
+
+
 def tree_sum(parts: Sequence[Any]) -> Any:
     """Sum in a fixed binary tree over the order of the parts: the same bytes for any number of workers.
 

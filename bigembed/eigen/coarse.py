@@ -23,7 +23,7 @@ from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.vectors import VectorSpace
+from bigembed.blocks.vectors import VectorSpace, assembled
 from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
 from bigembed.operators.base import BlockOperator
 
@@ -213,7 +213,7 @@ class Coarse:
         matrix = sparse.bsr_array((blocks, where[:, 1], pointer), shape=(total * p, total * p)).tocsr().T
         del where, blocks
         constant = np.zeros((total, p))
-        constant[:, 0] = np.concatenate([space.read("coarse.norm", b) for b in range(len(counts))])
+        constant[:, 0] = assembled(space, "coarse.norm")
         if factor_entries(matrix, p) <= FACTOR:
             factor = sparse_linalg.splu(
                 matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}

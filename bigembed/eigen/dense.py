@@ -8,6 +8,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bigembed.blocks.rows import Array, offsets
+from bigembed.blocks.vectors import assembled
 from bigembed.eigen.base import EigenResult, Reason, extremes, gaps_of
 from bigembed.eigen.krylov import leading_pairs
 from bigembed.errors import InputError
@@ -76,13 +77,13 @@ def solve_dense(
     blocks = range(len(space.rows))
     start = offsets(space.rows)
     n = int(start[-1])
-    inside = np.concatenate([space.read(operator.scale, b)[:, 0] != 0 for b in blocks])
+    inside = assembled(space, operator.scale)[:, 0] != 0
     parts = [space.read("dense.entries", b) for b in blocks]
     space.drop("dense.entries")
     row = np.concatenate([part[:, 0] + start[b] for b, part in enumerate(parts)]).astype(int)
     _, value, block, inner = np.concatenate(parts).T
     whole = sparse.coo_array((value, (row, (start[block.astype(int)] + inner).astype(int))), shape=(n, n))
-    known = None if deflate is None else np.concatenate([space.read(deflate, b) for b in blocks])[inside]
+    known = None if deflate is None else assembled(space, deflate)[inside]
     result, chosen = solve_dense_matrix(whole.tocsr()[inside][:, inside], n_components, deflate=known)
     vectors = np.zeros((n, n_components))
     vectors[inside] = chosen

@@ -1,39 +1,33 @@
-"""Double centering of squared distances: B = −½ H D² H, H = I − 11ᵀ/n (seed 000 §3), of an array larger than memory.
-
-B is never formed. With the row means r of D² a product is B x = −½ (D² x̃ − 1 (rᵀ x̃)), x̃ = Hx: one pass over the
-array for any number of vectors.
-"""
+"""Double centering of squared distances: B = −½ H D² H, H = I − 11ᵀ/n (seed 000 §3), of an array larger than memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator
+from functools import partial
 from operator import add
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.distances import NAMED, wrong_entries
-from bigembed.blocks.rows import Array, bounds
-from bigembed.blocks.vectors import VectorSpace, tree_fold
+from bigembed.blocks.rows import Array
+from bigembed.blocks.vectors import VectorSpace, assembled, tree_fold
 from bigembed.errors import InputError
-from bigembed.operators.base import Then, check_names, followed
+from bigembed.operators.pairs import PairsOperator, centered_norm
 from bigembed.store.source import RowSource
-from bigembed.store.tiles import tiles
+from bigembed.store.tiles import Tile, tiles
 
-VECTOR_ROWS = 2_048
-"""Rows of a block of the vectors: what a task walks through, tile by tile."""
 ROUNDING = 1e-5
 """Largest share of the root mean square distance of a row that an entry of the diagonal may have; largest share of
 ‖D²_i‖ by which a row and its column may differ."""
 
 
-class CenteredOperator:
+class CenteredOperator(PairsOperator):
     """B / s on the vectors of ``space``, s = tr B = ½ Σ_ij D²_ij / n, from a symmetric array of (squared) distances.
 
     The division makes tolerances relative: eigenvalues of B are s times those of the operator. ``space`` has the rows
     of the array in any blocks. Making it costs one pass: row means, ‖B‖_F, and a check of every entry. Memory of a
-    task: a panel of the array (64 MiB, or :data:`VECTOR_ROWS` rows of a chunk's columns), and the vectors whole
+    task: a panel of the array (64 MiB, or a block of rows of a chunk's columns), and the vectors whole
     (8·n·width bytes). The chunks of the array may be of any shape; each is read about once a pass.
 
     Raises
@@ -46,73 +40,28 @@ class CenteredOperator:
         n = source.shape[0]
         if source.shape != (n, n) or sum(space.rows) != n:
             raise InputError(f"distances form a square array (n, n); got shape {source.shape}")
-        self.source = source
-        self.space = space
-        self.scale = "centered.ones"
+        super().__init__(space, partial(squares, source, squared))
         self.squared = squared
-        self.passes = 0
-        self.bytes_moved = 0
-        self._spans = _spans(space.rows)
-        self._survey(n)
-
-    def _survey(self, n: int) -> None:
-        found = self.space.sweep(
-            survey_block,
-            writes=[self.scale, "centered.means", "centered.rows", "centered.columns"],
-            arguments=(self.source, self._spans, self.squared),
-        )
-        self.passes += 1
-        blocks = range(len(self._spans))
+        found = self.survey(survey_block, source, self.spans, squared, writes=["pairs.rows", "pairs.columns"])
         refuse_entries(found, n)
-        parts = np.concatenate([self.space.read("centered.rows", b) for b in blocks])
-        means = np.concatenate([self.space.read("centered.means", b)[:, 0] for b in blocks])
-        turned = tree_fold((self.space.read("centered.columns", b)[:, 0] for b in blocks), add)
+        parts = assembled(space, "pairs.rows")
+        turned = tree_fold((space.read("pairs.columns", b)[:, 0] for b in range(len(space.rows))), add)
         refuse_asymmetry(parts[:, 0], turned, parts[:, 1])
-        refuse_diagonal(parts[:, 2], means)
-        fourth = float(parts[:, 1].sum())
-        self.space.drop("centered.rows", "centered.columns")
-        self.mean = float(means.mean())
-        """Mean of D²."""
+        refuse_diagonal(parts[:, 2], self.means)
+        space.drop("pairs.rows", "pairs.columns")
         self.trace = n * self.mean / 2
         """tr B, the sum of its eigenvalues."""
-        inside = fourth - 2 * n * float(means @ means) + (n * self.mean) ** 2
-        self.norm = 0.5 * float(np.sqrt(max(0.0, inside)))
+        self.norm = 0.5 * centered_norm(float(parts[:, 1].sum()), self.means)
         """‖B‖_F."""
-
-    def product(
-        self,
-        names: Sequence[str],
-        into: Sequence[str],
-        *,
-        then: Then | None = None,
-        reads: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        posts: Sequence[str] = (),
-        arguments: Sequence[Any] = (),
-    ) -> list[Any]:
-        """One pass: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
-        check_names(names, into)
-        shared = (self.source, self._spans, self.squared, self.space, self.trace or 1.0)
-        results = self.space.sweep(
-            product_block,
-            reads=(*names, *reads),
-            writes=(*into, *writes),
-            posts=posts,
-            arguments=(shared, tuple(names), then, tuple(arguments)),
-        )
-        self.passes += 1
-        self.bytes_moved += sum(moved for moved, _ in results)
-        return [result for _, result in results]
+        self.factor = -0.5 / (self.trace or 1.0)
 
 
-def vector_blocks(n: int) -> tuple[int, ...]:
-    """Rows of each block of the vectors over an array of n rows."""
-    return tuple(stop - start for start, stop in bounds(n, VECTOR_ROWS))
-
-
-def _spans(rows: Sequence[int]) -> list[tuple[int, int]]:
-    ends = np.cumsum([0, *rows]).tolist()
-    return list(pairwise(ends))
+def squares(source: RowSource, squared: bool, start: int, stop: int) -> Iterator[Tile]:
+    """Tiles of D²."""
+    for tile in tiles(source, start, stop):
+        if not squared:
+            np.square(tile.values, out=tile.values)
+        yield tile
 
 
 def survey_block(
@@ -176,24 +125,3 @@ def refuse_asymmetry(product: Array, turned: Array, fourth: Array) -> None:
             f"the distances are not symmetric: {len(rows)} of {len(product)} rows differ from their columns, by up to "
             f"{share:.2g} of the row; the first are rows {rows[:NAMED].tolist()}. Give (D + D.T) / 2"
         )
-
-
-def product_block(block: int, *arrays: Any) -> tuple[tuple[Array, ...], tuple[int, Any]]:
-    """y = −½ (D² x̃ − 1 (rᵀ x̃)) / s for the rows of one block, then whatever else uses x and y."""
-    *vectors, shared, names, then, arguments = arrays
-    source, spans, squared, space, unit = shared
-    xs, extra = vectors[: len(names)], vectors[len(names) :]
-    whole = np.concatenate([np.concatenate([space.read(name, b) for b in range(len(spans))]) for name in names], axis=1)
-    means = np.concatenate([space.read("centered.means", b) for b in range(len(spans))])
-    whole -= whole.mean(axis=0)
-    shift = means.T @ whole
-    start, stop = spans[block]
-    y = np.zeros((stop - start, whole.shape[1]))
-    for row, column, values in tiles(source, start, stop):
-        if not squared:
-            np.square(values, out=values)
-        y[row - start : row - start + len(values)] += values @ whole[column : column + values.shape[1]]
-    y -= shift
-    y *= -0.5 / unit
-    arrays, result = followed(block, xs, y, extra, then, arguments)
-    return arrays, (whole.nbytes, result)

@@ -14,14 +14,14 @@ import numpy as np
 
 from bigembed.blocks.moments import tiles
 from bigembed.blocks.rows import Array, is_sparse
-from bigembed.blocks.vectors import MemorySpace, VectorSpace
-from bigembed.operators.base import Then, check_names
+from bigembed.blocks.vectors import MemorySpace
+from bigembed.operators.base import Multiply, SymmetricOperator
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, RowBlock, reduce_rows
 from bigembed.store.source import RowSource
 
 
-class CovarianceOperator:
+class CovarianceOperator(SymmetricOperator):
     """C on the vectors of ``space`` (one block of d rows); ``freedom`` is the divisor f = W − 1.
 
     Memory of a task: a tile of rows and 3·8·d·b bytes; of the coordinating process 8·d bytes a column of every
@@ -29,35 +29,18 @@ class CovarianceOperator:
     """
 
     def __init__(self, source: RowSource, mean: Array, freedom: float, exchange: Exchange) -> None:
+        super().__init__(MemorySpace(sizes=(int(source.shape[1]),)), "scale")
         self.source, self.mean, self.freedom, self.exchange = source, mean, freedom, exchange
-        self.space: VectorSpace = MemorySpace(sizes=(int(source.shape[1]),))
-        self.scale = "scale"
-        self.space.write("scale", 0, np.ones((len(mean), 1)))
-        self.passes = 0
-        self.bytes_moved = 0
+        self.space.write(self.scale, 0, np.ones((len(mean), 1)))
 
-    def product(
-        self,
-        names: Sequence[str],
-        into: Sequence[str],
-        *,
-        then: Then | None = None,
-        reads: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        posts: Sequence[str] = (),
-        arguments: Sequence[Any] = (),
-    ) -> list[Any]:
-        """One pass over the rows: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
-        check_names(names, into)
-        widths = [self.space.read(name, 0).shape[1] for name in names]
-        whole = self._times(np.concatenate([self.space.read(name, 0) for name in names], axis=1))
-        for name, part in zip(into, np.split(whole, np.cumsum(widths)[:-1], axis=1), strict=True):
-            self.space.write(name, 0, np.ascontiguousarray(part))
-        if then is None:
-            return [None]
-        return self.space.sweep(
-            then, reads=(*names, *into, *reads), writes=writes, posts=posts, arguments=tuple(arguments)
-        )
+    def multiplier(self, names: Sequence[str]) -> Multiply:
+        """A pass over the rows; the vectors are in this process, in one block."""
+
+        def multiply(block: int, scale: Array, xs: Sequence[Array], halos: Sequence[Array]) -> tuple[Array, int]:
+            y = self._times(np.concatenate(xs, axis=1))
+            return y, y.nbytes
+
+        return multiply
 
     def _times(self, vectors: Array) -> Array:
         self.exchange.put("operand", 0, {"vectors": vectors, "mean": self.mean})
@@ -70,8 +53,6 @@ class CovarianceOperator:
             operand=self.exchange,
         )
         self.exchange.drop("operand")
-        self.passes += 1
-        self.bytes_moved += vectors.nbytes
         return found["product"] / self.freedom
 
 

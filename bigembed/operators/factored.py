@@ -12,13 +12,14 @@ twice: for the sums Uᵀ N v, and for U M of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import VectorSpace, tree_sum
-from bigembed.operators.base import Then, check_names, followed
+from bigembed.operators.base import Multiply, SymmetricOperator
 
 
 class Features(Protocol):
@@ -42,7 +43,7 @@ class Middle(Protocol):
         ...
 
 
-class FactoredOperator:
+class FactoredOperator(SymmetricOperator):
     """A = N U M Uᵀ N on the vectors of ``space``; ``scale`` names N, shape (rows, 1).
 
     Memory of a block task: the vectors of the block and one tile of U. Every block leaves its share of
@@ -51,12 +52,9 @@ class FactoredOperator:
     """
 
     def __init__(self, features: Features, core: Middle, space: VectorSpace, scale: str = "scale") -> None:
+        super().__init__(space, scale)
         self.features = features
         self.core = core
-        self.space = space
-        self.scale = scale
-        self.passes = 0
-        self.bytes_moved = 0
 
     def gather(self, names: Sequence[str]) -> Array:
         """UᵀN X for the vectors of ``names`` beside each other, (size, width): one walk."""
@@ -65,29 +63,9 @@ class FactoredOperator:
         self.bytes_moved += 2 * sum(part.nbytes for part in parts)
         return np.asarray(tree_sum(parts))
 
-    def product(
-        self,
-        names: Sequence[str],
-        into: Sequence[str],
-        *,
-        then: Then | None = None,
-        reads: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        posts: Sequence[str] = (),
-        arguments: Sequence[Any] = (),
-    ) -> list[Any]:
-        """y = A x, two walks: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
-        check_names(names, into)
-        middle = self.core @ self.gather(names)
-        results = self.space.sweep(
-            spread_block,
-            reads=(self.scale, *names, *reads),
-            writes=(*into, *writes),
-            posts=posts,
-            arguments=(self.features, middle, len(names), then, tuple(arguments)),
-        )
-        self.passes += 1
-        return results
+    def multiplier(self, names: Sequence[str]) -> Multiply:
+        """The second walk of a product: N U (M UᵀN X), with the middle of it at hand."""
+        return partial(spread_block, self.features, self.core @ self.gather(names))
 
 
 def gather_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[()], Array]:
@@ -100,12 +78,12 @@ def gather_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[()], Array
     return (), total
 
 
-def spread_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[Array, ...], Any]:
-    """Y = N U (M UᵀN X) of one block, then whatever else uses X and Y."""
-    *vectors, features, middle, count, then, arguments = rest
-    xs, extra = vectors[:count], vectors[count:]
+def spread_block(
+    features: Features, middle: Array, block: int, scale: Array, xs: Sequence[Array], halos: Sequence[Array]
+) -> tuple[Array, int]:
+    """Y = N U (M UᵀN X) of one block."""
     y = np.empty((len(scale), middle.shape[1]))
     for part, u in features.tiles(block):
         y[part] = u @ middle
     y *= scale
-    return followed(block, xs, y, extra, then, arguments)
+    return y, 0

@@ -1,24 +1,20 @@
-"""The centered kernel matrix H K H, H = I − 11ᵀ/n, of rows too many to hold it: computed on the fly, never stored.
-
-With the row means r of K a product is H K H x = K x̃ − 1 (rᵀ x̃), x̃ = Hx: one walk over all pairs of row blocks, for
-any number of vectors. A task computes one block of rows against all blocks, a tile of K at a time.
-"""
+"""The centered kernel matrix H K H, H = I − 11ᵀ/n, of rows too many to hold it: computed on the fly, never stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.rows import Array
 from bigembed.blocks.vectors import VectorSpace, tree_sum
 from bigembed.errors import InputError
-from bigembed.operators.base import Then, check_names, followed
+from bigembed.operators.pairs import PairsOperator, centered_norm, spans_of
 from bigembed.store.source import RowSource
+from bigembed.store.tiles import Tile
 
-TILE_ROWS = 2_048
-"""Rows of a block of vectors, and of a tile of K (32 MiB in float64)."""
 ASYMMETRY = 1e-5
 """Largest |(K − Kᵀ) w|_i / ‖K_i‖ of a random w that counts as rounding."""
 NAMED = 10
@@ -26,13 +22,13 @@ NAMED = 10
 PairFunction = Callable[[Any, Any], Array]
 
 
-class KernelOperator:
+class KernelOperator(PairsOperator):
     """H K H / s on the vectors of ``space``, s = ‖H K H‖_F, K_ij = kernel(x_i, x_j).
 
-    The division makes tolerances relative. ``space`` has the rows in blocks of :data:`TILE_ROWS`
-    (:func:`vector_blocks`). Making it costs one walk over all pairs (two for ``symmetric=False``, a function that has
-    to prove that it is): row means, norms, and a check of every entry. Memory of a task: three tiles of 32 MiB, two
-    blocks of rows, and the vectors whole (16·n·width bytes).
+    The division makes tolerances relative. A tile is a block of ``space`` against another (32 MiB, in those of
+    :func:`bigembed.operators.pairs.vector_blocks`). Making it costs one walk over all pairs (two for
+    ``symmetric=False``, a function that has to prove that it is): row means, norms, and a check of every entry. Memory
+    of a task: three tiles, two blocks of rows, and the vectors whole (16·n·width bytes).
 
     Raises
     ------
@@ -42,74 +38,32 @@ class KernelOperator:
     def __init__(
         self, source: RowSource, space: VectorSpace, kernel: PairFunction, *, text: str = "", symmetric: bool = True
     ) -> None:
-        if tuple(space.rows) != vector_blocks(source.shape[0]):
-            raise InputError("the vectors of a kernel operator lie in the blocks of vector_blocks(n)")
-        self.source, self.space, self.kernel = source, space, kernel
-        self.scale = "kernel.ones"
-        self.passes = 0
-        self.bytes_moved = 0
-        self._survey(text or "function", symmetric)
-
-    def _survey(self, text: str, symmetric: bool) -> None:
-        found = self.space.sweep(
-            survey_block, writes=[self.scale, "kernel.means"], arguments=(self.source, self.kernel, symmetric)
-        )
-        self.passes += 1 if symmetric else 2
-        _refuse(found, text, self.source.shape[0])
-        n = self.source.shape[0]
-        means = np.concatenate([self.space.read("kernel.means", b)[:, 0] for b in range(len(self.space.rows))])
-        self.mean = float(means.mean())
-        """Mean of K."""
-        self.trace = float(tree_sum([part["diagonal"] for part in found])) - n * self.mean
+        super().__init__(space, partial(kernel_tiles, source, kernel, spans_of(space)))
+        found = self.survey(survey_block, source, self.spans, kernel, symmetric)
+        self.passes += 0 if symmetric else 1
+        _refuse(found, text or "function", source.shape[0])
+        self.trace = float(tree_sum([part["diagonal"] for part in found])) - source.shape[0] * self.mean
         """tr H K H, the sum of its eigenvalues."""
         self.size = float(np.sqrt(tree_sum([part["squares"] for part in found])))
         """‖K‖_F."""
-        self.norm = centered_norm(self.size**2, means)
+        self.norm = centered_norm(self.size**2, self.means)
         """‖H K H‖_F."""
-
-    def product(
-        self,
-        names: Sequence[str],
-        into: Sequence[str],
-        *,
-        then: Then | None = None,
-        reads: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        posts: Sequence[str] = (),
-        arguments: Sequence[Any] = (),
-    ) -> list[Any]:
-        """One pass: see :meth:`bigembed.operators.base.SymmetricOperator.product`."""
-        check_names(names, into)
-        shared = (self.source, self.kernel, self.space, self.norm or 1.0)
-        results = self.space.sweep(
-            product_block,
-            reads=(*names, *reads),
-            writes=(*into, *writes),
-            posts=posts,
-            arguments=(shared, tuple(names), then, tuple(arguments)),
-        )
-        self.passes += 1
-        self.bytes_moved += sum(moved for moved, _ in results)
-        return [result for _, result in results]
+        self.unit = self.norm or 1.0
 
 
-def vector_blocks(n: int) -> tuple[int, ...]:
-    """Rows of each block of the vectors over n rows."""
-    return tuple(stop - start for start, stop in bounds(n, TILE_ROWS))
-
-
-def centered_norm(squares: float, means: Array) -> float:
-    """‖H K H‖_F from Σ K_ij² and the row means r of a symmetric K: ΣK² − 2n Σr² + n² mean(r)², never below 0."""
-    n = len(means)
-    inside = squares - 2 * n * float(means @ means) + (n * float(means.mean())) ** 2
-    return float(np.sqrt(max(0.0, inside)))
+def kernel_tiles(
+    source: RowSource, kernel: PairFunction, spans: Sequence[tuple[int, int]], start: int, stop: int
+) -> Iterator[Tile]:
+    """Rows ``start:stop`` of K, a block of columns at a time."""
+    rows = source.matrix(start, stop)
+    for first, last in spans:
+        yield Tile(start, first, kernel(rows, source.matrix(first, last)))
 
 
 def survey_block(
-    block: int, source: RowSource, kernel: PairFunction, symmetric: bool
+    block: int, source: RowSource, spans: Sequence[tuple[int, int]], kernel: PairFunction, symmetric: bool
 ) -> tuple[tuple[Array, Array], dict[str, Any]]:
     """Ones and row means (rows, 1) of one block; its part of tr K and Σ K²; what is wrong with it."""
-    spans = bounds(source.shape[0], TILE_ROWS)
     start, stop = spans[block]
     rows = source.matrix(start, stop)
     sums, squares, skew = np.zeros(stop - start), np.zeros(stop - start), np.zeros(stop - start)
@@ -152,24 +106,3 @@ def _refuse(found: list[dict[str, Any]], text: str, n: int) -> None:
             f"kernel={text}: is not symmetric, k(x, y) ≠ k(y, x), for {count} of {n} rows, first rows {first}. Give "
             "(k(x, y) + k(y, x)) / 2"
         )
-
-
-def product_block(block: int, *arrays: Any) -> tuple[tuple[Array, ...], tuple[int, Any]]:
-    """y = (K x̃ − 1 (rᵀ x̃)) / s for the rows of one block, then whatever else uses x and y."""
-    *vectors, shared, names, then, arguments = arrays
-    source, kernel, space, unit = shared
-    xs, extra = vectors[: len(names)], vectors[len(names) :]
-    spans = bounds(source.shape[0], TILE_ROWS)
-    numbers = range(len(spans))
-    whole = np.concatenate([np.concatenate([space.read(name, b) for b in numbers]) for name in names], axis=1)
-    means = np.concatenate([space.read("kernel.means", b) for b in numbers])
-    whole -= whole.mean(axis=0)
-    start, stop = spans[block]
-    rows = source.matrix(start, stop)
-    y = np.zeros((stop - start, whole.shape[1]))
-    for first, last in spans:
-        y += kernel(rows, source.matrix(first, last)) @ whole[first:last]
-    y -= means.T @ whole
-    y /= unit
-    arrays, result = followed(block, xs, y, extra, then, arguments)
-    return arrays, (whole.nbytes, result)

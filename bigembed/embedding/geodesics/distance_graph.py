@@ -16,7 +16,8 @@ from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius import BLOCK_EDGES
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
-from bigembed.operators.centered import CenteredOperator, vector_blocks
+from bigembed.operators.centered import CenteredOperator
+from bigembed.operators.pairs import vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange

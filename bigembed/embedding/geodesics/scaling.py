@@ -15,10 +15,11 @@ from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.geodesics.distances import targets
 from bigembed.embedding.graph.input_order import leave_coordinates, restore_block
 from bigembed.embedding.graph.placed import fill_block
-from bigembed.embedding.scaling.classical import largest_pairs, rounding, whole
+from bigembed.embedding.scaling.classical import largest_pairs, rounding
 from bigembed.landmarks.triangulate import FLOOR, classical, principal_axes, scaled, triangulated
 from bigembed.neighbors.order import Ordered
-from bigembed.operators.centered import CenteredOperator, vector_blocks
+from bigembed.operators.centered import CenteredOperator
+from bigembed.operators.pairs import vector_blocks
 from bigembed.paths.geodesic import KeptDistances
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array
@@ -246,7 +247,6 @@ def _classical_rows(
     source = RowSource((rows, rows), np.dtype(np.float32), path=context.of("geodesics", f"pairs/{c}"))
     space = StoredSpace(None, Exchange(f"{context.exchange.root}/component{c}"), vector_blocks(rows))
     operator = CenteredOperator(source, space)
-    mean = whole(operator.space, "centered.means")[:, 0]
     values, vectors = np.zeros(m), np.zeros((rows, m))
     out = {"residuals": [0.0] * m, "passes": operator.passes, "converged": True, "reason": "", "advice": ""}
     lowest, wanted = 0.0, min(m, rows - 1)
@@ -263,7 +263,7 @@ def _classical_rows(
         }
     floor = rounding(operator, source)
     positive = np.where(values > floor, values, 0.0)
-    AffineMap.within(context.path(""), c).write(scaled(mean, values, vectors, m, floor))
+    AffineMap.within(context.path(""), c).write(scaled(operator.means, values, vectors, m, floor))
     write_array(context.path(f"rows/{c}"), vectors * np.sqrt(positive))
     rest = operator.norm**2 - float(positive @ positive)
     return out | {

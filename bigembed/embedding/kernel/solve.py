@@ -21,7 +21,8 @@ from bigembed.embedding.landmark_rows import every_row
 from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel, refuse_values, wrong_values
 from bigembed.landmarks.nystrom import FLOOR, centered_map
-from bigembed.operators.kernel import TILE_ROWS, KernelOperator, vector_blocks
+from bigembed.operators.kernel import KernelOperator
+from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
@@ -69,11 +70,10 @@ def exact_solve_stage(
                 f"kernel={kernel.text}: the centered kernel has no positive eigenvalue among the leading {m}, so "
                 "no coordinates"
             )
-        spans = [(b, *span) for b, span in enumerate(bounds(n, TILE_ROWS))]
-        create_rows(context.path("matrix"), (n, kept), np.float64, TILE_ROWS)
+        spans = [(b, *span) for b, span in enumerate(bounds(n, VECTOR_ROWS))]
+        create_rows(context.path("matrix"), (n, kept), np.float64, VECTOR_ROWS)
         map_blocks(matrix_block, spans, space=space, values=values[:kept], out=context.path("matrix"))
-        means = np.concatenate([space.read("kernel.means", b)[:, 0] for b, _, _ in spans])
-        write_array(context.path("mean"), means)
+        write_array(context.path("mean"), operator.means)
         write_array(context.path("eigenvalues"), values[:kept])
         write_array(context.path("residuals"), np.array(solved["residuals"])[:kept] * operator.norm)
         numbers = ("reason", "advice", "converged", "iterations", "orthogonality")
@@ -91,16 +91,16 @@ def exact_solve_stage(
     dense = n <= DENSE_ROWS
     cost = Cost(
         passes=2 if dense else PASSES,
-        read=(2 if dense else PASSES) * (-(-n // TILE_ROWS)) * n * source.row_bytes,
+        read=(2 if dense else PASSES) * (-(-n // VECTOR_ROWS)) * n * source.row_bytes,
         disk=size + 8 * n,
         scratch=14 * 8 * n * width,
         memory=held(n, source.shape[1], width, kernel.own),
-        coordinator=40 * n + 24 * size // max(1, n) * TILE_ROWS,
+        coordinator=40 * n + 24 * size // max(1, n) * VECTOR_ROWS,
         flops=0 if dense else 2 * PASSES * n * n * (source.shape[1] + 2 * width),
         looks=2 * (1 if dense else PASSES) * n * n,
         alone=9 * n**3 if dense else 0,
         sweeps=2 * PASSES,
-        blocks=-(-n // TILE_ROWS),
+        blocks=-(-n // VECTOR_ROWS),
     )
     parameters = {**kernel.key(), "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
     return Stage("solve", ("landmarks",), parameters, run, cost)
@@ -108,7 +108,7 @@ def exact_solve_stage(
 
 def held(n: int, d: int, width: int, own: bool) -> int:
     """Bytes of a task of the exact solver: tiles of the kernel, rows in float64, vectors whole; or all densely."""
-    tile = min(n, TILE_ROWS)
+    tile = min(n, VECTOR_ROWS)
     if n <= DENSE_ROWS:
         return 8 * 8 * n * n + 6 * 8 * n * d
     blocks = 12 * 8 * tile * width * 4  # what the sweeps of Lanczos read of the basis
@@ -125,7 +125,7 @@ def dense_task(
     means = matrix.mean(axis=0)
     centered = (matrix - means - means[:, None] + means.mean()) / unit
     result, vectors = solve_dense_matrix(centered, m, deflate=np.full(n, n**-0.5))
-    for b, (start, stop) in enumerate(bounds(n, TILE_ROWS)):
+    for b, (start, stop) in enumerate(bounds(n, VECTOR_ROWS)):
         space.write("V", b, vectors[start:stop])
     return _summary(result) | {"lowest": float(np.linalg.eigvalsh(centered)[0])}
 
@@ -213,7 +213,7 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
         source,
         size,
         disk=size,
-        memory=4 * 8 * TILE_ROWS * (n_landmarks + source.shape[1]) + size,
+        memory=4 * 8 * VECTOR_ROWS * (n_landmarks + source.shape[1]) + size,
         flops=2 * n * n_landmarks * (source.shape[1] + n_landmarks),
         looks=n * n_landmarks,
     )
@@ -228,7 +228,7 @@ def kernel_moments(block: RowBlock, *, kernel: Kernel, landmarks: str) -> Parts:
     """Count, mean (L,) and scatter (L, L) of k(x) over the rows of one block."""
     others = read_array(landmarks)
     total: Parts | None = None
-    for start, stop in bounds(len(block.rows), TILE_ROWS):
+    for start, stop in bounds(len(block.rows), VECTOR_ROWS):
         values = kernel(block.rows[start:stop], others)
         refuse_values(kernel.text, wrong_values(values, block.start + start), "landmark")
         part = moments_block(values)

@@ -8,14 +8,15 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import VectorSpace
+from bigembed.blocks.vectors import assembled
 from bigembed.eigen.base import EigenResult, extremes
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.scaling.all_distances import TILE
 from bigembed.errors import InputError
 from bigembed.landmarks.triangulate import centered, scaled
-from bigembed.operators.centered import VECTOR_ROWS, CenteredOperator, vector_blocks
+from bigembed.operators.centered import CenteredOperator
+from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.source import RowSource
@@ -43,7 +44,7 @@ def distance_solve_stage(
         given = RowSource((n, n), dtype, path=context.of("distances", "distances")) if made else source
         operator = CenteredOperator(given, StoredSpace(None, context.exchange, vector_blocks(n)), squared=squared)
         context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
-        mean = whole(operator.space, "centered.means")[:, 0]
+        mean = operator.means
         noise = rounding(operator, given)
         solved = _dense if n <= DENSE_ROWS else _lanczos
         values, vectors, negative, found = solved(operator, given, mean, m, (tol, max_passes, seed))
@@ -158,17 +159,12 @@ def _lanczos(
     return values, vectors, np.array([lowest] if lowest < 0 else []), found
 
 
-def whole(space: VectorSpace, name: str) -> Array:
-    """All blocks of a vector, (n, width)."""
-    return np.concatenate([space.read(name, b) for b in range(len(space.rows))])
-
-
 def largest_pairs(
     operator: CenteredOperator, m: int, tol: float, max_passes: int, seed: int, block: int | None = None
 ) -> tuple[Array, Array, EigenResult]:
     """The m largest eigenvalues of B, their vectors (n, m), and what the solver says, in units of tr B."""
     result = solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes, block=block)
-    return result.eigenvalues * operator.trace, whole(operator.space, "V"), result
+    return result.eigenvalues * operator.trace, assembled(operator.space, "V"), result
 
 
 def coordinates_stage(n: int, m: int, dtype: str) -> Stage:

@@ -8,9 +8,9 @@ import pytest
 from bigembed.blocks.vectors import MemorySpace
 from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel
-from bigembed.operators import kernel as module
+from bigembed.operators import pairs
 from bigembed.operators.base import as_linear_operator, dot_test
-from bigembed.operators.kernel import KernelOperator, vector_blocks
+from bigembed.operators.kernel import KernelOperator
 from bigembed.store.source import RowSource
 
 
@@ -30,11 +30,11 @@ def source_of(rows: np.ndarray) -> RowSource:
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TILE_ROWS", 64)
+    monkeypatch.setattr(pairs, "VECTOR_ROWS", 64)
 
 
 def made(rows: np.ndarray, kernel: Kernel) -> KernelOperator:
-    space = MemorySpace(sizes=vector_blocks(len(rows)))
+    space = MemorySpace(sizes=pairs.vector_blocks(len(rows)))
     return KernelOperator(source_of(rows), space, kernel, text=kernel.text, symmetric=not kernel.own)
 
 
