@@ -27,6 +27,7 @@ from bigembed.store.documents import digest_of
 from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest
+from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 from bigembed.store.scratch import new_folder
 from bigembed.store.superseded import Mark
@@ -131,6 +132,12 @@ class Run:
         if not owner.temporary:
             return superseded.guarded(lazy, owner._found[stage][0])
         return owner.kept_by(lazy)
+
+    def matrix(self, stage: str, values: str = "squared", weighs: str = "") -> StoredMatrix:
+        """The graph of a stage: its structure, with ``values`` of the stage that ``weighs`` its edges (or its own)."""
+        starts, given = read_array(self.path(stage, "starts")), weighs or stage
+        rows = tuple((starts[1:] - starts[:-1]).tolist())
+        return StoredMatrix(self.path(stage), self.path(given, values), rows, self.manifest(given).digest)
 
     def kept_by(self, lazy: Any) -> Any:
         """A Dask array that keeps this run: a temporary one is deleted when nobody has the array any more."""

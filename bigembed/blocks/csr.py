@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
+from bigembed.blocks.owners import Starts, owner_of
 from bigembed.blocks.rows import Array, offsets
 from bigembed.errors import InputError
 
@@ -34,6 +35,11 @@ class CSRBlock:
         """Each source block, and the rows needed of it."""
         for i, source in enumerate(self.halo_sources):
             yield int(source), self.halo_rows[self.halo_offsets[i] : self.halo_offsets[i + 1]]
+
+    def ids(self, b: int, starts: Starts) -> Array:
+        """The global row of each column, as block b of blocks that begin at ``starts``: own rows, then the halo."""
+        far = np.repeat(np.asarray(starts)[self.halo_sources], np.diff(self.halo_offsets)) + self.halo_rows
+        return np.concatenate([np.arange(starts[b], starts[b + 1]), far])
 
 
 def products(block: CSRBlock, own: Array, halo: Array) -> Array:
@@ -103,13 +109,16 @@ def _cut(csr: Any, start: int, stop: int, edges: Array) -> CSRBlock:
         (part.data, local.astype(np.int32), part.indptr), shape=(stop - start, stop - start + len(far))
     )
     part.sort_indices()
-    source = np.searchsorted(edges, far, side="right") - 1
-    sources, counts = np.unique(source, return_counts=True)
     return CSRBlock(
         part.indptr.astype(np.int64),
         part.indices.astype(np.int32),
         part.data,
-        sources.astype(np.int32),
-        offsets(counts),
-        (far - edges[source]).astype(np.int32),
+        *halo_of(edges, far),
     )
+
+
+def halo_of(starts: Starts, far: Array) -> tuple[Array, Array, Array]:
+    """Halo sources, offsets and rows of the global rows that a block needs of others, ascending."""
+    owner = owner_of(starts, far)
+    sources, counts = np.unique(owner, return_counts=True)
+    return sources.astype(np.int32), offsets(counts), (far - np.asarray(starts)[owner]).astype(np.int32)

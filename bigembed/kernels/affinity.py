@@ -239,10 +239,8 @@ def kernel_stage(
     parameters |= {"target": target.name, "dimension": target.dimension} if target else {}
 
     def run(context: Context) -> dict[str, Any]:
-        rows = tuple(np.diff(read_array(context.of(graph, "starts"))).tolist())
-        distances = StoredMatrix(
-            context.of(graph), context.of(graph, "squared"), rows, context.home.manifest(graph).digest
-        )
+        distances = context.home.matrix(graph)
+        rows = distances.rows
         space = StoredSpace(distances, context.exchange)
         found = context.results("bandwidth")
         epsilon, farthest, out = found["epsilon"], context.of(scales, "rho_squared") if scales else "", context.path("")

@@ -13,17 +13,17 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.exact import approximate_squared
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.neighbors.order import CellReader, Ordered
-from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix, write_structure, write_values
+from bigembed.store.matrix import StoredMatrix
 
 MAX_ROUNDS = 40
 ROWS_A_COMPONENT = 2_000
@@ -37,12 +37,11 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
-        graph, out = context.of("graph"), context.path("")
-        given = StoredMatrix(graph, f"{graph}/squared", ordered.rows_of, context.home.manifest("graph").digest)
+        given, out = context.home.matrix("graph"), context.path("")
         found = find_components(given, context.exchange, out)
         bridges = _bridges(found["components"], ordered, f"{out}labels", context.exchange)
         write_array(f"{out}bridges", bridges)
-        asked = map_blocks(
+        written = map_blocks(
             bridged_block,
             blocks,
             given=given,
@@ -51,8 +50,7 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
             exchange=context.exchange,
             out=out,
         )
-        map_blocks(outbox_block, list(enumerate(senders_of(asked))), exchange=context.exchange, out=out)
-        write_array(f"{out}starts", np.array(ordered.starts, np.int64))
+        finish_graph(context, written, ordered.starts)
         return {
             "components": found["components"],
             "sizes": found["sizes"][:20],
@@ -96,7 +94,8 @@ def _bridges(count: int, ordered: Ordered, labels: str, exchange: Exchange) -> A
         for source, squared, row, other in (edge for part in parts for edge in part):
             if source not in best or (squared, row, other) < best[source]:
                 best[source] = (squared, row, other)
-        owner = _labels_of(np.array([(row, other) for _, row, other in best.values()]), ordered, labels)
+        ends = np.array([(row, other) for _, row, other in best.values()])
+        owner = read_by_id(labels, ordered.starts, ends.ravel()).reshape(-1, 2)
         chosen += [(row, other, squared) for squared, row, other in best.values()]
         links = coo_array((np.ones(len(owner)), (group[owner[:, 0]], group[owner[:, 1]])), shape=(groups, groups))
         _, joined = connected_components(links, directed=False)
@@ -110,16 +109,6 @@ def sizes_block(b: int, *, labels: str, count: int) -> Array:
     return np.bincount(read_array(f"{labels}/{b}"), minlength=count)
 
 
-def _labels_of(ids: Array, ordered: Ordered, labels: str) -> Array:
-    starts = np.array(ordered.starts)
-    out = np.empty(ids.shape, np.int64)
-    owner = np.searchsorted(starts, ids, side="right") - 1
-    for b in np.unique(owner):
-        mine = owner == b
-        out[mine] = read_array(f"{labels}/{b}")[ids[mine] - starts[b]]
-    return out
-
-
 def nearest_other_block(
     b: int, *, ordered: Ordered, labels: str, group: Array, largest: int, sizes: Array
 ) -> list[tuple[int, float, int, int]]:
@@ -130,7 +119,7 @@ def nearest_other_block(
         return []
     step = np.maximum(1, sizes // ROWS_A_COMPONENT)
     rows, offsets = ordered.rows(b), ordered.cells(b)[0]
-    cell = np.searchsorted(offsets, np.arange(len(rows)), side="right") - 1
+    cell = owner_of(offsets, np.arange(len(rows)))
     reach = _Outside(ordered, labels, group)
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
     out = []
@@ -184,23 +173,18 @@ class _Outside:
 
 def bridged_block(
     b: int, *, given: StoredMatrix, starts: list[int], bridges: Array, exchange: Exchange, out: str
-) -> list[int]:
-    """One block of the graph with the bridges that touch its rows. Returns the blocks of its halo."""
+) -> dict[str, Any]:
+    """One block of the graph with the bridges that touch its rows."""
     block = given.block(b)
-    own = np.arange(starts[b], starts[b + 1])
-    far = np.repeat(np.array(starts)[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
-    row = np.repeat(np.arange(len(own), dtype=np.int32), np.diff(block.indptr))
-    column = np.concatenate([own, far])[block.indices]
+    row = np.repeat(np.arange(given.rows[b], dtype=np.int32), np.diff(block.indptr))
+    column = block.ids(b, starts)[block.indices]
     both = np.concatenate([bridges, bridges[:, [1, 0, 2]]])
     mine = both[(both[:, 0] >= starts[b]) & (both[:, 0] < starts[b + 1])]
-    new: CSRBlock = csr_block(
+    new = csr_block(
         b,
         np.concatenate([row, (mine[:, 0] - starts[b]).astype(np.int32)]),
         np.concatenate([column, mine[:, 1].astype(np.int64)]),
         np.concatenate([block.data, mine[:, 2].astype(block.data.dtype)]),
         starts,
     )
-    write_structure(out, b, new)
-    write_values(f"{out}squared", b, new.data)
-    exchange.put("wanted", b, {str(source): rows for source, rows in new.segments()})
-    return [int(source) for source in new.halo_sources]
+    return write_block(b, new, exchange, out)

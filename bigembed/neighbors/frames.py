@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import rounding
 
@@ -52,7 +53,7 @@ def frame_block(rows: Array, centers: Array, offsets: Array) -> Frame | None:
     sample = rows[chosen].astype(np.float64)
     if not np.isfinite(sample).all():
         return None
-    home = np.searchsorted(offsets - offsets[0], chosen, side="right") - 1
+    home = owner_of(offsets - offsets[0], chosen)
     inside = float(((sample - centers[home]) ** 2).sum(axis=1).mean())
     sample -= sample.mean(axis=0)
     across = len(sample) < d

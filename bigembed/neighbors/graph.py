@@ -214,13 +214,7 @@ class NeighborGraph:
     @property
     def matrix(self) -> StoredMatrix:
         """Squared distances by row blocks, in internal order; the diagonal is stored as 0."""
-        rows = Ordered.open(self.run.path("order")).rows_of
-        return StoredMatrix(
-            self.run.path(self.stage),
-            self.run.path(self.stage, "squared"),
-            rows,
-            self.run.manifest(self.stage).digest,
-        )
+        return self.run.matrix(self.stage)
 
     @declared
     def recall_in(self, X: Any, n_neighbors: int | None = None, *, rows: int = 1_000, seed: int = 0) -> Recall:
@@ -257,10 +251,8 @@ class NeighborGraph:
         parts = []
         for b in range(len(matrix.rows)):
             block = matrix.block(b)
-            own = np.arange(starts[b], starts[b + 1])
-            far = np.repeat(starts[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
-            column = np.concatenate([own, far])[block.indices]
-            row = np.repeat(own, np.diff(block.indptr))
+            every = block.ids(b, starts)
+            column, row = every[block.indices], np.repeat(every[: matrix.rows[b]], np.diff(block.indptr))
             edge = row != column
             parts.append((np.sqrt(block.data[edge].astype(np.float64)), ids[row[edge]], ids[column[edge]]))
         data, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))

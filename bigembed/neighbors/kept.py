@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.local import Cells, search_cells
@@ -67,5 +68,5 @@ def _cells_with_kept(ordered: Ordered, labels: str, starts: Array, parts: int) -
     holds = np.zeros(len(starts) - 1, bool)
     for b in range(len(ordered.blocks)):
         ids = np.flatnonzero(read_array(f"{labels}/{b}") < parts) + ordered.starts[b]
-        holds[np.unique(np.searchsorted(starts, ids, side="right") - 1)] = True
+        holds[np.unique(owner_of(starts, ids))] = True
     return holds

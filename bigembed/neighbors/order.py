@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, prepare
@@ -186,7 +187,7 @@ class CellReader:
 
     def block(self, cell: int) -> int:
         """The block that holds a cell."""
-        return int(np.searchsorted(self.block_starts, cell, side="right") - 1)
+        return int(owner_of(self.block_starts, cell))
 
     def ids(self, cell: int) -> Array:
         """Internal ids of the rows of a cell."""

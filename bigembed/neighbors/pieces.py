@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import Ordered
@@ -43,7 +44,7 @@ class StoredCells:
 
     def block_of(self, cells: Array) -> Array:
         """The block that holds each cell."""
-        return np.searchsorted(self.block_starts, cells, side="right") - 1
+        return np.asarray(owner_of(self.block_starts, cells))
 
     def pieces(self, cells: Array, blocks_first: Array | None = None) -> Iterator[Piece]:
         """Runs that hold all of ``cells`` (ascending), each read once; ``blocks_first`` come before other blocks."""

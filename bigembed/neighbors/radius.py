@@ -16,16 +16,15 @@ from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.blocks.squared import paired_squared
 from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search import foreign_pieces, spread_block
 from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
 from bigembed.neighbors.witness import BINS, choose_block, witnesses
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import write_structure, write_values
 from bigembed.store.paths import free_bytes
 
 BLOCK_EDGES = 4_000_000
@@ -151,15 +150,7 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
             exchange=context.exchange,
             out=context.path(""),
         )
-        askers = senders_of([part["halo_of"] for part in found])
-        map_blocks(outbox_block, list(enumerate(askers)), exchange=context.exchange, out=context.path(""))
-        write_array(context.path("starts"), np.array(ordered.starts, np.int64))
-        return {
-            name: sum(part[name] for part in found) for name in ("edges", "halo_rows", "zero_edges", "isolated")
-        } | {
-            "blocks": len(blocks),
-            "radius": radius,
-        }
+        return finish_graph(context, found, ordered.starts) | {"radius": radius}
 
     edges = radius_edges(shape)
     held = min(BLOCK_EDGES, shape.block * shape.n)
@@ -209,17 +200,7 @@ def radius_block(
                 "data are densest). Take a smaller radius, or n_neighbors, which is the same everywhere"
             )
     row_of, column_of, value_of = (np.concatenate(part) for part in zip(*parts, strict=True))
-    block = csr_block(b, row_of, column_of, value_of, list(ordered.starts))
-    write_structure(out, b, block)
-    write_values(f"{out}squared", b, block.data)
-    exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
-    return {
-        "edges": len(block.data) - len(rows),
-        "halo_rows": len(block.halo_rows),
-        "zero_edges": int(np.sum(block.data == 0)) - len(rows),
-        "isolated": int(np.sum(np.diff(block.indptr) == 1)),
-        "halo_of": block.halo_sources.tolist(),
-    }
+    return write_block(b, csr_block(b, row_of, column_of, value_of, ordered.starts), exchange, out)
 
 
 def _with_own(own: Cells, others: Iterator[Cells]) -> Iterator[Cells]:

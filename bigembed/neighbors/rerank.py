@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import Truth, share_found
-from bigembed.neighbors.search import spread_block
+from bigembed.neighbors.search import spread_block, write_lists
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.neighbors.witness import EXACT_ROWS, exact_witnesses
 from bigembed.stages import Context, Cost, Run, Stage
@@ -73,7 +74,7 @@ def block_cells(cell_starts: Array, block_starts: Array, rows: int) -> Array:
     for start, stop in pairwise(block_starts.tolist()):
         pieces = -(-int(cell_starts[stop] - cell_starts[start]) // rows)
         cuts = np.linspace(cell_starts[start], cell_starts[stop], pieces + 1)[1:-1]
-        inner = np.searchsorted(cell_starts[start : stop + 1], cuts, side="right") - 1 + start
+        inner = owner_of(cell_starts[start : stop + 1], cuts) + start
         first += [*np.unique(inner[inner > start]).tolist(), stop]
     return np.array(first, np.int64)
 
@@ -82,14 +83,8 @@ def places_block(b: int, *, old: Ordered, rows: int, exchange: Exchange) -> None
     """Tell each span of the input where the rows of one block of the candidates lie in it, and their internal ids."""
     ids = old.ids(b)
     internal = np.arange(old.starts[b], old.starts[b + 1])
-    span = ids // rows
-    by_span = np.argsort(span, kind="stable")
-    present, first = np.unique(span[by_span], return_index=True)
-    parts = np.split(by_span, first[1:])
-    pieces = {
-        str(number): np.stack([ids[part] - number * rows, internal[part]])
-        for number, part in zip(present.tolist(), parts, strict=True)
-    }
+    spans = np.arange(0, ids.max() + 1, rows)
+    pieces = {str(span): np.stack([places, internal[part]]) for span, part, places in by_owner(spans, ids)}
     exchange.put("places", b, pieces)
 
 
@@ -102,13 +97,10 @@ def carry_block(span: RowBlock, *, shape: Shape, blocks: int, starts: Array, exc
         if piece is not None:
             internal[piece[0]] = piece[1]
     rows = prepare(span.rows, shape)
-    owner = np.searchsorted(starts, internal, side="right") - 1
-    by_owner = np.argsort(owner, kind="stable")
-    present, first = np.unique(owner[by_owner], return_index=True)
     pieces: dict[str, Array] = {}
-    for block, part in zip(present.tolist(), np.split(by_owner, first[1:]), strict=True):
+    for block, part, places in by_owner(starts, internal):
         pieces[f"rows{block}"] = rows[part]
-        pieces[f"at{block}"] = internal[part] - starts[block]
+        pieces[f"at{block}"] = places
         pieces[f"ids{block}"] = part + start
     exchange.put("carried", number, pieces)
 
@@ -176,7 +168,7 @@ def rerank_block(
 ) -> None:  # fmt: skip
     """Order the candidates of the rows of one block by distance, ties by id, and keep k."""
     start, stop = ordered.starts[b], ordered.starts[b + 1]
-    owner = int(np.searchsorted(starts, start, side="right")) - 1
+    owner = int(owner_of(starts, start))
     ids = read_array(f"{candidates}/neighbors/{owner}", start - starts[owner], stop - starts[owner])[:, :n_candidates]
     rows = ordered.rows(b)
     squared = np.full(ids.shape, np.inf, rows.dtype)
@@ -184,24 +176,16 @@ def rerank_block(
     own = (ids >= start) & (ids < stop)
     squared[own] = compare(rows, rows, np.nonzero(own)[0], ids[own] - start)
     cell_starts, block_starts = (read_array(f"{ordered.path}/{name}") for name in ("cell_starts", "cell_block_starts"))
-    home = np.where(ids >= 0, np.searchsorted(ordered.starts, ids, side="right") - 1, b)
+    home = np.where(ids >= 0, owner_of(ordered.starts, ids), b)
     for block in np.unique(home[home != b]).tolist():
         here = home == block
-        cell = np.searchsorted(cell_starts, ids[here], side="right") - 1
+        cell = owner_of(cell_starts, ids[here])
         cells, place = np.unique(cell, return_inverse=True)
         parts = exchange.get_many("cells", block, [str(c) for c in (cells - block_starts[block]).tolist()])
         base = offsets(len(part) for part in parts)[place] - cell_starts[cell]
         squared[here] = compare(rows, np.concatenate(parts), np.nonzero(here)[0], ids[here] + base)
     order = np.lexsort((ids, squared), axis=1)[:, :k]
     write_lists(out, b, np.take_along_axis(ids, order, 1), np.take_along_axis(squared, order, 1))
-
-
-def write_lists(out: str, b: int, ids: Array, squared: Array) -> None:
-    """The lists of one block, and ρ² and κ, distance and id of the last of each."""
-    write_array(f"{out}neighbors/{b}", ids)
-    write_array(f"{out}squared/{b}", squared)
-    write_array(f"{out}rho_squared/{b}", squared[:, -1])
-    write_array(f"{out}kappa/{b}", ids[:, -1])
 
 
 def pair_distances(rows: Array, others: Array, i: Array, j: Array) -> Array:

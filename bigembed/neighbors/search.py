@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.local import Cells, search_cells, search_own
@@ -171,26 +172,29 @@ def foreign_pieces(b: int, cells: Array, ordered: Ordered, centers: Array, excha
     """The probed cells that lie in other blocks, block by block."""
     block_starts = read_array(f"{ordered.path}/cell_block_starts")
     cell_starts = read_array(f"{ordered.path}/cell_starts")
-    owner = np.searchsorted(block_starts, cells, side="right") - 1
-    for block in np.unique(owner):
+    for block, at, inside in by_owner(block_starts, cells):
         if block == b:
             continue
-        wanted = cells[owner == block]
-        parts = exchange.get_many("cells", int(block), [str(c) for c in wanted - block_starts[block]])
+        wanted = cells[at]
+        parts = exchange.get_many("cells", block, [str(c) for c in inside])
         ids = [np.arange(cell_starts[c], cell_starts[c + 1]) for c in wanted]
         sizes = offsets(len(part) for part in parts)
         yield Cells(wanted, sizes, np.concatenate(parts), np.concatenate(ids), centers[wanted])
 
 
-def _finish(b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str) -> None:
-    """Write the lists; leave with each block which home cells (column 0) probe its cells (column 1)."""
+def write_lists(out: str, b: int, ids: Array, squared: Array) -> None:
+    """The lists of one block, and ρ² and κ, distance and id of the last of each."""
     write_array(f"{out}neighbors/{b}", ids)
     write_array(f"{out}squared/{b}", squared)
     write_array(f"{out}rho_squared/{b}", squared[:, -1])
     write_array(f"{out}kappa/{b}", ids[:, -1])
+
+
+def _finish(b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str) -> None:
+    """Write the lists; leave with each block which home cells (column 0) probe its cells (column 1)."""
+    write_lists(out, b, ids, squared)
     block_starts = read_array(f"{ordered.path}/cell_block_starts")
-    owner = np.searchsorted(block_starts, asking[:, 1], side="right") - 1
-    exchange.put("asking", b, {str(block): asking[owner == block] for block in np.unique(owner)})
+    exchange.put("asking", b, {str(block): asking[at] for block, at, _ in by_owner(block_starts, asking[:, 1])})
 
 
 def asked_block(b: int, *, blocks: int, ordered: Ordered, exchange: Exchange, out: str) -> None:

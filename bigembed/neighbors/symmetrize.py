@@ -7,19 +7,19 @@ something for, so that each block looks at its senders only and the work stays l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.csr import CSRBlock, halo_of
+from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.complete import joined_to_all
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
 from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import write_outbox, write_structure, write_values
 
 
 def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
@@ -31,15 +31,8 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
         shared: dict[str, Any] = {"lists": context.of("search"), "starts": starts, "exchange": context.exchange}
         sent = map_blocks(reverse_block, [(b,) for b in blocks], **shared)
         found = map_blocks(join_block, list(enumerate(senders_of(sent))), **shared, out=context.path(""))
-        askers = senders_of([part["halo_of"] for part in found])
-        map_blocks(outbox_block, list(enumerate(askers)), exchange=context.exchange, out=context.path(""))
-        write_array(context.path("starts"), np.array(starts, np.int64))
-        return {
-            "blocks": len(blocks),
-            "edges": sum(part["edges"] for part in found),
-            "halo_rows": sum(part["halo"] for part in found),
-            "zero_edges": sum(part["zeros"] for part in found),
-        }
+        counted = finish_graph(context, found, starts)
+        return {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
 
     edges = 2 * n * n_neighbors
     cost = Cost(
@@ -54,34 +47,20 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
     return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run, cost)
 
 
-def senders_of(sent: Sequence[Iterable[int]]) -> list[list[int]]:
-    """For each block, ascending, the blocks that left something for it; ``sent`` holds the receivers of each.
-
-    >>> senders_of([[1, 2], [2], []])
-    [[], [0], [0, 1]]
-    """
-    senders: list[list[int]] = [[] for _ in sent]
-    for sender, receivers in enumerate(sent):
-        for receiver in receivers:
-            senders[receiver].append(sender)
-    return senders
-
-
 def reverse_block(b: int, *, lists: str, starts: list[int], exchange: Exchange) -> list[int]:
     """Leave each edge (i → j) that goes to another block reversed with the block of j. Returns those blocks."""
     ids, squared = read_array(f"{lists}/neighbors/{b}"), read_array(f"{lists}/squared/{b}")
     outside = np.flatnonzero((ids < starts[b]) | (ids >= starts[b + 1]))
     near = ids.ravel()[outside]
-    owner = (np.searchsorted(starts, near, side="right") - 1).astype(np.int32)
     edges = np.empty(len(near), _edge(squared.dtype))
-    edges["row"] = near - np.asarray(starts)[owner]
     edges["source"] = starts[b] + outside // ids.shape[1]
     edges["squared"] = squared.ravel()[outside]
-    by_owner = np.argsort(owner, kind="stable")  # sources stay ascending
-    present, first = np.unique(owner[by_owner], return_index=True)
-    parts = np.split(edges[by_owner], first[1:])
-    exchange.put("reversed", b, {str(block): part for block, part in zip(present, parts, strict=False)})
-    return [int(block) for block in present]
+    pieces = {}
+    for block, at, rows in by_owner(starts, near):
+        edges["row"][at] = rows
+        pieces[str(block)] = edges[at]  # sources stay ascending
+    exchange.put("reversed", b, pieces)
+    return [int(block) for block in pieces]
 
 
 def join_block(
@@ -97,15 +76,7 @@ def join_block(
     else:
         union = union_block if starts[-1] <= EXACT_ROWS else union_compiled
         block = union(b, ids, squared, received, starts)
-    write_structure(out, b, block)
-    write_values(f"{out}squared", b, block.data)
-    exchange.put("wanted", b, {str(source): part for source, part in block.segments()})
-    return {
-        "edges": len(block.data) - len(ids),
-        "halo": len(block.halo_rows),
-        "zeros": int(np.count_nonzero(block.data == 0)) - len(ids),
-        "halo_of": block.halo_sources.tolist(),
-    }
+    return write_block(b, block, exchange, out)
 
 
 def union_block(b: int, ids: Array, squared: Array, received: Array, starts: list[int]) -> CSRBlock:
@@ -142,37 +113,7 @@ def union_compiled(b: int, ids: Array, squared: Array, received: Array, starts: 
         (count + np.searchsorted(far, sources)).astype(np.int32),
         received["squared"].copy(),
     )
-    return CSRBlock(indptr, indices, data, *_segments(far, starts))
-
-
-def csr_block(b: int, rows: Array, columns: Array, values: Array, starts: list[int]) -> CSRBlock:
-    """A CSR block from (local row, global column, value) triples; of equal (row, column) the first value is kept."""
-    own = (columns >= starts[b]) & (columns < starts[b + 1])
-    far = np.unique(columns[~own])
-    local = np.where(own, columns - starts[b], 0).astype(np.int32)
-    local[~own] = starts[b + 1] - starts[b] + np.searchsorted(far, columns[~own])
-    width = np.int64(starts[b + 1] - starts[b] + len(far))
-    _, keep = np.unique(rows * width + local, return_index=True)
-    rows, local, values = rows[keep], local[keep], values[keep]
-    count = starts[b + 1] - starts[b]
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64)
-    return CSRBlock(indptr, local, values, *_segments(far, starts))
-
-
-def _segments(far: Array, starts: list[int]) -> tuple[Array, Array, Array]:
-    """Halo sources, offsets and rows of the columns outside the block, ascending."""
-    owner = np.searchsorted(starts, far, side="right") - 1
-    sources, first = np.unique(owner, return_index=True)
-    return (
-        sources.astype(np.int32),
-        np.append(first, len(far)).astype(np.int64),
-        (far - np.asarray(starts)[owner]).astype(np.int32),
-    )
-
-
-def outbox_block(b: int, askers: list[int], *, exchange: Exchange, out: str) -> None:
-    """Collect which rows of this block the others asked for."""
-    write_outbox(out, b, [(other, exchange.piece("wanted", other, str(b))) for other in askers])
+    return CSRBlock(indptr, indices, data, *halo_of(starts, far))
 
 
 def _edge(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
 from bigembed.neighbors.local import Cells, search_every
@@ -120,7 +121,7 @@ def spread_rows(n: int, seed: int) -> Array:
 def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
     """A squared distance, (m,), just above that of the k-th other row of its cell, for each chosen row; ∞ if none."""
     reach = np.full(len(chosen), np.inf, rows.dtype)
-    cell = np.searchsorted(offsets, chosen, side="right") - 1
+    cell = owner_of(offsets, chosen)
     for c in np.unique(cell):
         mine, members = chosen[cell == c], np.arange(offsets[c], offsets[c + 1])
         if len(members) <= k:
@@ -170,16 +171,15 @@ def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortli
     cell_starts = read_array(f"{ordered.path}/cell_starts")
     block_starts = read_array(f"{ordered.path}/cell_block_starts")
     centers = read_array(f"{ordered.path}/cell_centers")
-    own = np.searchsorted(cell_starts, ids, side="right") - 1
-    block = np.searchsorted(block_starts, own, side="right") - 1
+    own = owner_of(cell_starts, ids)
     counts: Array | None = None
-    for b in np.unique(block):
+    for b, at, cells in by_owner(block_starts, own):
         lists = read_array(f"{shortlist}/shortlist/{b}")
         if counts is None:
             counts = np.zeros(lists.shape[1] + 1)
-        for row in np.flatnonzero(block == b):
-            wanted = np.searchsorted(cell_starts, near[row], side="right") - 1
-            ranks = probe_ranks(rows[row], lists[own[row] - block_starts[b]], centers, wanted)
+        for row, cell in zip(at, cells, strict=True):
+            wanted = owner_of(cell_starts, near[row])
+            ranks = probe_ranks(rows[row], lists[cell], centers, wanted)
             counts += np.bincount(np.minimum(ranks, lists.shape[1]), minlength=len(counts))
     assert counts is not None
     return np.asarray(np.cumsum(counts)[:-1] / counts.sum())

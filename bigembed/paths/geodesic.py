@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.paths.dijkstra import Dijkstra, LocalGraph, lengths_of, local_graph
 from bigembed.paths.pairs import narrowed
-from bigembed.store.arrays import read_array, read_rows, write_array
+from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import AnyPath, at
@@ -109,7 +110,7 @@ def groups_of(sources: Array) -> Iterator[Array]:
 def _first(sources: Array, starts: Array) -> list[Progress]:
     """Before the first round: the blocks that hold a source have news."""
     return [
-        Progress({int(b): (0.0, []) for b in np.unique(np.searchsorted(starts, group[:, 1], side="right") - 1)}, {})
+        Progress({int(b): (0.0, []) for b in np.unique(owner_of(starts, group[:, 1]))}, {})
         for group in groups_of(sources)
     ]
 
@@ -326,6 +327,4 @@ class KeptDistances:
 
     def rows(self, ids: Array) -> Array:
         """Distances (len(ids), L) of rows given by internal id."""
-        owner = np.searchsorted(self.starts, ids, side="right") - 1
-        parts = [read_rows(f"{self.path}/distances/{b}", ids[owner == b] - self.starts[b]) for b in np.unique(owner)]
-        return np.concatenate(parts)[np.argsort(np.argsort(owner, kind="stable"), kind="stable")]
+        return read_by_id(f"{self.path}/distances", self.starts, ids)

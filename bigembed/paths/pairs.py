@@ -21,10 +21,8 @@ def whole_graph(matrix: BlockMatrix, *, squared: bool) -> LocalGraph:
     indptr, indices, lengths = [np.zeros(1, np.int64)], [], []
     for b in range(len(matrix.rows)):
         block = matrix.block(b)
-        own = np.arange(starts[b], starts[b + 1])
-        far = np.repeat(starts[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
         indptr.append(block.indptr[1:] + indptr[-1][-1])
-        indices.append(np.concatenate([own, far])[block.indices].astype(np.int32))
+        indices.append(block.ids(b, starts)[block.indices].astype(np.int32))
         lengths.append(lengths_of(block.data, squared=squared))
     return LocalGraph(np.concatenate(indptr), np.concatenate(indices), np.concatenate(lengths), int(starts[-1]))
 

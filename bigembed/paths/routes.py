@@ -11,6 +11,7 @@ import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock
 from bigembed.blocks.declared import declared
+from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, offsets
 from bigembed.errors import InputError, InputTypeError
 from bigembed.paths.dijkstra import lengths_of
@@ -128,12 +129,12 @@ class _Field:
 
     def of(self, ids: Array) -> Array:
         """Distances of rows by internal id."""
-        out, owner = np.empty(len(ids)), np.searchsorted(self.starts, ids, side="right") - 1
-        for b in np.unique(owner).tolist():
+        out = np.empty(len(ids))
+        for b, at, rows in by_owner(self.starts, ids):
             if b not in self._distances:
                 groups = list(groups_of(self.source))
                 self._distances[b] = next(found_distances(b, groups, self.matrix.rows[b], self.exchange))[0]
-            out[owner == b] = self._distances[b][ids[owner == b] - self.starts[b]]
+            out[at] = self._distances[b][rows]
         return out
 
     def distance(self, row: int) -> float:
@@ -142,12 +143,10 @@ class _Field:
 
     def edges(self, row: int) -> tuple[Array, Array]:
         """The rows joined to one, and the lengths."""
-        b = int(np.searchsorted(self.starts, row, side="right") - 1)
+        b = int(owner_of(self.starts, row))
         if b not in self._edges:
             block = self.matrix.block(b)
-            far = np.repeat(self.starts[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
-            every = np.concatenate([np.arange(self.starts[b], self.starts[b + 1]), far])
-            self._edges = {b: (block, every, lengths_of(block.data, squared=True))}
+            self._edges = {b: (block, block.ids(b, self.starts), lengths_of(block.data, squared=True))}
         block, every, lengths = self._edges[b]
         mine = slice(*block.indptr[row - self.starts[b] : row - self.starts[b] + 2])
         return every[block.indices[mine]], lengths[mine]

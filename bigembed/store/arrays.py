@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bigembed.blocks.owners import Starts, by_owner
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store import manifest as manifests
@@ -127,6 +128,17 @@ def read_rows(path: PathLike, rows: Array) -> Array:
         if proof is not None:
             proof.prove(int(wanted[0]), int(wanted[-1]) + 1)
         return np.asarray(array.oindex[wanted] if chunks is None else chunks.take(wanted))[place]
+
+
+def read_by_id(path: PathLike, starts: Starts, ids: Array) -> Array:
+    """Rows by id of what is stored block by block under ``path/b``, blocks that begin at ``starts``."""
+    parts = [(place, read_rows(f"{path}/{b}", rows)) for b, place, rows in by_owner(starts, ids)]
+    if not parts:
+        return read_rows(f"{path}/0", ids)
+    out = np.empty((len(ids), *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for place, values in parts:
+        out[place] = values
+    return out
 
 
 def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:

@@ -12,16 +12,15 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.embedding.scaling.gower import refuse_distances
 from bigembed.errors import InputError, PlanError
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius import BLOCK_EDGES
 from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import write_structure, write_values
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 from bigembed.store.tiles import PANEL_BYTES, tiles
@@ -203,10 +202,8 @@ def join_all(context: Context, shape: Shape, sent: Sequence[list[int]]) -> dict[
     starts = [0, *(stop for _, stop in bounds(shape.n, shape.block))]
     shared: dict[str, Any] = {"exchange": context.exchange, "out": context.path("")}
     found = map_blocks(join_block, list(enumerate(senders_of(sent))), starts=starts, **shared)
-    map_blocks(outbox_block, list(enumerate(senders_of([part["halo_of"] for part in found]))), **shared)
-    write_array(context.path("starts"), np.array(starts, np.int64))
-    counted = {name: sum(part[name] for part in found) for name in ("edges", "halo_rows", "zero_edges")}
-    return {"blocks": len(found), **counted}
+    counted = finish_graph(context, found, starts)
+    return {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
 
 
 def join_block(b: int, senders: list[int], *, starts: list[int], exchange: Exchange, out: str) -> dict[str, Any]:
@@ -219,15 +216,7 @@ def join_block(b: int, senders: list[int], *, starts: list[int], exchange: Excha
     order = np.argsort(length, kind="stable")
     squared = np.square(length[order])
     block = csr_block(b, row[order].astype(np.int32), column[order].astype(np.int64), squared, starts)
-    write_structure(out, b, block)
-    write_values(f"{out}squared", b, block.data)
-    exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
-    return {
-        "edges": len(block.data) - n,
-        "halo_rows": len(block.halo_rows),
-        "zero_edges": int(np.count_nonzero(block.data == 0)) - n,
-        "halo_of": block.halo_sources.tolist(),
-    }
+    return write_block(b, block, exchange, out)
 
 
 # --- new rows ------------------------------------------------------------------------------------

@@ -40,19 +40,14 @@ class Target:
 def stored_graph(context: Context) -> StoredMatrix:
     """The graph that the components were found of: squared lengths by row blocks."""
     [name] = context.home.manifest("components").inputs
-    rows = tuple(int(size) for size in np.diff(read_array(context.of(name, "starts"))))
-    return StoredMatrix(context.of(name), context.of(name, "squared"), rows, context.home.manifest(name).digest)
+    return context.home.matrix(name)
 
 
 def graph_components_stage(graph: str, edges: int, n: int, block: int) -> Stage:
     """Connected components of a graph of distances, of which 0 joins as well as any other."""
 
     def run(context: Context) -> dict[str, Any]:
-        rows = tuple(int(size) for size in np.diff(read_array(context.of(graph, "starts"))))
-        matrix = StoredMatrix(
-            context.of(graph), context.of(graph, "squared"), rows, context.home.manifest(graph).digest
-        )
-        return find_components(matrix, context.exchange, context.path(""))
+        return find_components(context.home.matrix(graph), context.exchange, context.path(""))
 
     held = 64 * edges // max(1, n) * block
     cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=held)

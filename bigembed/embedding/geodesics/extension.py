@@ -21,7 +21,7 @@ from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, 
 from bigembed.neighbors.survey import Shape
 from bigembed.paths.geodesic import KeptDistances
 from bigembed.stages import Run
-from bigembed.store.arrays import read_array, read_rows
+from bigembed.store.arrays import read_array, read_by_id, read_rows
 
 BATCH_ROWS = 8_192
 HELD_BYTES = 64 << 20
@@ -114,7 +114,7 @@ def _joined_parts(rows: Array, index: AnyIndex | GivenIndex) -> Iterator[tuple[A
 
 def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:
     """Coordinates of new rows from their edges."""
-    label = labels_of(joined.ids, model)
+    label = read_by_id(model.labels, model.starts, joined.ids)
     home = _home(joined, label, model.policy)
     out = np.zeros((len(rows), model.width))
     for c in model.targets:
@@ -132,16 +132,6 @@ def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:
         nearest = nearest_kept(ordered, model.labels, rows[outside], joined.block[outside], joined.cell[outside])
         for start, stop in bounds(len(outside), max(1, HELD_BYTES // (8 * model.columns(0)))):
             out[outside[start:stop]] = triangulated(model.distances(nearest[start:stop], 0), found)
-    return out
-
-
-def labels_of(ids: Array, model: Model) -> Array:
-    """Component of fitted rows, by internal id."""
-    owner = np.searchsorted(model.starts, ids, side="right") - 1
-    out = np.zeros(len(ids), np.int64)
-    for b in np.unique(owner):
-        mine = owner == b
-        out[mine] = read_array(f"{model.labels}/{b}")[ids[mine] - model.starts[b]]
     return out
 
 

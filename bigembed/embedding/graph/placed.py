@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
@@ -41,7 +42,7 @@ def fill_block(
     nearest = np.zeros(0, np.int64)
     if len(outside):
         offsets, _ = ordered.cells(b)
-        cell = np.searchsorted(offsets, outside, side="right") - 1
+        cell = owner_of(offsets, outside)
         nearest = nearest_kept(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell, parts)
     repeated, firsts = repeated_block(b, graph, ordered.starts) if graph else (outside[:0], nearest[:0])
     inside = label[repeated] < parts
@@ -51,12 +52,9 @@ def fill_block(
     return len(outside), len(repeated)
 
 
-def repeated_matrix(context: Context, rows: tuple[int, ...]) -> StoredMatrix | None:
+def repeated_matrix(context: Context) -> StoredMatrix | None:
     """The squared distances between neighbors, if any are 0; else None."""
-    if not context.results("graph")["zero_edges"]:
-        return None
-    graph = context.of("graph")
-    return StoredMatrix(graph, f"{graph}/squared", rows, context.home.manifest("graph").digest)
+    return context.home.matrix("graph") if context.results("graph")["zero_edges"] else None
 
 
 def repeated_block(b: int, graph: StoredMatrix, starts: Sequence[int]) -> tuple[Array, Array]:
@@ -67,9 +65,8 @@ def repeated_block(b: int, graph: StoredMatrix, starts: Sequence[int]) -> tuple[
     """
     block = graph.block(b)
     own = np.arange(starts[b], starts[b + 1])
-    far = np.repeat(np.asarray(starts)[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
     zeros = np.flatnonzero(block.data == 0)
-    column = np.concatenate([own, far])[block.indices[zeros]]
+    column = block.ids(b, starts)[block.indices[zeros]]
     first = np.searchsorted(zeros, block.indptr[:-1])  # the diagonal is one of them, in every row
     lowest = np.minimum.reduceat(column, first)
     repeated = np.flatnonzero(lowest < own)

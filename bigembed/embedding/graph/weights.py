@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.csr import CSRBlock
-from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, bounds, map_blocks
+from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, bounds
 from bigembed.errors import InputError
 from bigembed.kernels.normalize import normalize_block, row_sums
-from bigembed.neighbors.symmetrize import csr_block, outbox_block, senders_of
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.matrix import StoredMatrix, write_structure, write_values
+from bigembed.store.arrays import write_array
+from bigembed.store.matrix import StoredMatrix, write_values
 from bigembed.store.vectors import StoredSpace
 
 SYMMETRIC = 1e-12
@@ -36,17 +36,12 @@ def weights_stage(X: Any) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         spans = bounds(matrix.shape[0], MAX_BLOCK_ROWS)
         starts = [start for start, _ in spans] + [matrix.shape[0]]
-        out = context.path("")
-        asked = []
+        found = []
         for b, (start, stop) in enumerate(spans):
             part = matrix[start:stop].tocoo()
             block = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
-            write_structure(out, b, block)
-            write_values(f"{out}given", b, block.data)
-            context.exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
-            asked.append(block.halo_sources.tolist())
-        map_blocks(outbox_block, list(enumerate(senders_of(asked))), exchange=context.exchange, out=out)
-        write_array(context.path("starts"), np.array(starts, np.int64))
+            found.append(write_block(b, block, context.exchange, context.path(""), "given"))
+        finish_graph(context, found, starts)
         return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
 
     return Stage("weights", (), {"matrix": digest.hexdigest()}, run, Cost(disk=16 * matrix.nnz))
@@ -98,18 +93,12 @@ def weighted_kernel_stage(alpha: float, n: int) -> Stage:
     """W/(q_i q_j)^α of a user's graph (nothing is added to it), and the degrees."""
 
     def run(context: Context) -> dict[str, Any]:
-        rows = tuple(np.diff(read_array(context.of("weights", "starts"))).tolist())
-        given = StoredMatrix(
-            context.of("weights"),
-            context.of("weights", "given"),
-            rows,
-            context.home.manifest("weights").digest,
-        )
+        given = context.home.matrix("weights", "given")
         space = StoredSpace(given, context.exchange)
         out = context.path("")
         space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))
         parts = space.sweep(given_weights_block, reads=["q"], halos=["q"], arguments=(given, alpha, out))
-        return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(rows), "alpha": alpha}
+        return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(given.rows), "alpha": alpha}
 
     return Stage("kernel", ("weights",), {"alpha": alpha}, run, Cost(passes=2, disk=24 * n))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.embedding.graph.input_order import leave_coordinates, restore_block
 from bigembed.embedding.graph.parts import ISLAND, ISLANDS, parts_from
@@ -118,7 +119,7 @@ def coordinates_stage(
         parts = parts_from(policy, found)
         order = context.of("order") if ordered else None
         fill = parts.count < found["components"]
-        given = repeated_matrix(context, tuple(rows)) if ordered else None
+        given = repeated_matrix(context) if ordered else None
         placed = fill or given is not None
         filled: list[tuple[int, int]] = []
         if placed:
@@ -232,10 +233,7 @@ def signed_power(eigenvalues: Array, t: float) -> Array:
 def rows_by_id(right: str, labels: str, ids: Array, starts: list[int], eigenvalues: Array, scaling: Scaling) -> Array:
     """Scaled coordinates of rows given by internal id, from the blocks that hold them."""
     out = np.zeros((len(ids), scaling.kept))
-    owner = np.searchsorted(starts, ids, side="right") - 1
-    for block in np.unique(owner):
-        mine = owner == block
-        here = ids[mine] - starts[block]
+    for block, at, here in by_owner(starts, ids):
         rows, label = read_array(f"{right}/{block}")[here], read_array(f"{labels}/{block}")[here]
-        out[mine] = scaled(rows, label, eigenvalues, scaling)
+        out[at] = scaled(rows, label, eigenvalues, scaling)
     return out

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array
 from bigembed.embedding.walk.coordinates import Scaling, rows_by_id, scaled
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
@@ -89,7 +90,7 @@ class OrderedCoordinates(RowSource):
 
 
 def _spans(starts: tuple[int, ...], start: int, stop: int) -> list[tuple[int, int, int]]:
-    first = int(np.searchsorted(starts, start, side="right")) - 1
+    first = int(owner_of(starts, start))
     spans = []
     for b in range(first, len(starts) - 1):
         if starts[b] >= stop:
@@ -230,9 +231,8 @@ def _numbers(ids: Array, ordered: Ordered | None) -> Any:
     ids = np.asarray(ids)
     if ordered is None or not ids.size:
         return ids.tolist()
-    out = np.full(ids.shape, -1, np.int64)
-    owner = np.searchsorted(ordered.starts, ids, side="right") - 1
-    for b in np.unique(owner[ids >= 0]).tolist():
-        mine = (owner == b) & (ids >= 0)
-        out[mine] = ordered.ids(b)[ids[mine] - ordered.starts[b]]
-    return out.tolist()
+    found = np.flatnonzero(ids >= 0)
+    out = np.full(ids.size, -1, np.int64)
+    for b, at, rows in by_owner(ordered.starts, ids.ravel()[found]):
+        out[found[at]] = ordered.ids(b)[rows]
+    return out.reshape(ids.shape).tolist()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Placed
 from bigembed.embedding.graph.new_rows import place_rows, ready_rows
@@ -203,13 +204,8 @@ class _Neighborhood:
     def __init__(self, ids: Array, starts: Array) -> None:
         self.ids = ids
         self.parts: list[tuple[int, Any, Array]] = [(0, slice(None), ids)]
-        if len(starts) == 2:
-            return
-        owner = np.searchsorted(starts, ids, side="right") - 1
-        order = np.argsort(owner, kind="stable")
-        blocks, first = np.unique(owner[order], return_index=True)
-        parts = np.split(order, first[1:])
-        self.parts = [(int(b), part, ids[part] - starts[b]) for b, part in zip(blocks, parts, strict=False)]
+        if len(starts) > 2:
+            self.parts = list(by_owner(starts, ids))
 
     def read(self, path: str) -> Array:
         """The array (n,) under ``path/b`` at every id."""

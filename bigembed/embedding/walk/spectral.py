@@ -60,10 +60,9 @@ class Spectrum:
 
 def weights_of(context: Context) -> StoredMatrix:
     """The normalized kernel."""
-    rows = tuple(context.results("kernel")["rows"])
-    manifest = context.home.manifest("kernel")
-    graph = next(name for name in manifest.inputs if name in ("graph", "bridge", "weights"))
-    return StoredMatrix(context.of(graph), context.of("kernel", "weights"), rows, manifest.digest)
+    inputs = context.home.manifest("kernel").inputs
+    graph = next(name for name in inputs if name in ("graph", "bridge", "weights"))
+    return context.home.matrix(graph, "weights", "kernel")
 
 
 def components_stage(n: int, n_neighbors: int, block: int) -> Stage:
@@ -164,10 +163,8 @@ def gather_block(
 ) -> None:
     """Leave the entries of this block that belong to small components: rows, columns (internal ids), weights."""
     block, label = weights.block(b), read_array(f"{labels}/{b}")
-    own = np.arange(starts[b], starts[b + 1])
-    far = np.repeat(starts[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
-    column = np.concatenate([own, far])[block.indices]
-    row = np.repeat(own, np.diff(block.indptr))
+    ids = block.ids(b, starts)
+    column, row = ids[block.indices], np.repeat(ids[: len(label)], np.diff(block.indptr))
     of_row = np.repeat(label, np.diff(block.indptr))
     pieces: dict[str, Array] = {}
     for c in np.intersect1d(np.unique(label), wanted):

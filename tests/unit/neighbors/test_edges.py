@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.neighbors.symmetrize import (
-    join_block,
-    outbox_block,
-    reverse_block,
-    senders_of,
-    union_block,
-    union_compiled,
-)
+from bigembed.neighbors.graph_blocks import outbox_block, senders_of
+from bigembed.neighbors.symmetrize import join_block, reverse_block, union_block, union_compiled
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
@@ -52,7 +46,7 @@ def test_the_blocks_are_the_dense_graph(tmp_path_factory, seed, n, k, dtype):
     assert all(b not in senders[b] for b in blocks)  # what stays at home does not travel
     found = [join_block(b, senders[b], **shared, out=f"{path}/out/") for b in blocks]
     assert sum(part["edges"] for part in found) == np.count_nonzero(~np.isnan(joined)) - n
-    assert sum(part["zeros"] for part in found) == np.count_nonzero(joined == 0) - n
+    assert sum(part["zero_edges"] for part in found) == np.count_nonzero(joined == 0) - n
     askers = senders_of([part["halo_of"] for part in found])
     for b in blocks:
         out = f"{path}/out"
