@@ -135,7 +135,7 @@ class StaleWarning(BigembedWarning):
 
 
 class OpenClusterWarning(BigembedWarning):
-    """A cluster off this host is spoken to without TLS: whoever can reach it can execute code on it."""
+    """The connection to a cluster on another host is not encrypted: anyone who can reach it can execute code on it."""
 
 
 _SHARED = {

@@ -55,7 +55,7 @@ def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
 
 
 def declared(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function, which raises InputTypeError where a value is of another kind than is declared."""
+    """The function with a check of its arguments: InputTypeError where a value is not of the declared kind."""
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -157,7 +157,7 @@ def wrong_entries(distances: Array, first_row: int = 0, first_column: int = 0) -
 
 
 def refuse_square(distances: Array, whose: str, what: str = "rows") -> None:
-    """InputError where distances (k, k) between ``what`` are none: wrong entries, a diagonal, or no symmetry.
+    """InputError unless distances (k, k) between ``what`` are finite, nonnegative, symmetric and 0 on the diagonal.
 
     What is beyond rounding is refused: :data:`ROUNDING` of the root mean square distance.
     """

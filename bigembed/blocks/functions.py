@@ -1,7 +1,7 @@
 """Functions by name, ``"module:name"``: found by importing their module, which executes it.
 
 A name in the caller's own program is the caller's. A name that a file brings (a job file, a saved model, the record of
-a run) is imported only if whoever reads the file allows it: nothing in a file executes.
+a run) is imported only if the reader of the file allows it: nothing in a file executes.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def digits_block(start: int, stop: int, rng: Any, n: int, classes: int) -> tuple
 def digits(n: int | None = None, classes: int = 10, dtype: str = "float32") -> Dataset:
     """The 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label.
 
-    ``classes``: so many, from 0 on; 5 leaves the 901 digits 0 to 4 of seed 002.
+    ``classes``: the number of classes, from 0 on; 5 leaves the 901 digits 0 to 4 of seed 002.
     """
     if not (isinstance(classes, int) and 1 <= classes <= 10):
         raise InputError(f"data set 'digits': classes = {classes!r}; it must be an integer from 1 to 10")

@@ -130,7 +130,7 @@ def spiral_block(
 
 @declared
 def spiral(n: int = 1000, turns: float = 2.0, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """The plane spiral of seed 002, of so many ``turns``. Truth: theta, arc length."""
+    """The plane spiral of seed 002 with this number of ``turns``. Truth: theta, arc length."""
     parameters = {"turns": _positive("spiral", "turns", turns), "noise": _noise("spiral", noise)}
     return Dataset("spiral", (n, 2), spiral_block, seed, dtype, parameters)
 

@@ -21,7 +21,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class EigenResult:
-    """Eigenpairs A v = λ v of a symmetric operator, the m largest beside the deflated ones."""
+    """Eigenpairs A v = λ v of a symmetric operator, the m largest except the deflated ones."""
 
     eigenvalues: Array
     """(m,) descending."""

@@ -16,7 +16,7 @@ from bigembed.operators.base import BlockOperator
 
 
 def solve_dense_matrix(matrix: Any, n_components: int, *, deflate: Array | None = None) -> tuple[EigenResult, Array]:
-    """The m largest eigenpairs of a symmetric matrix, dense or sparse, beside the deflated ones; the vectors (n, m).
+    """The m largest eigenpairs of a symmetric matrix, dense or sparse, except the deflated ones; the vectors (n, m).
 
     ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T. Of the others only the next pair is computed, for
     the gaps: in a Krylov space where that is small (:mod:`bigembed.eigen.krylov`), or from the whole matrix with T
@@ -26,7 +26,7 @@ def solve_dense_matrix(matrix: Any, n_components: int, *, deflate: Array | None 
     known = np.zeros((n, 0)) if deflate is None else np.asarray(deflate, np.float64).reshape(n, -1)
     if not 1 <= n_components <= n - known.shape[1]:
         raise InputError(
-            f"n_components={n_components}: {n} rows have {n - known.shape[1]} eigenpairs beside the "
+            f"n_components={n_components}: {n} rows have {n - known.shape[1]} eigenpairs besides the "
             f"{known.shape[1]} known ones; ask for 1 to {n - known.shape[1]}"
         )
     matrix = matrix.astype(np.float64, copy=False)

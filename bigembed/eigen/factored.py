@@ -33,7 +33,7 @@ class SmallCore(Protocol):
 
 @dataclass(frozen=True)
 class FactoredResult:
-    """The m first eigenpairs beside the deflated one, in the order asked for."""
+    """The m first eigenpairs except the deflated one, in the order asked for."""
 
     eigenvalues: Array
     """(m,); zeros stand for the null space of the operator."""
@@ -42,7 +42,7 @@ class FactoredResult:
     residuals: Array
     """(m,) ‖Z M Zᵀ v − λ v‖, from G."""
     gap: float
-    """Distance from the wanted eigenvalues to the nearest one left out; ∞ if there is none."""
+    """Distance from the wanted eigenvalues to the nearest one left out; ∞ if all are wanted."""
     orthogonality: float
     """max |BᵀGB − I| over the columns that are not zero."""
     rank: int
@@ -60,7 +60,7 @@ def solve_factored(
     deflate: Array | None = None,
     order: str = "algebraic",
 ) -> FactoredResult:
-    """Eigenpairs of Z M Zᵀ on ``n_rows`` rows, beside the known pair whose vector is Z ``deflate``.
+    """Eigenpairs of Z M Zᵀ on ``n_rows`` rows, except the known pair whose vector is Z ``deflate``.
 
     ``order`` is "algebraic" (descending, zeros of the null space between positive and negative ones)
     or "magnitude" (|λ| descending, seed 004 §3.1). Signs: the largest |coefficient| is positive.

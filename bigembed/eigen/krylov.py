@@ -28,14 +28,14 @@ _STEEP = 0.01
 _WIDTH = 8
 """Columns that a dense matrix is multiplied by at the least: it is read from memory once for all."""
 _GROWTH = 1.1
-"""Ritz pairs are looked at when the space has grown by so much."""
+"""Ritz pairs are computed each time the space has grown by this factor."""
 
 
 def leading_pairs(matrix: Any, m: int, known: Array) -> tuple[Array, Array] | None:
-    """The m largest eigenpairs beside the ``known`` orthonormal eigenvectors (n, c), values descending, to rounding.
+    """The m largest eigenpairs except the ``known`` orthonormal eigenvectors (n, c), values descending, to rounding.
 
     ``matrix`` is symmetric, dense or sparse (n, n). None where the space would not be small: few rows, many pairs, or a
-    spectrum without gaps. The same bytes for the same matrix. Memory n²/3 numbers at most beside the matrix.
+    spectrum without gaps. The same bytes for the same matrix. Memory n²/3 numbers at most in addition to the matrix.
     """
     n = matrix.shape[0]
     if n < max(LEAST_ROWS, 4 * _SHARE * m):
@@ -67,7 +67,7 @@ def leading_pairs(matrix: Any, m: int, known: Array) -> tuple[Array, Array] | No
 
 
 def _new(rows: Array, known: Array, held: Array, least: float) -> tuple[Array, Array]:
-    """Orthonormal directions (n, c) of what is left of the columns beside ``known`` and ``held``, and their parts in
+    """Orthonormal directions (n, c) of what is left of the columns without their parts in ``known`` and ``held``, and their parts in
     the columns (c, p); those no longer than ``least`` are left out."""
     rows = _beside(rows, known, held)
     q, r, pivot = linalg.qr(rows, mode="economic", pivoting=True, check_finite=False)

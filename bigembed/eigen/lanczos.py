@@ -40,7 +40,7 @@ def solve_lanczos(
     which: Which = "largest",
     relative: bool = False,
 ) -> EigenResult:
-    """The m largest eigenpairs beside the deflated ones, left in the space under ``"V"``.
+    """The m largest eigenpairs except the deflated ones, left in the space under ``"V"``.
 
     ``which``: "largest" or "smallest" algebraically, or largest in "magnitude"; eigenvalues come in that order.
     ``tol`` bounds the residuals ‖Av − λv‖, or, where ``relative``, these over the largest |λ| found. ``block``
@@ -226,7 +226,7 @@ def project_block(block: int, u: Array, *rest: Any) -> tuple[tuple[Array], None]
 
 
 def copy_block(block: int, u: Array) -> tuple[tuple[Array], None]:
-    """The same under another name."""
+    """The vector under another name."""
     return (u,), None
 
 

@@ -82,7 +82,7 @@ def init(
 ) -> State:
     """Coarse space, X₀ = P · lowest eigenvectors of L_c and a little noise, S X₀: two passes.
 
-    ``guards`` (default half as many as wanted, at least 5) are pairs carried along beside the wanted
+    ``guards`` (default half as many as wanted, at least 5) are pairs carried along in addition to the wanted
     ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out.
     A problem of few rows is marked to be solved densely by :func:`finish`.
     """

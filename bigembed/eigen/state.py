@@ -18,7 +18,7 @@ def _empty() -> Array:
 
 @dataclass(frozen=True)
 class State:
-    """What a step needs beside the vectors X.g, P.g, W.g, AX.g, AP.g, AW.g, G.g, H.g of generation g."""
+    """What a step needs in addition to the vectors X.g, P.g, W.g, AX.g, AP.g, AW.g, G.g, H.g of generation g."""
 
     n_components: int
     width: int

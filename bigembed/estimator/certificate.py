@@ -224,7 +224,7 @@ def _separation(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
         )
     if seen["cut"]:
         out.append(
-            "the eigenvalue of the last coordinate cannot be told from the first one left out: another basis would "
+            "the eigenvalue of the last coordinate cannot be distinguished from the first one left out: another basis would "
             f"show something else. Ask for one component more or fewer, or for {finer}"
         )
     shares = seen.get("kept_by_half", [])

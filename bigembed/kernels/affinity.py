@@ -104,7 +104,7 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
 
 
 def bandwidth_within_stage(choice: Bandwidth, radius: float) -> Stage:
-    """The same for a graph of a radius and a given ε: the kernel ends at the radius."""
+    """The kernel of a graph of a radius, for a given ε: it ends at the radius."""
     parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": False, "radius": radius}
     parameters |= {"truncated": True} if choice.truncated else {}
 

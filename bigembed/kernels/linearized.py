@@ -22,7 +22,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 
 TILE_BYTES = 2 << 20
-"""Features are made for so many bytes of rows at a time: they stay in the cache of one core."""
+"""Bytes of rows for which features are made at a time: they stay in the cache of one core."""
 
 
 @dataclass(frozen=True)

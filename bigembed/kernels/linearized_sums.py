@@ -18,7 +18,7 @@ from bigembed.kernels.linearized import LinearizedKernel, Normalization, tiles
 from bigembed.store.passes import Parts, RowBlock
 
 EPSILONS = "epsilons"
-"""Name of the point-wise scales that lie beside the rows."""
+"""Name of the point-wise scales that are aligned with the rows."""
 
 
 def combine_sums(left: Parts, right: Parts) -> Parts:

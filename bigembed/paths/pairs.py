@@ -46,7 +46,7 @@ def distances_block(graph: LocalGraph, sources: Array, targets: Array) -> Array:
 
 
 def narrowed(distances: Array) -> Array:
-    """Distances as float32, in which they are kept; InputError where the longest of them is no number for that.
+    """Distances as float32, in which they are kept; InputError where the longest of them overflows float32.
 
     >>> narrowed(np.array([1.0, np.inf])).tolist()
     [1.0, inf]

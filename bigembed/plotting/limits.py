@@ -13,7 +13,7 @@ from bigembed.plotting.stream import Rows, numbered
 
 SAMPLE = 100_000
 FAR = 3.0
-"""A range so many times that of the inner 99.8 % is cut to the inner part."""
+"""A range that exceeds that of the inner 99.8 % this many times is cut to the inner part."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.stream import MOST_CLASSES, NO_CLASS, Rows, blocks_of, class_numbers
 
 COUNTED = 4096
-"""Classes that are told apart; a label of each row, as a name, is an input error."""
+"""Most classes with a colour each; a label of its own for every row, as a name, is an input error."""
 
 RAMP = (
     "#440154", "#481467", "#482576", "#453781", "#404688", "#39558c", "#33638d", "#2d718e", "#287d8e", "#238a8d",
@@ -65,7 +65,7 @@ class Paint:
 
     @property
     def layers(self) -> int:
-        """Sums that a pixel keeps beside its count."""
+        """Sums that a pixel keeps in addition to its count."""
         return {"density": 0, "numbers": 2, "classes": 3}[self.kind]
 
     def weights(self, values: Array) -> list[Array]:

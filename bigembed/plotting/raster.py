@@ -91,7 +91,7 @@ def count_points(
 
 
 def disc_radius(count: int, size: int) -> float:
-    """Radius of the points in pixels; 0 where there are so many that they are counted.
+    """Radius of the points in pixels; 0 for more than :data:`FEW`, which are counted.
 
     >>> disc_radius(100, 800), disc_radius(10**7, 800)
     (6.0, 0.0)
@@ -199,7 +199,7 @@ def _shifted(dy: int, dx: int, shape: tuple[int, ...]) -> tuple[tuple[slice, sli
 
 
 def rank_of(count: Array) -> Array:
-    """Strength by rank among the pixels that hold points: dense and thin parts are both told apart."""
+    """Strength by rank among the pixels that hold points: differences show in dense and in thin parts."""
     held = count > 0
     if not held.any():
         return np.zeros(count.shape)

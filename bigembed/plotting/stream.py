@@ -90,6 +90,6 @@ class Aligned:
 
 
 def class_numbers(given: Array, classes: Array) -> Array:
-    """Number of the class of each value; ``len(classes)`` for a value that is none of them."""
+    """Number of the class of each value; ``len(classes)`` for any other value."""
     position = np.minimum(np.searchsorted(classes, given), len(classes) - 1)
     return np.where(classes[position] == given, position, len(classes))

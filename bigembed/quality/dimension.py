@@ -60,7 +60,7 @@ def intrinsic_dimension(squared: str, blocks: int) -> Dimension:
 
 
 def dimension_of_pairs(graph: str) -> Dimension:
-    """The same where all pairs are one block, ``graph/squared/0`` (n, n): the k = n − 1 nearest are all others."""
+    """The dimension where all pairs are one block, ``graph/squared/0`` (n, n): the k = n − 1 nearest are all others."""
     return _from_logarithms(map_blocks(pairs_block, [(0,)], graph=graph))
 
 

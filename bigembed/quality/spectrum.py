@@ -51,7 +51,7 @@ def chosen_by_spectrum(eigenvalues: Array, one: float = ONE) -> Choice:
     """
     count = len(eigenvalues)
     if count < 2:
-        raise InputError(f"choosing by the spectrum needs at least 2 eigenvalues beside the trivial one; got {count}")
+        raise InputError(f"choosing by the spectrum needs at least 2 eigenvalues besides the trivial one; got {count}")
     rates = np.maximum(1 - np.asarray(eigenvalues, np.float64), one)
     parts = min(int((rates <= one).sum()), count - 1)
     steps = np.maximum(np.diff(np.log(rates[parts:])), 0.0)

@@ -21,7 +21,7 @@ def dimension_stage(n: int, n_neighbors: int) -> Stage:
 
 
 def dimension_of_pairs_stage(n: int) -> Stage:
-    """The same from the distances of all pairs."""
+    """The stage that judges coordinates from the distances of all pairs."""
 
     def run(context: Context) -> dict[str, Any]:
         return _chosen(dimension_of_pairs(context.of("graph")))
@@ -35,7 +35,7 @@ def _chosen(found: Dimension) -> dict[str, Any]:
 
 
 def dimension_within_stage(radius: float, edges: int) -> Stage:
-    """The same from the edges of a graph of a radius: one pass over them."""
+    """The stage that judges coordinates from the edges of a graph of a radius: one pass over them."""
 
     def run(context: Context) -> dict[str, Any]:
         blocks = len(read_array(context.of("graph", "starts"))) - 1

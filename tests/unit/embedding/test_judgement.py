@@ -144,7 +144,7 @@ WRONG: dict[str, tuple[Callable[[], Case], str, str]] = {
     "a multiple eigenvalue of rows, cut": (
         lambda: (circle(2 * np.pi * np.arange(512) / 512), {"n_components": 1, "n_neighbors": 14}),
         "separation",
-        r"cannot be told from the first one left out",
+        r"cannot be distinguished from the first one left out",
     ),
     "26 near components": (
         lambda: (chain(26, 20, 1e-12), {"n_components": 3}),
