@@ -139,7 +139,7 @@ def aggregate_block(
 
 
 def affordable(pairs: float, functions: int) -> int:
-    """Functions of an aggregate, few enough that this number of pairs of aggregates has at most :data:`ENTRIES` entries."""
+    """Functions of an aggregate: few enough that the pairs of aggregates have at most :data:`ENTRIES` entries."""
     return int(np.clip(np.sqrt(ENTRIES / max(1.0, pairs)), 1, functions))
 
 

@@ -67,7 +67,7 @@ def leading_pairs(matrix: Any, m: int, known: Array) -> tuple[Array, Array] | No
 
 
 def _new(rows: Array, known: Array, held: Array, least: float) -> tuple[Array, Array]:
-    """Orthonormal directions (n, c) of what is left of the columns without their parts in ``known`` and ``held``, and their parts in
+    """Orthonormal directions (n, c) of the columns without their parts in ``known`` and ``held``, and their parts in
     the columns (c, p); those no longer than ``least`` are left out."""
     rows = _beside(rows, known, held)
     q, r, pivot = linalg.qr(rows, mode="economic", pivoting=True, check_finite=False)

@@ -224,8 +224,8 @@ def _separation(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
         )
     if seen["cut"]:
         out.append(
-            "the eigenvalue of the last coordinate cannot be distinguished from the first one left out: another basis would "
-            f"show something else. Ask for one component more or fewer, or for {finer}"
+            "the eigenvalue of the last coordinate cannot be distinguished from the first one left out: another basis "
+            f"would show something else. Ask for one component more or fewer, or for {finer}"
         )
     shares = seen.get("kept_by_half", [])
     if unstable := [l for l, share in enumerate(shares) if share < UNSTABLE]:

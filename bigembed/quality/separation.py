@@ -31,7 +31,7 @@ class Separation:
     groups: tuple[tuple[int, int], ...]
     """First and last (counted from 0) of the coordinates that may be rotated among each other."""
     cut: bool
-    """The last coordinate cannot be distinguished from the first that was left out: ask for one coordinate more or fewer."""
+    """The last coordinate cannot be distinguished from the first one left out: ask for one coordinate more or fewer."""
 
 
 def separation(eigenvalues: Array, residuals: Array, left_out: float | None = None) -> Separation:
