@@ -178,7 +178,7 @@ def run(
         from bigembed.jobs.run import run_job
 
         asked = _job(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        found = run_job(asked, _wishes(console, deadline, log, metrics, performance_report), fresh=fresh)
+        found = run_job(asked, _options(console, deadline, log, metrics, performance_report), fresh=fresh)
         console.result(found, run_lines(found))
 
 
@@ -236,7 +236,7 @@ def extend(
             new,
             out,
             table,
-            _wishes(console, deadline, log, metrics, performance_report),
+            _options(console, deadline, log, metrics, performance_report),
             beside,
             choice,
             results,
@@ -378,13 +378,15 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for row in csv.reader([text or ""]) for name in row)
 
 
-def _wishes(console: Any, deadline: str | None, log: str | None, metrics: Path | None, performance: Path | None) -> Any:
+def _options(
+    console: Any, deadline: str | None, log: str | None, metrics: Path | None, performance: Path | None
+) -> Any:
     """What a job is asked for, beside the job itself."""
     from bigembed.jobs.units import parse_deadline
-    from bigembed.jobs.watching.reporter import Wishes
+    from bigembed.jobs.watching.reporter import RunOptions
 
     until = parse_deadline(deadline) if deadline else None
-    return Wishes(console.event, console.progress, until, log, metrics, performance)
+    return RunOptions(console.event, console.progress, until, log, metrics, performance)
 
 
 def _job(path: Path, functions: list[str] | None, *changes: Any) -> Any:

@@ -43,9 +43,9 @@ def main(
         from bigembed.jobs.growth.audit import DUE, Limits, audit
         from bigembed.jobs.workflow import asked_for, audit_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
         limits = Limits(growth, ratio, beyond, recall, least)
-        found = audit(asked, wishes, limits=limits, sample=sample, seed=seed)
+        found = audit(asked, options, limits=limits, sample=sample, seed=seed)
         console.result(found, audit_lines(found))
         if found["due"]:
             raise typer.Exit(DUE)

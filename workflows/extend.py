@@ -35,8 +35,8 @@ def main(
         from bigembed.jobs.growth.extend import extend
         from bigembed.jobs.workflow import asked_for, extend_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
-        found = extend(asked, wishes, verify=verify)
+        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        found = extend(asked, options, verify=verify)
         console.result(found, extend_lines(found))
 
 

@@ -39,8 +39,8 @@ def main(
         from bigembed.jobs.growth.refresh import refresh
         from bigembed.jobs.workflow import asked_for, refresh_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
-        found = refresh(asked, wishes, fresh=fresh, verify=verify, keep=keep)
+        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        found = refresh(asked, options, fresh=fresh, verify=verify, keep=keep)
         console.result(found, refresh_lines(found))
 
 

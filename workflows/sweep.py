@@ -36,8 +36,8 @@ def main(
         from bigembed.jobs.sweep import parse_values, sweep
         from bigembed.jobs.workflow import asked_for, sweep_lines
 
-        asked, wishes = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
-        found = sweep(asked, parse_values(vary), wishes)
+        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        found = sweep(asked, parse_values(vary), options)
         console.result(found, sweep_lines(found))
         if found["refused"]:
             raise typer.Exit(1)

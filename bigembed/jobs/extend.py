@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.blocks.functions import Functions
-from bigembed.blocks.rows import executor
 from bigembed.errors import DamagedError
 from bigembed.estimator import AROUND
 from bigembed.estimator.names import require_names
 from bigembed.estimator.transform import aside_of, moved, refuse_existing, stage_for, transform_to
 from bigembed.jobs.export import ABOUT, export, made_by
+from bigembed.jobs.identity import key_of_extension
 from bigembed.jobs.ids import copy_ids
 from bigembed.jobs.inputs import Input, find_rows
 from bigembed.jobs.places.cluster import choose, cluster
@@ -23,18 +23,15 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.calibrate import rates
 from bigembed.jobs.planning.plan import UNCOMPILED_ROWS, Plan, input_costs, place_of
+from bigembed.jobs.session import session, working
 from bigembed.jobs.watching import status
 from bigembed.jobs.watching.logs import plain
-from bigembed.jobs.watching.memory import MemoryPeak
-from bigembed.jobs.watching.metrics import Metrics
-from bigembed.jobs.watching.performance import check_performance, performance
-from bigembed.jobs.watching.reporter import Telling, Wishes, telling
-from bigembed.jobs.watching.stopping import stoppable
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
-from bigembed.stages import Run, keeping, observing
+from bigembed.stages import Run, keeping
 from bigembed.store.apart import require_apart
 from bigembed.store.beside import link, place_beside
-from bigembed.store.documents import digest_of, read_json, write_json
+from bigembed.store.documents import read_json, write_json
 from bigembed.store.lock import FOLDER, Owner, holder
 from bigembed.store.making import making
 from bigembed.store.paths import (
@@ -61,7 +58,7 @@ def extend(
     new: PathLike,
     out: PathLike,
     table: ClusterTable | None = None,
-    wishes: Wishes | None = None,
+    options: RunOptions | None = None,
     beside: Mapping[str, str] | None = None,
     choice: Choice | None = None,
     results: PathLike | None = None,
@@ -79,11 +76,8 @@ def extend(
     memory or disk do not suffice, :class:`LockedError` if another process writes the same, :class:`InterruptedRun` on a
     signal or at the deadline, :class:`ExistingOutputError`, :class:`InputError`.
     """
-    table, wishes = table or ClusterTable(), wishes or Wishes()
-    began = time.perf_counter()
-    metrics = Metrics(wishes.metrics, str(out), "extend")
-    with stoppable(str(out), wishes.deadline), metrics:
-        check_performance(wishes.performance_report)
+    table, began = table or ClusterTable(), time.perf_counter()
+    with session(out, options, "extend") as command:
         require_apart(new, out, results)
         require_apart(model, out, results)
         if results is not None:
@@ -92,39 +86,28 @@ def extend(
             _refuse(out, results)
         fitted = load(model, functions)
         rows = _rows(fitted, new, out, choice, beside)
-        asked = _asked(fitted, rows, results)
+        asked = key_of_extension(fitted, rows, results)
         if not (published(out) and _left(out) == asked):
             _refuse(out, results)
         kind = choose(table, rows.shape, rows.nbytes)
-        plan = None
-        if kind != "remote":
-            plan = _plan(fitted, rows, new, out, table, None)
+        plan = None if kind == "remote" else _plan(fitted, rows, new, out, table, None)
+        if plan is not None:
             plan.refuse()
         with (
             _held(out, results, asked) as (owner, placed),
-            telling(wishes, str(out), owner, status_path(out), metrics) as told,
-            cluster(table, kind, told.progress, told) as place,
+            command.reported(owner, status_path(out)) as reporter,
+            working(table, kind, reporter, lambda place: plan or _plan(fitted, rows, new, out, table, place)) as place,
         ):
-            if plan is None:
-                plan = _plan(fitted, rows, new, out, table, place)
-                plan.refuse()
-            told.planned(plan)
             place.prove_access(nearest_folder(at(out).absolute().parent), None)
-            with (
-                MemoryPeak(place.local_pids) as peak,
-                executor(place.executor),
-                observing(told),
-                performance(place, wishes.performance_report),
-            ):
-                told.peak = peak
-                if not placed:
-                    rows = _ready(rows, out, told, place)
-                    about = _about(model, fitted, out, rows)
-                    transform_to(fitted, rows.given, absolute(out), about, keep=True, **_vectors(rows))
-                if results is not None:
-                    with told.stage("table"):
-                        export(out, results, overwrite=True)
-                _tidy(rows, out)
+            if not placed:
+                rows = _ready(rows, out, reporter, place)
+                about = _about(model, fitted, out, rows)
+                transform_to(fitted, rows.given, absolute(out), about, keep=True, **_vectors(rows))
+            if results is not None:
+                with reporter.stage("table"):
+                    export(out, results, overwrite=True)
+            _tidy(rows, out)
+    assert reporter.plan is not None
     return {
         "model": str(model),
         "input": str(new),
@@ -132,9 +115,9 @@ def extend(
         "n": rows.shape[0],
         "n_components": int(fitted.n_components_),
         "seconds": round(time.perf_counter() - began, 3),
-        "predicted_seconds": plan.seconds,
-        "predicted": plan.as_dict()["memory"],
-        "measured": peak.as_dict(),
+        "predicted_seconds": reporter.plan.seconds,
+        "predicted": reporter.plan.memory,
+        "measured": reporter.measured,
         "table": None if results is None else str(results),
     }
 
@@ -150,10 +133,10 @@ def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, besi
     return rows
 
 
-def _ready(rows: Input, out: PathLike, told: Telling, place: Place) -> Input:
+def _ready(rows: Input, out: PathLike, reporter: Reporter, place: Place) -> Input:
     """The rows, copied if they have to be, and their ids beside the output."""
     if not rows.written:
-        with told.stage("input"):
+        with reporter.stage("input"):
             rows = rows.ready()
     place.prove_access(nearest_folder(at(out).absolute().parent), str(rows.path))
     if rows.ids is not None:
@@ -193,15 +176,6 @@ def _held(out: PathLike, results: PathLike | None, asked: str) -> Iterator[tuple
         write_json(aside / ASKED, asked)
         with making(*([] if results is None else [results])):
             yield lock.owner, placed
-
-
-def _asked(fitted: Any, rows: Input, results: PathLike | None) -> str:
-    """Digest of what an extension is of: the model, the rows and the vectors, as they are, and its table."""
-    run: Run = fitted._run
-    given = rows.about or rows.source().fingerprint()
-    vectors = {name: str(path) for name, path in rows.beside.items()}
-    model = {name: run.manifest(name).digest for name in run.published()}
-    return digest_of([model, given, vectors, None if results is None else absolute(results)])
 
 
 def _left(out: PathLike) -> str | None:

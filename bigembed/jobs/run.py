@@ -12,28 +12,23 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from bigembed import __version__
-from bigembed.blocks.rows import executor
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
+from bigembed.jobs.identity import definition, key_of_run
 from bigembed.jobs.ids import keep_ids
 from bigembed.jobs.inputs import Input, find_input
-from bigembed.jobs.job import CHOICE, JobSpec
+from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.planning.plan import Plan, estimator, make_plan
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
+from bigembed.jobs.session import session, working
 from bigembed.jobs.watching import logs, status
-from bigembed.jobs.watching.memory import MemoryPeak
-from bigembed.jobs.watching.metrics import Metrics
-from bigembed.jobs.watching.performance import check_performance, performance
-from bigembed.jobs.watching.reporter import Telling, Wishes, telling
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
-from bigembed.jobs.watching.stopping import stoppable
 from bigembed.reuse import supersede
-from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
+from bigembed.stages import Run, exchange_home, keeping, locked
 from bigembed.store import documents
 from bigembed.store import manifest as manifests
-from bigembed.store.beside import vector_source
-from bigembed.store.documents import digest_of
 from bigembed.store.making import making
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
@@ -46,7 +41,7 @@ COLOURED = 100_000
 
 
 def run_job(
-    job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False, rows: Input | None = None
+    job: JobSpec, options: RunOptions | None = None, *, fresh: bool = False, rows: Input | None = None
 ) -> dict[str, Any]:
     """Run the job to its end, or go on where it stopped. Returns what ``job.json`` then holds.
 
@@ -56,32 +51,28 @@ def run_job(
     Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT, SIGHUP or the deadline;
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
-    wishes = wishes or Wishes()
-    metrics = Metrics(wishes.metrics, str(job.output_path), job.method.name)
-    with stoppable(str(job.output_path), wishes.deadline), metrics, exchanging(job.output.scratch):
-        check_performance(wishes.performance_report)
+    root = job.output_path
+    with session(root, options, job.method.name, job.output.scratch) as command:
         if job.output.table is not None:
             check_table(job.output.table)
         rows = rows or find_input(job)
-        metrics.rows = rows.shape[0]
+        command.metrics.rows = rows.shape[0]
         plan = None
-        if not job.cluster.address and not job.output_path.exists():  # so that what is refused leaves nothing
+        if not job.cluster.address and not root.exists():  # so that what is refused leaves nothing
             plan = make_plan(job, None, rows)
             plan.refuse()
-        run = Run(job.output_path)
+        run = Run(root)
         with keeping(run) as lock, ExitStack() as stack:
-            _claim(job, run.root)
-            found = None if fresh else _finished(job, rows, run.root)
-            if found is not None and known_status(run.root).get("state") == "done":
+            _claim(job, root)
+            found = None if fresh else _finished(job, rows, root)
+            if found is not None and known_status(root).get("state") == "done":
                 return {**found, "unchanged": True}
             stack.enter_context(making(*_outputs(job)))
-            _claim(job, run.root)  # (what another job made meanwhile)
-            told = stack.enter_context(
-                telling(wishes, str(run.root), lock.owner, run.root / status.NAME, metrics, run.root / logs.NAME)
-            )
+            _claim(job, root)  # (what another job made meanwhile)
+            reporter = stack.enter_context(command.reported(lock.owner, root / status.NAME, root / logs.NAME))
             if found is not None:  # the last start ended otherwise: it is done all the same
                 return {**found, "unchanged": True}
-            return _run(job, rows, run.root, plan, told, fresh)
+            return _run(job, rows, run.root, plan, reporter, fresh)
 
 
 def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:
@@ -101,75 +92,73 @@ def remove_stages(run: Run) -> None:
             remove(folder)
 
 
-def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Telling, fresh: bool) -> dict[str, Any]:
+def _run(
+    job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, reporter: Reporter, fresh: bool
+) -> dict[str, Any]:
     began = time.perf_counter()
     kind = choose(job.cluster, rows.shape, rows.nbytes)
     if plan is None and kind != "remote":
         plan = make_plan(job, None, rows)
         plan.refuse()
-    with cluster(job.cluster, kind, told.progress, told) as place:
-        if plan is None:
-            plan = make_plan(job, place, rows)
-            plan.refuse()
-        told.planned(plan)
+    with working(job.cluster, kind, reporter, lambda place: plan or make_plan(job, place, rows)) as place:
         place.prove_access(root, None)
         if job.output.scratch is not None:
             at(job.output.scratch).mkdir(parents=True, exist_ok=True)
             place.prove_access(at(job.output.scratch), None)
-        model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
-        gone = supersede(estimator(job).stages(rows.source(), Run(root)), Run(root), whole=True)
-        if gone and model is not None and model in claimed:
-            supersede_model(model, next(iter(gone.values())))
-        record: dict[str, Any] = {
-            "plan": plan.as_dict(),
-            "job": _asked(job, rows),
-            "beside": {name: str(path) for name, path in rows.beside.items()},
-            "version": __version__,
-            "outputs": _outputs(job),
-            "claimed": sorted({*_outputs(job), *claimed}),
-            "coordinates": key_there(root, COORDINATES),
-            "finished": False,
-        }
-        documents.write_json(root / RECORD, documents.sealed(record))
-        told.status.claimed(record["claimed"])
+        record = _begin(job, rows, root, reporter)
         if fresh:
             remove_stages(Run(root))
-        with (
-            MemoryPeak(place.local_pids) as peak,
-            executor(place.executor),
-            observing(told),
-            performance(place, told.wishes.performance_report),
-        ):
-            told.peak = peak
+        keep_ids(rows, root)
+        if not rows.written:
+            with reporter.stage("input"):
+                rows = rows.ready()
             keep_ids(rows, root)
-            if not rows.written:
-                with told.stage("input"):
-                    rows = rows.ready()
-                keep_ids(rows, root)
-            place.prove_access(root, str(rows.path))
-            fitted, said = _fit(job, rows)
-            record["coordinates"] = key_there(root, COORDINATES)
-            documents.write_json(root / RECORD, documents.sealed(record))
-            _save(job, fitted, told)
-            _tabulate(job, root, told)
-            _draw(job, rows, fitted, told)
+        place.prove_access(root, str(rows.path))
+        fitted, said = _fit(job, rows)
+        record["coordinates"] = key_there(root, COORDINATES)
+        documents.write_json(root / RECORD, documents.sealed(record))
+        _save(job, fitted, reporter)
+        _tabulate(job, root, reporter)
+        _draw(job, rows, fitted, reporter)
     record |= {
-        "key": _key(job, rows),
+        "key": key_of_run(job, rows),
         "finished": True,
         "n": rows.shape[0],
         "d": rows.shape[1],
         "seconds": round(time.perf_counter() - began, 3),
-        "predicted_seconds": plan.seconds,
-        "stages": told.stages,
+        "predicted_seconds": record["plan"]["seconds"],
+        "stages": reporter.stages,
         "keys": {name: Run(root).manifest(name).key for name in Run(root).published()},
-        "predicted": plan.as_dict()["memory"],
-        "measured": peak.as_dict(),
+        "predicted": record["plan"]["memory"],
+        "measured": reporter.measured,
         "certificate": getattr(fitted, "certificate_", {}),
         "warnings": said,
     }
     documents.write_json(root / RECORD, documents.sealed(record))
-    _report(job, root, told)
+    _report(job, root, reporter)
     return {**documents.read_sealed(root / RECORD), "unchanged": False}
+
+
+def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict[str, Any]:
+    """Supersede what this job does not use again, and write what it is, and what it will write."""
+    model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
+    gone = supersede(estimator(job).stages(rows.source(), Run(root)), Run(root), whole=True)
+    if gone and model is not None and model in claimed:
+        supersede_model(model, next(iter(gone.values())))
+    assert reporter.plan is not None
+    record: dict[str, Any] = {
+        "plan": reporter.plan.as_dict(),
+        "job": definition(job, rows),
+        "beside": {name: str(path) for name, path in rows.beside.items()},
+        "version": __version__,
+        "outputs": _outputs(job),
+        "claimed": sorted({*_outputs(job), *claimed}),
+        "coordinates": key_there(root, COORDINATES),
+        "finished": False,
+    }
+    documents.write_json(root / RECORD, documents.sealed(record))
+    reporter.status.claimed(record["claimed"])
+    return record
 
 
 def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
@@ -193,13 +182,13 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
     return chosen, said
 
 
-def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
+def _save(job: JobSpec, fitted: Any, reporter: Reporter) -> None:
     """Write the model aside, then put it in its place."""
     if job.output.model is None:
         return
     model = at(job.output.model)
     partial = model.with_name(model.name + ".partial")
-    with told.stage("model"):
+    with reporter.stage("model"):
         remove(partial)
         try:
             fitted.save(partial)
@@ -210,34 +199,34 @@ def _save(job: JobSpec, fitted: Any, told: Telling) -> None:
         move(partial, model)
 
 
-def _tabulate(job: JobSpec, root: AnyPath, told: Telling) -> None:
+def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
     """The coordinates as a table, written aside and renamed; one that this run wrote before is replaced."""
     if job.output.table is None:
         return
     from bigembed.jobs.export import export
 
-    with told.stage("table"):
+    with reporter.stage("table"):
         export(root, job.output.table, overwrite=True)
 
 
-def _draw(job: JobSpec, rows: Input, fitted: Any, told: Telling) -> None:
+def _draw(job: JobSpec, rows: Input, fitted: Any, reporter: Reporter) -> None:
     """A picture of the first two coordinates, coloured by what is known of a data set."""
     if job.output.picture is None:
         return
     from bigembed.plotting import scatter
 
-    with told.stage("picture"):
+    with reporter.stage("picture"):
         title = f"{job.method.name} of {rows.dataset.name if rows.dataset else rows.path.name}"
         scatter(job.output.picture, fitted.embedding_, title=title, **_colours(rows))
 
 
-def _report(job: JobSpec, root: AnyPath, told: Telling) -> None:
+def _report(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
     """The page of the run, which reads the record: so it comes after it."""
     if job.output.report is None:
         return
     from bigembed.jobs.report.page import write_report
 
-    with told.stage("report"):
+    with reporter.stage("report"):
         write_report(root, job.output.report)
 
 
@@ -256,7 +245,7 @@ def _colours(rows: Input) -> dict[str, Any]:
 def _finished(job: JobSpec, rows: Input, root: AnyPath) -> dict[str, Any] | None:
     """The record of this very job, if it ended and all that it wrote is there, every byte of its stages read."""
     record = known_record(root)
-    if not rows.written or not record.get("finished") or record.get("key") != _key(job, rows):
+    if not rows.written or not record.get("finished") or record.get("key") != key_of_run(job, rows):
         return None
     keys = record.get("keys", {})
     whole = bool(keys) and all(_sound(root, name) for name in keys)
@@ -269,27 +258,6 @@ def _sound(root: AnyPath, stage: str) -> bool:
         found = manifests.find(root, stage)
         return found is not None and not manifests.damage(root, found)
     return False
-
-
-def _key(job: JobSpec, rows: Input) -> str:
-    named = None if rows.ids is None or not published(rows.ids) else vector_source(rows.ids).fingerprint()
-    asked = {"job": _asked(job, rows), "input": rows.source().fingerprint(), "version": __version__}
-    return digest_of(asked | ({"ids": named} if named else {}))
-
-
-def _asked(job: JobSpec, rows: Input) -> dict[str, Any]:
-    """What the results depend on: not where it runs."""
-    return {
-        "input": {
-            "path": str(job.input_path),
-            "dataset": job.input.dataset,
-            **job.input.parameters,
-            **{key: getattr(job.input, key) for key in CHOICE if getattr(job.input, key)},
-            **rows.named,
-        },
-        "method": {"name": job.method.name, **job.method.parameters},
-        "output": job.output.model_dump(exclude={"scratch"}),
-    }
 
 
 def _outputs(job: JobSpec) -> list[str]:

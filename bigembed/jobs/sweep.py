@@ -18,20 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import executor
 from bigembed.errors import InputError, JobError
 from bigembed.estimator.fitting import adopt
-from bigembed.jobs.growth.work import held
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import make_plan
+from bigembed.jobs.session import session, working
 from bigembed.jobs.spec import checked_parameters
-from bigembed.jobs.watching.reporter import Telling, Wishes
-from bigembed.jobs.watching.stopping import stoppable
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import method
-from bigembed.stages import Run, Stage, exchanging, observing, run_stages
+from bigembed.stages import Run, Stage, run_stages
 from bigembed.store import roots
 from bigembed.store.documents import digest_of, write_json
 from bigembed.store.paths import AnyPath, put
@@ -39,10 +37,10 @@ from bigembed.store.paths import AnyPath, put
 KIND = "sweep"
 TABLE = "table"
 SKIPPED = ("versions", "warnings", "input", "seed")
-"""What of a certificate does not differ between points, or is told otherwise."""
+"""What of a certificate does not differ between points, or is said elsewhere."""
 
 
-def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None = None) -> dict[str, Any]:
+def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], options: RunOptions | None = None) -> dict[str, Any]:
     """Fit the job's method for every combination of the values; ``table.csv`` and ``table.json`` in its output grow
     by a row with every point.
 
@@ -51,16 +49,16 @@ def sweep(job: JobSpec, grid: Mapping[str, Sequence[Any]], wishes: Wishes | None
     them were computed for it. A point that the data refuse (:class:`InputError`) is a row with the reason. Raises
     :class:`JobError`, :class:`PlanError` before anything is computed, and what a run raises.
     """
-    wishes, began = wishes or Wishes(), time.perf_counter()
+    began = time.perf_counter()
     points = list(grid_points(job, grid))
     rows = find_input(job)
-    with stoppable(str(job.output_path), wishes.deadline), exchanging(job.output.scratch):
+    with session(job.output_path, options, job.method.name, job.output.scratch) as command:
         roots.prepare(job.output_path, KIND)
         root = job.output_path
-        with held(root, job, wishes) as (told, _):
+        with command.held(root) as (reporter, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)
-            with cluster(job.cluster, kind, told.progress, told) as place, executor(place.executor), observing(told):
-                rows = _planned(points, rows, place, told)
+            with working(job.cluster, kind, reporter) as place:
+                rows = _planned(points, rows, place, reporter)
                 table = []
                 for point in points:
                     table.append(_row(point, grid, root, rows))
@@ -122,7 +120,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _planned(points: Sequence[JobSpec], rows: Input, place: Place, told: Telling) -> Input:
+def _planned(points: Sequence[JobSpec], rows: Input, place: Place, reporter: Reporter) -> Input:
     """The rows, written if they were not; PlanError if a point cannot fit."""
     for point in points:
         with suppress(InputError):  # its row will say so
@@ -130,7 +128,7 @@ def _planned(points: Sequence[JobSpec], rows: Input, place: Place, told: Telling
     root = points[0].output_path.parent
     place.prove_access(root, None)
     if not rows.written:
-        with told.stage("input"):
+        with reporter.stage("input"):
             rows = rows.ready()
     place.prove_access(root, str(rows.path))
     return rows

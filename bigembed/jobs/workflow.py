@@ -10,7 +10,7 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.units import parse_deadline
 from bigembed.jobs.watching.console import Console
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 
 
 def asked_for(
@@ -21,13 +21,13 @@ def asked_for(
     log: str | None = None,
     metrics: Path | None = None,
     functions: Sequence[str] | None = None,
-) -> tuple[JobSpec, Wishes]:
+) -> tuple[JobSpec, RunOptions]:
     """The job of a file, on a running scheduler if one is named; and what its start asks for."""
     job = read_job(file, functions or ())
     if scheduler is not None:
         job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"address": scheduler})})
     until = parse_deadline(deadline) if deadline else None
-    return job, Wishes(console.event, console.progress, until, log, metrics)
+    return job, RunOptions(console.event, console.progress, until, log, metrics)
 
 
 def refresh_lines(found: dict[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ from bigembed.jobs.report.summary import Contents
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY
 from bigembed.methods import method as class_of
@@ -176,7 +176,7 @@ def stopped_run(method: str, note: str) -> Target:
         text = JOB.format(labels="", method=method, count=2, more=MORE.get(method, ""))
         (folder / "job.toml").write_text(text)
         with suppress(InterruptedRun):
-            run_job(read_job(folder / "job.toml"), Wishes(observer=listen))
+            run_job(read_job(folder / "job.toml"), RunOptions(observer=listen))
         assert list((folder / "run.zarr" / "exchange").iterdir())
 
     def mended(mend: Callable[[Path], Any], folder: Path) -> Any:

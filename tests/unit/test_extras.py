@@ -19,7 +19,7 @@ from bigembed.jobs.extend import extend
 from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.store.formats import open_reader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +94,7 @@ def test_anndata_to_write_to(library: str, tmp_path: Path, monkeypatch: Any) -> 
 def test_performance_report(tmp_path: Path, monkeypatch: Any) -> None:
     hide(monkeypatch, "bokeh")
     with pytest.raises(MissingExtraError, match=r"bigembed\[performance\]"):
-        run_job(rows_and_job(tmp_path), Wishes(performance_report=tmp_path / "page.html"))
+        run_job(rows_and_job(tmp_path), RunOptions(performance_report=tmp_path / "page.html"))
     assert not (tmp_path / "run.zarr").exists()
 
 

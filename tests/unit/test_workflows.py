@@ -74,12 +74,12 @@ def test_a_day_of_the_scripts(job, tmp_path):
 
 
 def test_the_example_is_a_job_that_can_grow():
-    from bigembed.jobs.growth.versions import asked_of
+    from bigembed.jobs.identity import key_of_growth
 
     example = read_job(ROOT / "workflows" / "growing.toml")
     assert example.output.model is None
     assert not example.beside
-    assert len(asked_of(example)) == 64
+    assert len(key_of_growth(example)) == 64
 
 
 def test_wrong_values_of_a_sweep(job):

@@ -24,10 +24,10 @@ from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
 from bigembed.jobs.growth.ledger import NAMED, Present, present
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
-from bigembed.jobs.growth.work import held, place_for, refuse_unfitted, unchanged
+from bigembed.jobs.growth.work import place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.watching.reporter import Telling, Wishes
-from bigembed.jobs.watching.stopping import stoppable
+from bigembed.jobs.session import session
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
@@ -61,7 +61,7 @@ class Limits:
 
 
 def audit(
-    job: JobSpec, wishes: Wishes | None = None, *, limits: Limits | None = None, sample: int = 2_000, seed: int = 0
+    job: JobSpec, options: RunOptions | None = None, *, limits: Limits | None = None, sample: int = 2_000, seed: int = 0
 ) -> dict[str, Any]:
     """Compare the rows that came since the last refresh with those it fitted; write ``audit.json``, return it.
 
@@ -71,19 +71,19 @@ def audit(
     before the first refresh, :class:`LockedError` beside another audit, :class:`ChangedInputError`,
     :class:`InputError`.
     """
-    wishes, limits, began = wishes or Wishes(), limits or Limits(), time.perf_counter()
+    limits, began = limits or Limits(), time.perf_counter()
     refuse_unfitted(job)
     if sample < 2:
         raise InputError(f"sample={sample}; at least 2 rows of each kind are compared")
     growth = open_growth(job.output_path)
-    with stoppable(str(growth.root), wishes.deadline):
+    with session(job.output_path, options, job.method.name) as command:
         work = growth.root / "audit"
         work.mkdir(exist_ok=True)
-        with held(work, job, wishes) as (told, _):
+        with command.held(work) as (reporter, _):
             there, version = present(job.input_path), growth.current
             assert version is not None
-            unchanged(job, version.ledger, there, False, told)
-            found = _audited(job, growth, version, there, limits, sample, seed, told)
+            unchanged(job, version.ledger, there, False, reporter)
+            found = _audited(job, growth, version, there, limits, sample, seed, reporter)
             found["seconds"] = round(time.perf_counter() - began, 3)
             write_json(growth.root / REPORT, found)
     return found
@@ -97,13 +97,13 @@ def _audited(
     limits: Limits,
     sample: int,
     seed: int,
-    told: Telling,
+    reporter: Reporter,
 ) -> dict[str, Any]:
     new = there.shape[0] - version.fitted
     figures: dict[str, Any] = {"growth": {"share": new / version.fitted}}
     judged = min(sample, max(0, new)) if new >= limits.least else 0
     if judged:
-        with told.stage("audit"), place_for(job, there, told, version.fitted):
+        with reporter.stage("audit"), place_for(job, there, reporter, version.fitted):
             figures |= _figures(job, version, there, judged, min(sample, version.fitted), seed, growth)
     return {
         "output": str(growth.root),

@@ -13,12 +13,13 @@ from bigembed.estimator.transform import check_width, coordinates_of
 from bigembed.jobs.growth.account import Range, attributes, span_digest
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, present, upto
 from bigembed.jobs.growth.mend import advising, ledger_of, mend, restore
-from bigembed.jobs.growth.versions import Version, asked_of, model_digest
-from bigembed.jobs.growth.work import about, place_for, reading, refuse_unfitted, unchanged, working
+from bigembed.jobs.growth.versions import Version, model_digest
+from bigembed.jobs.growth.work import about, growing, place_for, reading, refuse_unfitted, unchanged
+from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import UNCOMPILED_ROWS, Plan, place_of
-from bigembed.jobs.watching.reporter import Telling, Wishes
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.arrays import read_array
@@ -31,7 +32,7 @@ RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""
 
 
-def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) -> dict[str, Any]:
+def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = False) -> dict[str, Any]:
     """Coordinates, by the current model, of the rows appended since the last call: each row exactly once.
 
     They are placed in ranges. A range becomes visible whole, in one step with its account (digest of its rows and of
@@ -39,43 +40,43 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
     :class:`MissingPathError` before the first refresh, :class:`InputError` for rows that cannot be placed,
     :class:`PlanError`.
     """
-    wishes, began = wishes or Wishes(), time.perf_counter()
+    began = time.perf_counter()
     refuse_unfitted(job)
-    with working(job, wishes) as (growth, told, lock):
+    with growing(job, options) as (growth, reporter, lock):
         there = present(job.input_path)
-        with advising(job), reading(job, there, told, 0):
+        with advising(job), reading(job, there, reporter, 0):
             restore(growth)
             version = growth.current
             assert version is not None  # (once there is one, there always is)
             known = ledger_of(version, there)
-        known = unchanged(job, known, there, verify, told)
+        known = unchanged(job, known, there, verify, reporter)
         version.keep(known)
-        with advising(job), reading(job, there, told, version.fitted):
+        with advising(job), reading(job, there, reporter, version.fitted):
             mend(version, job.functions)
         before, n = version.covered, there.shape[0]
         if before < n:
-            _place(job, version, there, known, told, lock)
+            _place(job, version, there, known, reporter, lock)
         remove(version.root / "placing")
         return about(growth, version, unchanged=before == n) | {
             "placed": n - before,
-            "other_parameters": version.asked != asked_of(job),
+            "other_parameters": version.asked != key_of_growth(job),
             "seconds": round(time.perf_counter() - began, 3),
         }
 
 
-def _place(job: JobSpec, version: Version, there: Present, known: Ledger, told: Telling, lock: Lock) -> None:
+def _place(job: JobSpec, version: Version, there: Present, known: Ledger, reporter: Reporter, lock: Lock) -> None:
     """All rows that have no coordinates yet, range after range."""
     with advising(job):
         fitted, n = load(version.model, job.functions), there.shape[0]
     if not job.cluster.address:  # before a cluster is started
         first = min(n, version.covered + RANGE_ROWS)
         _plan(job, _stage_of(fitted, there, version.covered, first, ""), there, None, version, fitted).refuse()
-    with place_for(job, there, told, n - version.covered) as place:
+    with place_for(job, there, reporter, n - version.covered) as place:
         stops = [*_waiting(version, n), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]
         for stop in stops:
             start = version.covered
             if start < stop:
-                with told.stage(f"rows {start}:{stop}"):
+                with reporter.stage(f"rows {start}:{stop}"):
                     before, known = known, covering(known, upto(there, max(stop, known.n)))
                     version.keep(known)  # first, so that no row ever has coordinates and is not known
                     try:

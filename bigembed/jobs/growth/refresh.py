@@ -12,11 +12,12 @@ from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.check import version_problems
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, present
 from bigembed.jobs.growth.mend import ledger_of, restore, warn, write_fitted
-from bigembed.jobs.growth.versions import CURRENT, FirstRows, Growth, Version, asked_of
-from bigembed.jobs.growth.work import about, reading, unchanged, working
+from bigembed.jobs.growth.versions import CURRENT, FirstRows, Growth, Version
+from bigembed.jobs.growth.work import about, growing, reading, unchanged
+from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
-from bigembed.jobs.watching.reporter import Telling, Wishes
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove
 
@@ -25,7 +26,7 @@ BESIDE = {"picture": "map.png", "report": "report.html"}
 
 
 def refresh(
-    job: JobSpec, wishes: Wishes | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1
+    job: JobSpec, options: RunOptions | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1
 ) -> dict[str, Any]:
     """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
 
@@ -38,25 +39,25 @@ def refresh(
     Raises :class:`ChangedInputError` where rows that were there have changed or are gone, else what
     :func:`bigembed.jobs.run.run_job` raises.
     """
-    wishes, began = wishes or Wishes(), time.perf_counter()
-    with working(job, wishes) as (growth, told, lock):
-        there, asked = present(job.input_path), asked_of(job)
+    began = time.perf_counter()
+    with growing(job, options) as (growth, reporter, lock):
+        there, asked = present(job.input_path), key_of_growth(job)
         current, known = _current(growth), new_ledger(there)
         whole = current is not None
         if current is not None and not fresh:
-            known = unchanged(job, _ledger(current, there), there, verify, told)
+            known = unchanged(job, _ledger(current, there), there, verify, reporter)
             whole = _whole(current)
             if whole and (current.asked, current.fitted) == (asked, there.shape[0]):
                 current.keep(known)
                 growth.clear()
                 return about(growth, current, unchanged=True)
-        version = None if fresh else _unfinished(job, growth, asked, there, verify, told)
+        version = None if fresh else _unfinished(job, growth, asked, there, verify, reporter)
         if version is None:
             growth.clear()
-            with reading(job, there, told, there.shape[0] - known.n):
+            with reading(job, there, reporter, there.shape[0] - known.n):
                 version = growth.begin(asked, covering(known, there))
-        _fit(job, version, there, wishes, told)
-        _publish(job, growth, version, keep if whole else 0, told, lock)
+        _fit(job, version, there, reporter)
+        _publish(job, growth, version, keep if whole else 0, reporter, lock)
         return about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
 
 
@@ -75,7 +76,7 @@ def _current(growth: Growth) -> Version | None:
 
 
 def _ledger(version: Version, there: Present) -> Ledger:
-    """The rows that were there; none are known where that cannot be told any more."""
+    """The rows that were there; none are known where that cannot be known any more."""
     try:
         return ledger_of(version, there)
     except DamagedError as error:
@@ -92,37 +93,37 @@ def _whole(version: Version) -> bool:
 
 
 def _unfinished(
-    job: JobSpec, growth: Growth, asked: str, there: Present, verify: bool, told: Telling
+    job: JobSpec, growth: Growth, asked: str, there: Present, verify: bool, reporter: Reporter
 ) -> Version | None:
     """The version to go on with: of the same parameters, its rows as they were."""
     for version in growth.unfinished():
         if version.asked == asked:
             try:
-                version.keep(unchanged(job, version.ledger, there, verify, told))
+                version.keep(unchanged(job, version.ledger, there, verify, reporter))
             except ChangedInputError:
                 continue
             return version
     return None
 
 
-def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: Telling) -> None:
+def _fit(job: JobSpec, version: Version, there: Present, reporter: Reporter) -> None:
     """Run the job on the rows of the version; they must still be the same afterwards."""
     output = {"path": str(version.run), "model": str(version.model)}
     output |= {name: str(version.root / file) for name, file in BESIDE.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
     rows = FirstRows(job.input_path, shape, there.dtype, content=version.content)
-    run_job(mine, Wishes(told, told.progress, wishes.deadline), rows=rows)
+    run_job(mine, RunOptions(reporter, reporter.progress, reporter.options.deadline), rows=rows)
     try:
-        version.keep(unchanged(job, version.ledger, present(job.input_path), False, told))
+        version.keep(unchanged(job, version.ledger, present(job.input_path), False, reporter))
     except ChangedInputError:
         remove(version.root)
         raise
 
 
-def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, told: Telling, lock: Lock) -> None:
+def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, reporter: Reporter, lock: Lock) -> None:
     """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
-    with told.stage("publish"):
+    with reporter.stage("publish"):
         write_fitted(version, job.functions)
         lock.check()
         growth.publish(version, keep)

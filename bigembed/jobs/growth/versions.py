@@ -261,12 +261,6 @@ def prepared(job: JobSpec) -> Growth:
     return Growth(root)
 
 
-def asked_of(job: JobSpec) -> str:
-    """Digest of what the results depend on, beside the rows."""
-    method = {"name": job.method.name, **job.method.parameters}
-    return digest_of({"input": str(job.input_path), "method": method, "version": __version__})
-
-
 def model_digest(path: AnyPath) -> str:
     """Digest of a saved model: of its files and parameters, not of how long it took to make them."""
     run = Run(path, kind="model")

@@ -13,7 +13,7 @@ from bigembed.cli import app
 from bigembed.errors import PlanError
 from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")  # four even dimensions
 
@@ -36,7 +36,7 @@ def test_an_extension_is_planned_told_and_measured(model, tmp_path):
         model,
         tmp_path / "new.npy",
         tmp_path / "out",
-        wishes=Wishes(lambda event: told.append(event.kind), lambda *part: told.append(part)),
+        options=RunOptions(lambda event: told.append(event.kind), lambda *part: told.append(part)),
     )
     assert (found["n"], found["n_components"]) == (150, 2)
     assert 0 < found["measured"]["total"] <= found["predicted"]["total"]

@@ -10,7 +10,7 @@ from bigembed.jobs.export import export
 from bigembed.jobs.record import read_record
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 
 
 def job_of(home, **method):
@@ -28,7 +28,7 @@ def test_names_of_columns_are_those_of_the_job_that_made_them(tmp_path, when):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
     record, before = tmp_path / "run.zarr" / "job.json", []
     other = job_of(tmp_path, name="landmark_mds", n_landmarks=20)
-    run_job(other, Wishes(observer=lambda event: before.append(record.read_bytes())))
+    run_job(other, RunOptions(observer=lambda event: before.append(record.read_bytes())))
     older = before[0] if when == "begun" else record.read_bytes()
     run_job(job_of(tmp_path, name="pca"))
     assert header(tmp_path) == "pca0,pca1"
@@ -46,7 +46,7 @@ def test_a_job_that_was_stopped_after_its_coordinates_knows_them(tmp_path):
     run_job(job)
     during = []
     record = tmp_path / "run.zarr" / "job.json"
-    run_job(job, Wishes(observer=lambda event: during.append(record.read_bytes())), fresh=True)
+    run_job(job, RunOptions(observer=lambda event: during.append(record.read_bytes())), fresh=True)
     for said in (during[0], during[-1]):
         record.write_bytes(said)
         assert read_record(record.parent)["job"]["method"]["name"] == "pca"

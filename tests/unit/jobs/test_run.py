@@ -21,7 +21,7 @@ from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.store.arrays import read_array
 from bigembed.store.documents import read_sealed
@@ -34,7 +34,7 @@ from tests.unit.jobs.small_method import mean_of
 def test_run_writes_everything_and_its_record(write_job, rows, tmp_path):
     job = read_job(write_job("n_components = 3", 'picture = "pictures/map.png"\nmodel = "model.zarr"'))
     events = []
-    found = run_job(job, Wishes(observer=events.append))
+    found = run_job(job, RunOptions(observer=events.append))
     embedding = read_array(tmp_path / "run.zarr" / "stages" / "center" / "embedding")
     np.testing.assert_allclose(embedding, (rows - rows.mean(axis=0, dtype="f8"))[:, :3], atol=1e-12)
     np.testing.assert_allclose(mean_of(tmp_path / "model.zarr"), rows.mean(axis=0, dtype="f8"), atol=1e-12)

@@ -19,7 +19,7 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.stages import Run
 from bigembed.store.paths import stored
 from bigembed.store.superseded import superseded
@@ -61,7 +61,7 @@ def stopped_after(job, stage, kind="done"):
             raise InterruptedRun("stopped")
 
     with pytest.raises(InterruptedRun):
-        run_job(job, Wishes(observer=stop))
+        run_job(job, RunOptions(observer=stop))
 
 
 def bytes_of(root):

@@ -12,7 +12,7 @@ import bigembed as be
 from bigembed.errors import JobError, LockedError
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep import parse_values, sweep
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.store.lock import hold
 
 
@@ -35,8 +35,8 @@ def job(tmp_path, rows):
 
 def test_shared_stages_are_computed_once_and_results_are_those_of_single_fits(job, rows, tmp_path):
     told = []
-    wishes = Wishes(lambda event: told.append((event.kind, event.stage)))
-    found = sweep(job, {"n_neighbors": [8, 12], "alpha": [0.0, 1.0]}, wishes)
+    options = RunOptions(lambda event: told.append((event.kind, event.stage)))
+    found = sweep(job, {"n_neighbors": [8, 12], "alpha": [0.0, 1.0]}, options)
     done = [stage for kind, stage in told if kind == "done"]
     assert [done.count(name) for name in ("survey", "order", "graph", "kernel", "solve")] == [1, 1, 2, 4, 4]
     assert (found["points"], found["stages"]) == (4, len(done))

@@ -226,9 +226,9 @@ def test_a_range_that_was_cut_is_taken_up_as_it_was(job, rows, tmp_path, monkeyp
     assert current(tmp_path).covered == 400
     append_rows(tmp_path / "x.zarr", rows[500:600])
     told = []
-    from bigembed.jobs.watching.reporter import Wishes
+    from bigembed.jobs.watching.reporter import RunOptions
 
-    extend(asked, Wishes(lambda event: told.append((event.kind, event.stage))))
+    extend(asked, RunOptions(lambda event: told.append((event.kind, event.stage))))
     assert ("reused", "extend") in told  # computed before, not again
     assert [part.stop for part in current(tmp_path).ranges] == [400, 500, 600]
 

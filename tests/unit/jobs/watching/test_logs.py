@@ -14,7 +14,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import logs as places
 from bigembed.jobs.watching.logs import JsonLines, logs
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.stages import Event
 
 
@@ -25,7 +25,7 @@ def lines_of(path):
 def test_a_run_keeps_its_log_and_goes_on_with_it(write_job, rows, tmp_path):
     root = tmp_path / "run.zarr"
     with pytest.warns(BigembedWarning, match="mind"):
-        run_job(read_job(write_job('warns = "mind"')), Wishes(log=str(tmp_path / "deep" / "copy.jsonl")))
+        run_job(read_job(write_job('warns = "mind"')), RunOptions(log=str(tmp_path / "deep" / "copy.jsonl")))
     lines = lines_of(root / "log.jsonl")
     assert lines == lines_of(tmp_path / "deep" / "copy.jsonl")
     assert all({"time", "level", "run", "stage", "block", "message"} <= set(line) for line in lines)
@@ -41,12 +41,12 @@ def test_a_run_keeps_its_log_and_goes_on_with_it(write_job, rows, tmp_path):
             read_job(
                 write_job("pause = 9.0\nn_components = 3"),
             ),
-            Wishes(deadline=time.time()),
+            RunOptions(deadline=time.time()),
             fresh=True,
         )
     assert len(lines_of(root / "log.jsonl")) == len(lines)  # over before it began
     with pytest.raises(InterruptedRun):
-        run_job(read_job(write_job("pause = 9.0")), Wishes(deadline=time.time() + 1), fresh=True)
+        run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 1), fresh=True)
     last = lines_of(root / "log.jsonl")[-1]
     assert (last["event"], last["exit_status"], last["stage"]) == ("interrupted", 5, "mean")
 

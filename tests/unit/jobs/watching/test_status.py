@@ -17,7 +17,7 @@ from bigembed.jobs.extend import extend, status_path
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching.reporter import Wishes
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import Status, read_status
 from bigembed.stages import Event
 from bigembed.store.lock import hold
@@ -31,7 +31,7 @@ def test_of_a_run_that_ends_well(write_job, rows, tmp_path):
     def look(event):
         seen.append(json.loads((tmp_path / "run.zarr" / "status.json").read_text()))
 
-    run_job(read_job(write_job()), Wishes(look))
+    run_job(read_job(write_job()), RunOptions(look))
     assert [(s["state"], s["stage"], s["finished_stages"]) for s in seen] == [
         ("running", "mean", []),
         ("running", "mean", ["mean"]),
@@ -72,7 +72,7 @@ def test_of_failures(write_job, rows, tmp_path, monkeypatch):
 
 def test_a_deadline_leaves_a_resumable_run_and_says_so(write_job, rows, tmp_path):
     with pytest.raises(InterruptedRun, match="stopped by its deadline"):
-        run_job(read_job(write_job("pause = 5.0")), Wishes(deadline=time.time() + 1.0))
+        run_job(read_job(write_job("pause = 5.0")), RunOptions(deadline=time.time() + 1.0))
     found = read_status(tmp_path / "run.zarr")
     assert (found["state"], found["stage"], found["error"]["status"]) == ("interrupted", "mean", 5)
     assert "deadline" in found["error"]["message"]

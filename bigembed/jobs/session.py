@@ -1,0 +1,87 @@
+"""Around everything that works: stopped in good order, recorded while it is held, with a place for its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from bigembed.blocks.rows import executor
+from bigembed.errors import BigembedError, FullDiskError
+from bigembed.jobs.places.cluster import cluster
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.planning.plan import Plan
+from bigembed.jobs.watching import logs, status
+from bigembed.jobs.watching.memory import MemoryPeak
+from bigembed.jobs.watching.metrics import Metrics
+from bigembed.jobs.watching.performance import check_performance, performance
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.jobs.watching.stopping import stoppable
+from bigembed.stages import exchanging, observing
+from bigembed.store.lock import Lock, Owner, hold
+from bigembed.store.paths import FULL, AnyPath
+
+
+@dataclass(frozen=True)
+class Session:
+    """A command that works, from before it holds its output to its end."""
+
+    output: str
+    options: RunOptions
+    metrics: Metrics
+
+    @contextmanager
+    def reported(self, owner: Owner, status_file: AnyPath, log: AnyPath | None = None) -> Iterator[Reporter]:
+        """Around what holds its output: how it stands and how it ends is written. ``log``: the log that is kept."""
+        with (
+            logs.logs(self.output, log, self.options.log) as written,
+            logs.warnings_logged(written),
+            status.Status(status_file, owner, self.options.deadline) as standing,
+        ):
+            self.metrics.adopt(standing.value["last_success"])
+            with Reporter(self.options, self.output, standing, written, self.metrics) as reporter:
+                try:
+                    yield reporter
+                except OSError as error:
+                    if isinstance(error, BigembedError) or error.errno not in FULL:
+                        raise
+                    raise FullDiskError(reporter.full(error)) from error
+
+    @contextmanager
+    def held(self, root: AnyPath) -> Iterator[tuple[Reporter, Lock]]:
+        """Hold a folder; its status and log are kept there."""
+        with hold(root) as lock, self.reported(lock.owner, root / status.NAME, root / logs.NAME) as reporter:
+            yield reporter, lock
+
+
+@contextmanager
+def session(output: Any, options: RunOptions | None, name: str, scratch: str | None = None) -> Iterator[Session]:
+    """Around a command: a signal or the deadline stops it, metrics say how it ends; exchanges lie in ``scratch``."""
+    options = options or RunOptions()
+    metrics = Metrics(options.metrics, str(output), name)
+    with stoppable(str(output), options.deadline), metrics, exchanging(scratch):
+        check_performance(options.performance_report)
+        yield Session(str(output), options, metrics)
+
+
+@contextmanager
+def working(
+    table: ClusterTable, kind: str, reporter: Reporter, plan: Callable[[Place], Plan] | None = None
+) -> Iterator[Place]:
+    """Around the tasks of a command: a place of this kind as the executor, its memory measured, its stages observed.
+
+    ``plan``: what is to come, for a place that is there; :class:`PlanError` if it does not fit.
+    """
+    with cluster(table, kind, reporter.progress, reporter) as place:
+        if plan is not None:
+            reporter.planned(plan(place))
+        with (
+            MemoryPeak(place.local_pids) as peak,
+            executor(place.executor),
+            observing(reporter),
+            performance(place, reporter.options.performance_report),
+        ):
+            reporter.peaks.append(peak)
+            yield place
