@@ -353,7 +353,7 @@ class DiffusionMap(Estimator):
         from bigembed.embedding.walk.nystrom import extend_rows, model_of, placed
 
         model = model_of(run)
-        return Extension(extend_rows, model, model.scaling.kept, model.shape.d, placed=placed(model), cheap=False)
+        return Extension(extend_rows, model, model.fitted.width, model.shape.d, placed=placed(model), cheap=False)
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""

@@ -12,9 +12,8 @@ from bigembed.embedding.geodesics.distances import (
     landmarks_stage,
 )
 from bigembed.embedding.geodesics.scaling import (
-    exact_coordinates_stage,
+    coordinates_stage,
     exact_solve_stage,
-    landmark_coordinates_stage,
     landmark_solve_stage,
 )
 from bigembed.errors import InputError
@@ -45,7 +44,7 @@ def geodesic_stages(asked: Any, shape: Shape, edges: int, seed: int) -> list[Sta
             *first,
             all_distances_stage(policy, m, n, edges),
             exact_solve_stage(policy, m, n, asked.tol, asked.max_passes, seed),
-            exact_coordinates_stage(policy, m, n),
+            coordinates_stage(policy, m, n, block),
         ]
     count = min(n, int(asked.n_landmarks))
     return [
@@ -53,7 +52,7 @@ def geodesic_stages(asked: Any, shape: Shape, edges: int, seed: int) -> list[Sta
         landmarks_stage(policy, m, count, "uniform" if given else asked.landmarks, shape.row_bytes, n, seed),
         landmark_distances_stage(n, edges, count, block),
         landmark_solve_stage(policy, m, n, count, block),
-        landmark_coordinates_stage(policy, m, n, count, block),
+        coordinates_stage(policy, m, n, block, count),
     ]
 
 
