@@ -16,9 +16,10 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.embedding.consistency import consistent
 from bigembed.embedding.extension import Extension, Placed
+from bigembed.embedding.input_order import leave_rows, restore
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.arrays import create_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
 
@@ -42,9 +43,7 @@ def placed_stage(source: RowSource, extension: Extension, placed: Placed, inputs
         todo = [(number, *task) for number, task in enumerate(tasks) if not exchange.has("coordinates", number)]
         map_blocks(extend_group, todo, extension=extension, batch=batch, out_rows=out_rows, exchange=exchange)
         create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
-        ends = [(number, *span) for number, span in enumerate(bounds(n, out_rows))]
-        out = context.path("coordinates")
-        map_blocks(restore_rows, ends, parts=len(tasks), width=width, exchange=exchange, out=out)
+        restore(exchange, len(tasks), ("coordinates",), n, out_rows, context.path(""))
         return {"rows": n, "tasks": len(tasks)}
 
     rows, coordinates = n * source.shape[1] * source.dtype.itemsize, 8 * n * width
@@ -146,12 +145,7 @@ def extend_group(
     coordinates = np.empty((len(rows), extension.width))
     for low, high in bounds(len(rows), batch):
         coordinates[low:high] = extension.of_rows(rows[low:high])
-    pieces: dict[str, Array] = {}
-    target = at // out_rows
-    for block in np.unique(target):
-        mine = target == block
-        pieces |= {f"at{block}": at[mine] - block * out_rows, f"xy{block}": coordinates[mine]}
-    exchange.put("coordinates", number, pieces)
+    leave_rows(exchange, number, at, {"coordinates": coordinates}, out_rows)
 
 
 def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:
@@ -160,13 +154,3 @@ def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator
     rows = exchange.get_many("new", source, [f"rows{b}" for b in there]) if there else []
     at = exchange.get_many("new", source, [f"at{b}" for b in there]) if there else []
     return zip(rows, at, strict=True)
-
-
-def restore_rows(number: int, start: int, stop: int, *, parts: int, width: int, exchange: Exchange, out: str) -> None:
-    """Collect one block of the output in the order of the input."""
-    coordinates = np.full((stop - start, width), np.nan)
-    for part in range(parts):
-        at = exchange.get("coordinates", part, f"at{number}")
-        if at is not None:
-            coordinates[at] = exchange.piece("coordinates", part, f"xy{number}")
-    write_rows(out, start, coordinates)

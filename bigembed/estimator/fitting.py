@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed import errors
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
-from bigembed.embedding.graph.parts import ISLANDS
+from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import is_weights, weights_stage
 from bigembed.errors import InputTypeError
 from bigembed.estimator import AROUND
@@ -82,13 +82,13 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
                 "not hold; build the graph from rows"
             )
         run = Run(estimator.workdir, parents=[X.run])
-        near = {"k": X.n_neighbors, "radius": X.radius, "dense": X.dense}
-        stages = estimator._after_graph(X.n, X.block, estimator._seed(), ISLANDS, **near, width=X.n_features)
+        graph = GraphShape(X.n, X.block, X.n_features, X.n_neighbors, X.radius, X.dense)
+        stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
     if is_weights(X):
         run = Run(estimator.workdir)
-        rest = estimator._after_graph(X.shape[0], MAX_BLOCK_ROWS, estimator._seed(), "joint", weighted=True)
+        rest = estimator._after_graph(GraphShape(X.shape[0], MAX_BLOCK_ROWS, weighted=True), estimator._seed())
         estimator.n_features_in_ = X.shape[0]
         return finish(estimator, [weights_stage(X), *rest], run, True)
     return fit_rows(estimator, X)

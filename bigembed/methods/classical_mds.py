@@ -13,10 +13,11 @@ from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
+from bigembed.embedding.fitted import fitted_stage
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
 from bigembed.embedding.scaling.all_distances import distances_stage
-from bigembed.embedding.scaling.classical import coordinates_stage, distance_solve_stage, kept_of
+from bigembed.embedding.scaling.classical import distance_solve_stage, kept_of
 from bigembed.embedding.scaling.gower import ByDistance, place
 from bigembed.errors import InputError
 from bigembed.estimator.base import seed_of
@@ -158,7 +159,8 @@ class ClassicalMDS(RowwiseEstimator):
         first = [] if metric is None else [distances_stage(source, metric)]
         asked: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes, "seed": self._seed()}
         solve = distance_solve_stage(source, m, made=bool(first), squared=bool(self.squared), **asked)
-        return [*first, solve, coordinates_stage(n, m, "float64" if metric is None else str(source.work))]
+        dtype = "float64" if metric is None else source.work
+        return [*first, solve, fitted_stage(n, m, dtype, factor=-2.0)]  # (of Gower's map A = −½ v/√λ)
 
     def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
         """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, d₊) at ``out``."""

@@ -10,39 +10,21 @@ import numpy as np
 from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.graph.parts import ISLANDS, POLICIES
-from bigembed.embedding.walk.coordinates import coordinates_stage
-from bigembed.embedding.walk.judgement import judgement_stage
-from bigembed.embedding.walk.landmark_solve import EXTENSIONS, Landmarks
-from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
-from bigembed.errors import InputError, InputTypeError
+from bigembed.embedding.graph.parts import POLICIES
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.walk.landmark_solve import EXTENSIONS
+from bigembed.embedding.walk.stages import AUTO, ONE_SCALE, generator_eigenvalues, walk_stages
 from bigembed.estimator.base import Estimator
-from bigembed.kernels.affinity import (
-    LISTS,
-    PAIRS,
-    RULES,
-    Bandwidth,
-    bandwidth_stage,
-    bandwidth_within_stage,
-    kernel_stage,
-)
+from bigembed.kernels.affinity import RULES
 from bigembed.kernels.gaussian import LOCAL
-from bigembed.kernels.target import DRIFT, Target
+from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
-from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
-from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.survey import shape_of
-from bigembed.quality.stages import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
-
-ONE_SCALE = "for rules and local scales come from the distances to the k nearest neighbors, which it does not hold"
-"""Why a radius needs a number."""
-AUTO = 15
-"""Eigenpairs that ``n_components="auto"`` computes, and chooses from."""
 
 
 class DiffusionMap(Estimator):
@@ -243,76 +225,12 @@ class DiffusionMap(Estimator):
         shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
         dense = self.radius is None and is_dense(self.n_neighbors, shape)
-        near: dict[str, Any] = {"radius": self.radius, "dense": dense}
-        return [*stages, *self._after_graph(shape.n, shape.block, seed, ISLANDS, **near, width=shape.d)]
+        graph = GraphShape(shape.n, shape.block, shape.d, self.n_neighbors, self.radius, dense)
+        return [*stages, *self._after_graph(graph, seed)]
 
-    def _after_graph(
-        self,
-        n: int,
-        block: int,
-        seed: int,
-        default: str,
-        weighted: bool = False,
-        k: int | None = None,
-        radius: float | None = None,
-        dense: bool = False,
-        width: int = 1,
-    ) -> list[Stage]:
-        """The stages that follow a neighbor graph (or, ``weighted``, a user's weights) in blocks of ``block`` rows.
-
-        The graph is of ``k`` neighbors or of a ``radius``; ``dense``: of all pairs as one block, without lists;
-        ``width``: columns of the rows.
-        """
-        lists, block = radius is None, min(block, n)
-        k = k or self.n_neighbors or n - 1 if lists else -(-min(n, EDGES_PLANNED) // 2)
-        policy = default if self.components == "auto" else self.components
-        bridged, complete = policy == "bridge" and not weighted, lists and k == n - 1
-        target = Target(self.target, self.dimension) if self.target else None
-        rule = self._rule(complete)
-        choice = Bandwidth(self._epsilon(), rule, self.truncated, complete, bridged, target=target is not None)
-        if not lists and (choice.local or isinstance(choice.epsilon, str)):
-            raise InputError(f"a graph of a radius has one scale, {ONE_SCALE}: give epsilon (or sigma) as a number")
-        scales = "graph" if dense else "search" if lists else ""
-        landmarks = None
-        if self.solver == "landmarks":
-            landmarks = Landmarks(int(self.n_landmarks), self.landmarks, self.extension)
-        if weighted and (landmarks or target):
-            what = "solver='landmarks' interpolates" if landmarks else f"target={self.target!r} measures distances"
-            raise InputTypeError(
-                f"{what} between rows, and a graph of weights has none. Give rows or a NeighborGraph, or leave it out"
-            )
-        auto = isinstance(self.n_components, str)
-        wanted = max(1, min(AUTO, n - 2)) if auto else int(self.n_components)
-        spectrum = Spectrum(wanted, policy, self.tol, self.max_passes, seed, landmarks)
-        kernel = [
-            *([bridge_stage(n, k)] if bridged else []),
-            *_scale_stages(choice, n, k, radius, dense),
-            kernel_stage(choice, self.alpha, n, k, block, "bridge" if bridged else "graph", target, scales),
-        ]
-        if weighted:
-            from bigembed.embedding.graph.weights import weighted_kernel_stage
-
-            kernel = [weighted_kernel_stage(self.alpha, n)]
-        scaling = {"t": self.t, "delta": self.delta, "truncation": self.truncation}
-        return [
-            *kernel,
-            components_stage(n, k, block),
-            solve_stage(spectrum, n, k, block),
-            coordinates_stage(policy, wanted, scaling, n, block, ordered=not weighted, auto=auto),
-            judgement_stage(n, width, wanted, self.tol, seed, block, rows=not weighted, lists=scales == "search"),
-        ]
-
-    def _rule(self, complete: bool) -> str:
-        """The kernel that ``bandwidth="auto"`` stands for: one scale where ε is given, or every pair is taken."""
-        if self.bandwidth != "auto":
-            return self.bandwidth
-        given = self.epsilon != "auto" or self.sigma is not None or self.truncated or complete
-        return "fixed" if given else "adaptive"
-
-    def _epsilon(self) -> str | float:
-        if self.sigma is None:
-            return self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
-        return 2.0 * self.sigma**2
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        """The stages that follow a neighbor graph, or a user's weights."""
+        return walk_stages(self, graph, seed)
 
     def _check(self) -> None:
         """Every parameter, all offenders at once."""
@@ -413,18 +331,13 @@ class DiffusionMap(Estimator):
         self.n_components_ = coordinates["n_components"]
         scale = run.results("bandwidth") if run.has("bandwidth") else None
         self.epsilon_ = scale["epsilon"] if scale else None
-        self.generator_eigenvalues_ = None if scale is None else self._generator(scale, run.results("kernel"))
+        self.generator_eigenvalues_ = None
+        if scale is not None:
+            self.generator_eigenvalues_ = generator_eigenvalues(self.eigenvalues_, scale, run.results("kernel"))
         for name in ("embedding", "labels"):
             setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run)
-
-    def _generator(self, scale: dict[str, Any], kernel: dict[str, Any]) -> Array | None:
-        """(4/ε′)(1 − λ)/(share of the walk that moves), in units of the kernel; None of a model before 0.2."""
-        if "effective_epsilon" not in scale or "stayed" not in kernel:
-            return None
-        unit = kernel["unit"] or 1.0 - kernel["stayed"]
-        return np.asarray(4.0 * (1.0 - self.eigenvalues_) / (scale["effective_epsilon"] * unit))
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.estimator.certificate import certificate
@@ -440,22 +353,13 @@ class DiffusionMap(Estimator):
         from bigembed.embedding.walk.nystrom import extend_rows, model_of, placed
 
         model = model_of(run)
-        return Extension(extend_rows, model, model.scaling.kept, model.shape.d, placed=placed(model), cheap=False)
+        return Extension(extend_rows, model, model.fitted.width, model.shape.d, placed=placed(model), cheap=False)
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""
         self._check_fitted()
         i, j = np.atleast_1d(i), np.atleast_1d(j)
         return np.asarray(np.linalg.norm(_take(self.embedding_, i) - _take(self.embedding_, j), axis=1))
-
-
-def _scale_stages(choice: Bandwidth, n: int, k: int, radius: float | None, dense: bool) -> list[Stage]:
-    """Dimension and ε, from what the graph of ``k`` neighbors, of a ``radius``, or of all pairs says of distances."""
-    if radius is not None:
-        return [dimension_within_stage(float(radius), 2 * n * k), bandwidth_within_stage(choice, float(radius))]
-    if dense:
-        return [dimension_of_pairs_stage(n), bandwidth_stage(choice, PAIRS)]
-    return [dimension_stage(n, k), bandwidth_stage(choice, LISTS)]
 
 
 def _take(embedding: Any, rows: Array) -> Array:

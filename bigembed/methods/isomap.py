@@ -13,33 +13,21 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.geodesics.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
 from bigembed.embedding.geodesics.distances import (
     POLICIES,
-    all_distances_stage,
-    graph_components_stage,
-    landmark_distances_stage,
-    landmarks_stage,
 )
-from bigembed.embedding.geodesics.scaling import (
-    exact_coordinates_stage,
-    exact_solve_stage,
-    landmark_coordinates_stage,
-    landmark_solve_stage,
-)
+from bigembed.embedding.geodesics.stages import degenerate, geodesic_stages, unconverged
 from bigembed.embedding.graph.weights import is_weights
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
 from bigembed.landmarks.select import SELECTIONS
-from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
-from bigembed.neighbors.survey import METRICS, Shape, shape_of
+from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.paths import routes
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
-AUTO_ROWS = 4_096
-"""Up to here solver="auto" is exact."""
 INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 """What the certificate says of the rows; of given distances less is known."""
 
@@ -181,7 +169,7 @@ class Isomap(Estimator):
         self._check()
         run = Run(self.workdir, parents=[X.run])
         self.n_features_in_ = X.n_features
-        finish(self, self._after_graph(X.shape, X.edges, self._seed()), run, X.in_memory)
+        finish(self, geodesic_stages(self, X.shape, X.edges, self._seed()), run, X.in_memory)
         return self
 
     def _fit_lengths(self, X: Any) -> Self:
@@ -196,7 +184,7 @@ class Isomap(Estimator):
             )
         shape = given_shape(X.shape, np.float64)
         self.n_features_in_ = shape.n
-        stages = [*sparse_stages(X, self._joins()), *self._after_graph(shape, 2 * X.nnz, self._seed())]
+        stages = [*sparse_stages(X, self._joins()), *geodesic_stages(self, shape, 2 * X.nnz, self._seed())]
         finish(self, stages, Run(self.workdir), True)
         return self
 
@@ -222,37 +210,10 @@ class Isomap(Estimator):
         if self._given():
             shape = given_shape(checked_shape(source), source.work)
             edges = edge_bound(shape, self.n_neighbors, self.radius)
-            return [*given_stages(source, self._joins()), *self._after_graph(shape, edges, self._seed())]
+            return [*given_stages(source, self._joins()), *geodesic_stages(self, shape, edges, self._seed())]
         shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
-        return [*stages, *self._after_graph(shape, edge_bound(shape, self.n_neighbors, self.radius), seed)]
-
-    def _after_graph(self, shape: Shape, edges: int, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph of about ``edges`` entries."""
-        n, m, policy, block = shape.n, int(self.n_components), self.components, min(shape.block, shape.n)
-        given = shape.metric == GIVEN
-        if given and policy in ("bridge", "largest"):
-            raise InputError(
-                f"components={policy!r} looks for near rows in other components, and distances that are given have no "
-                "rows; allowed: 'error' or 'per-component'. Raise n_neighbors or radius, or add edges to the graph"
-            )
-        bridged = [bridge_stage(n, -(-edges // (2 * n)))] if policy == "bridge" else []
-        first = [*bridged, graph_components_stage("bridge" if bridged else "graph", edges, n, block)]
-        if self.solver == "exact" or (self.solver == "auto" and n <= AUTO_ROWS):
-            return [
-                *first,
-                all_distances_stage(policy, m, n, edges),
-                exact_solve_stage(policy, m, n, self.tol, self.max_passes, seed),
-                exact_coordinates_stage(policy, m, n),
-            ]
-        count = min(n, int(self.n_landmarks))
-        return [
-            *first,
-            landmarks_stage(policy, m, count, "uniform" if given else self.landmarks, shape.row_bytes, n, seed),
-            landmark_distances_stage(n, edges, count, block),
-            landmark_solve_stage(policy, m, n, count, block),
-            landmark_coordinates_stage(policy, m, n, count, block),
-        ]
+        return [*stages, *geodesic_stages(self, shape, edge_bound(shape, self.n_neighbors, self.radius), seed)]
 
     def geodesic_distances(self, rows: Any) -> Array:
         """Lengths of shortest paths from rows of the input to all rows: see :func:`bigembed.geodesic_distances`."""
@@ -347,10 +308,10 @@ class Isomap(Estimator):
             if run.has(stage):
                 out[stage] = run.results(stage)
         out["warnings"] = {
-            "convergence": _unconverged(out["eigenpairs"]),
+            "convergence": unconverged(out["eigenpairs"]),
             "recall": recall_warnings(out),
             "components": components_warnings(out, self.components),
-            "degenerate": _degenerate(out, self.n_components_),
+            "degenerate": degenerate(out, self.n_components_),
         }
         return out
 
@@ -363,39 +324,3 @@ class Isomap(Estimator):
 
         model = model_of(run)
         return Extension(extend_rows, model, model.width, model.shape.d, placed=placed(model), cheap=False)
-
-
-def _unconverged(solved: dict[str, Any]) -> list[str]:
-    return [
-        f"component {c} of the graph: the eigensolver stopped ({part['reason']}) with residuals up to "
-        f"{max(part['residuals']):.2g} after {part['passes']} passes. {part['advice']}"
-        for c, part in solved.items()
-        if not part.get("converged", True)
-    ]
-
-
-def _degenerate(out: dict[str, Any], m: int) -> list[str]:
-    """Coordinates that are not there, and distances far from Euclidean."""
-    messages = []
-    short = {c: part["positive"] for c, part in out["eigenpairs"].items() if part["positive"] < m}
-    if short:
-        first = ", ".join(f"{c}: {count}" for c, count in list(short.items())[:5])
-        messages.append(
-            f"fewer than {m} eigenvalues are positive (component of the graph: how many: {first}); the other "
-            "coordinates are 0. The rows, or the landmarks, span fewer dimensions: ask for fewer coordinates, or more "
-            "landmarks"
-        )
-    far = [c for c, part in out["eigenpairs"].items() if -part["lowest"] > max(part["eigenvalues"][m - 1], 0.0)]
-    if far and not short:
-        messages.append(
-            f"an eigenvalue of B is more negative ({out['eigenpairs'][far[0]]['lowest']:.3g}) than that of the last "
-            f"coordinate is positive ({out['eigenpairs'][far[0]]['eigenvalues'][m - 1]:.3g}): the geodesic distances "
-            "are far from those of points in space. The graph may have shortcuts (noise, too many neighbors), or the "
-            "data holes"
-        )
-    landmarks = out.get("landmarks")
-    if landmarks and landmarks["landmarks"] < landmarks["wanted"]:
-        messages.append(
-            f"{landmarks['landmarks']} landmarks of {landmarks['wanted']}: the sampled rows have no more distinct ones"
-        )
-    return messages

@@ -13,8 +13,9 @@ from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import project
 from bigembed.embedding.extension import Extension
+from bigembed.embedding.fitted import fitted_stage
 from bigembed.embedding.inverse import rows_of
-from bigembed.embedding.kernel.coordinates import ByKernel, fitted_stage, map_of, project_by_kernel
+from bigembed.embedding.kernel.coordinates import ByKernel, map_of, project_by_kernel
 from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_stage
 from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
 from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages

@@ -11,8 +11,8 @@ import numpy as np
 from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.eigen.factored import ORDERS
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linearized.kernel import Asked, KernelChoice, kernel_stages, need_kernel
-from bigembed.embedding.linearized.solve import POWERS, map_rows, map_stage, solve_stage, stored_map
+from bigembed.embedding.linearized.kernel import Asked, KernelChoice, StoredKernel, kernel_stages, need_kernel
+from bigembed.embedding.linearized.solve import POWERS, map_rows, map_stage, solve_stage
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -255,7 +255,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         shape = run.results("map")
         return Extension(
             map_rows,
-            stored_map(run, self.outside),
+            StoredKernel.of(run, "map", self.outside),
             shape["n_components"],
             shape["n_features"],
             dtype=shape["dtype"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, ClassVar, Self
 
@@ -10,8 +9,8 @@ import numpy as np
 
 from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linearized.descent import Asked, StoredFactors, belong, factors_stage
-from bigembed.embedding.linearized.kernel import KernelChoice, kernel_stages, need_kernel
+from bigembed.embedding.linearized.descent import Asked, belong, factors_stage
+from bigembed.embedding.linearized.kernel import KernelChoice, StoredKernel, kernel_stages, need_kernel
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -189,7 +188,5 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         found = run.results("coordinates")
-        stored = StoredFactors(
-            run.path("coordinates"), run.manifest("coordinates").digest, json.dumps(found), self.outside
-        )
+        stored = StoredKernel.of(run, "coordinates", self.outside)
         return Extension(belong, stored, found["n_components"], found["n_features"])

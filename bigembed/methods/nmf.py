@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.blocks.declared import Requirements, is_integer, is_number
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.nonnegative.descent import Components, factors_stage, start_stage, survey_stage, weigh
+from bigembed.embedding.nonnegative.descent import factors_stage, start_stage, survey_stage, weigh
 from bigembed.embedding.nonnegative.start import GRAM_COLUMNS, RULES, given_start
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
@@ -190,7 +190,7 @@ class NMF(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         survey = run.results("survey")
-        model = Components(run.path("factors"))
+        model = run.path("factors", "components")
         return Extension(
             weigh, model, run.results("factors")["n_components"], survey["d"], dtype=survey["dtype"], sparse=True
         )

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.affine import Affine
-from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.blocks.vectors import tree_sum
 from bigembed.eigen.base import extremes, signs_of
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.geodesics.distances import targets
-from bigembed.embedding.graph.input_order import leave_coordinates, restore_block
-from bigembed.embedding.graph.placed import fill_block
+from bigembed.embedding.graph.coordinates import GraphCoordinates, write_coordinates
+from bigembed.embedding.graph.replaced import find_replaced
 from bigembed.embedding.scaling.classical import largest_pairs, rounding
 from bigembed.landmarks.triangulate import FLOOR, classical, principal_axes, scaled, triangulated
 from bigembed.neighbors.order import Ordered
@@ -22,7 +22,7 @@ from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import vector_blocks
 from bigembed.paths.geodesic import KeptDistances
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array
+from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
 from bigembed.store.vectors import StoredSpace
@@ -37,54 +37,64 @@ PASSES = 25
 
 
 @dataclass(frozen=True)
-class Placing:
-    """Where a task finds distances to the landmarks, components, and which landmarks are of which."""
+class LandmarkCoordinates:
+    """Where a task finds distances to the landmarks and components, and the map of each embedded component."""
 
     kept: KeptDistances
     labels: str
     component: Array
     """(L,): the component of each landmark."""
+    maps: dict[int, Affine]
+    width: int
 
     @classmethod
-    def of(cls, context: Context) -> Placing:
+    def of(cls, context: Context, maps: dict[int, Affine], width: int) -> LandmarkCoordinates:
         """From the published stages."""
         starts = tuple(read_array(context.of("geodesics", "starts")).tolist())
-        return cls(
-            KeptDistances(context.of("geodesics"), starts),
-            context.of("components", "labels"),
-            read_array(context.of("landmarks", "component")),
-        )
+        kept, labels = KeptDistances(context.of("geodesics"), starts), context.of("components", "labels")
+        return cls(kept, labels, read_array(context.of("landmarks", "component")), maps, width)
 
-    def place(self, b: int, maps: dict[int, Affine], width: int) -> tuple[Array, Array]:
-        """Coordinates (rows, m) of a block, zero outside the embedded components; and the components."""
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """First row of each block of the graph, and n."""
+        return self.kept.starts
+
+    def block(self, b: int) -> Array:
+        """Coordinates (rows, width) of a block, zero outside the embedded components."""
         distances, label = self.kept.block(b), read_array(f"{self.labels}/{b}")
-        out = np.zeros((len(label), width))
-        for c, found in maps.items():
-            columns, mine = np.flatnonzero(self.component == c), np.flatnonzero(label == c)
+        out = np.zeros((len(label), self.width))
+        for c in self.maps:
+            mine = np.flatnonzero(label == c)
             for start, stop in bounds(len(mine), TILE_ROWS):
-                rows = mine[start:stop]
-                out[rows] = triangulated(distances[rows][:, columns], found)
-        return out, label
+                out[mine[start:stop]] = self._of(distances[mine[start:stop]], c)
+        return out
+
+    def of_rows(self, ids: Array) -> Array:
+        """Coordinates of rows of the largest component by their numbers in the graph."""
+        return self._of(self.kept.rows(ids), 0)
+
+    def _of(self, distances: Array, c: int) -> Array:
+        return triangulated(distances[:, np.flatnonzero(self.component == c)], self.maps[c])
 
 
 def landmark_solve_stage(policy: str, m: int, n: int, n_landmarks: int, block: int) -> Stage:
     """Classical scaling of the landmarks, turned to the principal axes of all rows: the map of each component."""
 
     def run(context: Context) -> dict[str, Any]:
-        placing = Placing.of(context)
+        landmarks = LandmarkCoordinates.of(context, {}, m)
         between = np.square(read_array(context.of("geodesics", "between")))
         chosen = targets(context.results("components"), policy, m, 1)
-        maps, spectra = {}, {}
+        spectra, maps = {}, landmarks.maps
         for target in chosen:
-            mine = np.flatnonzero(placing.component == target.number)
+            mine = np.flatnonzero(landmarks.component == target.number)
             maps[target.number], spectra[target.number] = classical(between[np.ix_(mine, mine)], m)
-        blocks = [(b,) for b in range(len(placing.kept.starts) - 1)]
-        parts = map_blocks(moments_block, blocks, placing=placing, maps=maps, width=m)
+        blocks = [(b,) for b in range(len(landmarks.starts) - 1)]
+        parts = map_blocks(moments_block, blocks, found=landmarks)
         variances = {}
         for c in maps:
             turn, offset, variances[c] = principal_axes(*tree_sum([part[c] for part in parts]))
             maps[c] = maps[c].then(turn, offset)
-        found = map_blocks(extremes_block, blocks, placing=placing, maps=maps, width=m)
+        found = map_blocks(extremes_block, blocks, found=landmarks)
         for c in maps:
             sign = signs_of([part[c] for part in found])
             maps[c] = maps[c].then(np.diag(sign), np.zeros(m))
@@ -92,7 +102,7 @@ def landmark_solve_stage(policy: str, m: int, n: int, n_landmarks: int, block: i
         return _summary(
             context,
             [target.number for target in chosen],
-            {c: _spectrum(spectra[c], variances[c], int(np.sum(placing.component == c))) for c in maps},
+            {c: _spectrum(spectra[c], variances[c], int(np.sum(landmarks.component == c))) for c in maps},
             m,
         ) | {"solver": "landmarks", "passes": 1, "converged": True}
 
@@ -112,20 +122,20 @@ class _Moments(tuple[Any, ...]):
         return _Moments(a + b for a, b in zip(self, other, strict=True))
 
 
-def moments_block(b: int, *, placing: Placing, maps: dict[int, Affine], width: int) -> dict[int, _Moments]:
+def moments_block(b: int, *, found: LandmarkCoordinates) -> dict[int, _Moments]:
     """For each component: rows of the block, Σ y, Σ y yᵀ."""
-    placed, label = placing.place(b, maps, width)
+    coordinates, label = found.block(b), read_array(f"{found.labels}/{b}")
     out = {}
-    for c in maps:
-        mine = placed[label == c]
+    for c in found.maps:
+        mine = coordinates[label == c]
         out[c] = _Moments((float(len(mine)), mine.sum(axis=0), mine.T @ mine))
     return out
 
 
-def extremes_block(b: int, *, placing: Placing, maps: dict[int, Affine], width: int) -> dict[int, Array]:
+def extremes_block(b: int, *, found: LandmarkCoordinates) -> dict[int, Array]:
     """For each component: the largest |entry| of each column in the block, and its sign."""
-    placed, label = placing.place(b, maps, width)
-    return {c: extremes(placed[label == c]) for c in maps}
+    coordinates, label = found.block(b), read_array(f"{found.labels}/{b}")
+    return {c: extremes(coordinates[label == c]) for c in found.maps}
 
 
 def _spectrum(values: Array, variances: Array, count: int) -> dict[str, Any]:
@@ -143,72 +153,6 @@ def _spectrum(values: Array, variances: Array, count: int) -> dict[str, Any]:
         "error": float(np.sqrt(max(0.0, rest)) / count),
         "positive": int(np.sum(values > FLOOR * abs(values[0]))),
     }
-
-
-def landmark_coordinates_stage(policy: str, m: int, n: int, n_landmarks: int, block: int) -> Stage:
-    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input, by the map of each component."""
-
-    def run(context: Context) -> dict[str, Any]:
-        placing = Placing.of(context)
-        ordered = Ordered.open(context.of("order"))
-        maps = {c: AffineMap.within(context.of("solve"), c).read() for c in context.results("solve")["targets"]}
-        blocks, out_rows = [(b,) for b in range(len(ordered.blocks))], block_rows(m, 8)
-        fill = policy == "largest" and context.results("components")["components"] > 1
-        filled = fill_rows(context, blocks, ordered) if fill else 0
-        map_blocks(
-            placed_block,
-            blocks,
-            ordered=ordered,
-            placing=placing,
-            maps=maps,
-            width=m,
-            out_rows=out_rows,
-            fill=fill,
-            exchange=context.exchange,
-        )
-        create_rows(context.path("embedding"), (n, m), np.float64, out_rows)
-        create_rows(context.path("labels"), (n,), np.int32, out_rows)
-        spans = [(number, *span) for number, span in enumerate(bounds(n, out_rows))]
-        map_blocks(restore_block, spans, blocks=len(blocks), kept=m, exchange=context.exchange, out=context.path(""))
-        return {"n_components": m, "filled_rows": filled}
-
-    cost = Cost(
-        read=4 * n * n_landmarks,
-        write=16 * n * m,
-        disk=8 * n * m + 4 * n,
-        scratch=8 * n * m + 12 * n,
-        memory=8 * block * n_landmarks + 40 * TILE_ROWS * n_landmarks,
-    )
-    stages = ("order", "components", "landmarks", "geodesics", "solve")
-    return Stage("coordinates", stages, {"policy": policy, "n_components": m}, run, cost)
-
-
-def fill_rows(context: Context, blocks: list[tuple[int]], ordered: Ordered) -> int:
-    """Find the nearest row of the largest component for each row outside it; how many there are."""
-    labels = context.of("components", "labels")
-    filled = map_blocks(fill_block, blocks, ordered=ordered, labels=labels, exchange=context.exchange)
-    return sum(outside for outside, _ in filled)
-
-
-def placed_block(
-    b: int,
-    *,
-    ordered: Ordered,
-    placing: Placing,
-    maps: dict[int, Affine],
-    width: int,
-    out_rows: int,
-    fill: bool,
-    exchange: Exchange,
-) -> None:
-    """Place the rows of a block, and leave each block of the output its part."""
-    placed, label = placing.place(b, maps, width)
-    if fill:
-        outside, nearest = exchange.get_many("nearest", b, ["rows", "ids"])
-        if len(outside):
-            columns = np.flatnonzero(placing.component == 0)
-            placed[outside] = triangulated(placing.kept.rows(nearest)[:, columns], maps[0])
-    leave_coordinates(exchange, b, ordered.ids(b), placed, label, out_rows)
 
 
 # --- all rows ------------------------------------------------------------------------------------
@@ -283,30 +227,57 @@ def _summary(context: Context, numbers: list[int], solved: dict[int, dict[str, A
     return {"targets": numbers, "solved": {str(c): solved[c] for c in numbers}, "n_components": m}
 
 
-def exact_coordinates_stage(policy: str, m: int, n: int) -> Stage:
-    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
+@dataclass(frozen=True)
+class SolvedCoordinates:
+    """Where a task finds the coordinates V √λ of each embedded component, by its rows."""
+
+    solve: str
+    labels: str
+    positions: str
+    """Of each row of the graph in its component."""
+    starts: tuple[int, ...]
+    targets: tuple[int, ...]
+    width: int
+
+    def block(self, b: int) -> Array:
+        """Coordinates (rows, width) of a block, zero outside the embedded components."""
+        return self.of_rows(np.arange(self.starts[b], self.starts[b + 1]))
+
+    def of_rows(self, ids: Array) -> Array:
+        """Coordinates of rows by their numbers in the graph."""
+        label, position = read_by_id(self.labels, self.starts, ids), read_rows(self.positions, ids)
+        out = np.zeros((len(ids), self.width))
+        for c in self.targets:
+            out[label == c] = read_rows(f"{self.solve}/rows/{c}", position[label == c])
+        return out
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def coordinates_stage(policy: str, m: int, n: int, block: int, n_landmarks: int = 0) -> Stage:
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input: by landmarks, or (0) as they were solved."""
 
     def run(context: Context) -> dict[str, Any]:
-        ordered, labels = Ordered.open(context.of("order")), context.of("components", "labels")
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        ids = np.concatenate([ordered.ids(b) for (b,) in blocks])
-        label = np.concatenate([read_array(f"{labels}/{b}") for (b,) in blocks])
-        embedding, of_row = np.zeros((n, m)), np.empty(n, np.int32)
-        of_row[ids] = label
-        for c in context.results("solve")["targets"]:
-            embedding[read_array(context.of("geodesics", f"members/{c}"))] = read_array(
-                context.of("solve", f"rows/{c}")
-            )
-        filled = 0
-        if policy == "largest" and context.results("components")["components"] > 1:
-            filled = fill_rows(context, blocks, ordered)
-            for (b,) in blocks:
-                outside, nearest = context.exchange.get_many("nearest", b, ["rows", "ids"])
-                embedding[ids[outside + ordered.starts[b]]] = embedding[ids[nearest]]
-        write_array(context.path("embedding"), embedding)
-        write_array(context.path("labels"), of_row)
-        return {"n_components": m, "filled_rows": filled}
+        order, targets = context.of("order"), context.results("solve")["targets"]
+        found: GraphCoordinates
+        if n_landmarks:
+            maps = {c: AffineMap.within(context.of("solve"), c).read() for c in targets}
+            found = LandmarkCoordinates.of(context, maps, m)
+        else:
+            paths = context.of("solve"), context.of("components", "labels"), context.of("geodesics", "positions")
+            found = SolvedCoordinates(*paths, Ordered.open(order).starts, tuple(targets), m)
+        outside = policy == "largest" and context.results("components")["components"] > 1
+        filled = find_replaced(context, order) if outside else []
+        write_coordinates(context, found, order, outside)
+        return {"n_components": m, "filled_rows": sum(count for count, _ in filled)}
 
-    cost = Cost(write=8 * n * m, disk=8 * n * m + 4 * n, coordinator=8 * n * (3 * m + 4))
-    stages = ("order", "components", "geodesics", "solve")
+    cost = Cost(
+        read=4 * n * n_landmarks + 8 * n * m,
+        write=16 * n * m,
+        disk=8 * n * m + 4 * n,
+        scratch=8 * n * m + 12 * n,
+        memory=8 * block * (n_landmarks + 6 * m) + 40 * TILE_ROWS * n_landmarks,
+    )
+    stages = ("order", "components", *(("landmarks",) if n_landmarks else ()), "geodesics", "solve")
     return Stage("coordinates", stages, {"policy": policy, "n_components": m}, run, cost)

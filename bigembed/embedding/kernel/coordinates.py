@@ -1,4 +1,4 @@
-"""Coordinates of kernel PCA: of any row by its kernel values, of the rows of the exact solver by its eigenvectors."""
+"""Coordinates of kernel PCA: of a row by its kernel values."""
 
 from __future__ import annotations
 
@@ -9,42 +9,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.affine import Affine
-from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
+from bigembed.blocks.rows import Array, bounds
 from bigembed.embedding.affine import AffineMap
 from bigembed.kernels.functions import Kernel, in_tiles, refuse_values, wrong_values
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_rows
+from bigembed.store.arrays import read_array
 
 COLUMNS = 2_048
 """Known rows whose kernel values a task holds at a time."""
-
-
-# --- rows of the exact solver --------------------------------------------------------------------
-
-
-def fitted_stage(n: int, m: int, dtype: Any) -> Stage:
-    """``coordinates/embedding`` (n, m) = √λ V, from the eigenvectors themselves, in the precision of the rows."""
-
-    def run(context: Context) -> dict[str, Any]:
-        width, rows = context.results("solve")["n_components"], block_rows(m, 8)
-        create_rows(context.path("embedding"), (n, width), dtype, rows)
-        fixed = {"solve": context.of("solve"), "out": context.path("embedding"), "dtype": dtype}
-        map_blocks(fitted_block, bounds(n, rows), **fixed)
-        return {"n_components": width}
-
-    size = 8 * n * m
-    return Stage(
-        "coordinates", ("solve",), {"dtype": str(dtype)}, run, Cost(read=size, write=size, disk=size, memory=3 * size)
-    )
-
-
-def fitted_block(start: int, stop: int, *, solve: str, out: str, dtype: Any) -> None:
-    """√λ v = λ · (v/√λ) of some rows."""
-    values = read_array(f"{solve}/eigenvalues")
-    write_rows(out, start, (read_array(f"{solve}/matrix", start, stop) * values).astype(dtype))
-
-
-# --- any rows ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,8 +14,8 @@ from bigembed.eigen.factored import solve_factored
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.descent import Descent
 from bigembed.embedding.linearized.kernel import (
+    StoredKernel,
     keep_kernel,
-    kept_kernel,
     kernel_of,
     normalization_of,
     refuse_lost,
@@ -199,28 +198,15 @@ def copy_block(number: int, start: int, *, held: Exchange, name: str, columns: A
     write_rows(out, start, size * rows[:, columns])
 
 
-@dataclass(frozen=True)
-class StoredFactors:
-    """Where a task finds the kernel, M A and B."""
-
-    path: str
-    digest: str
-    """Of the stage: a worker keeps the last factors that it opened under it."""
-    numbers: str
-    """Results of the stage, as JSON."""
-    outside: str
-
-
 @lru_cache(maxsize=2)
-def open_factors(stored: StoredFactors) -> tuple[KernelFactors, Array, Array]:
+def open_factors(stored: StoredKernel) -> tuple[KernelFactors, Array, Array]:
     """The kernel, M A and B."""
-    numbers = json.loads(stored.numbers)
-    kernel, given = kept_kernel(stored.path, numbers)
+    kernel, given, numbers = stored.read()
     middle, gram = (read_array(f"{stored.path}/{name}") for name in ("middle", "gram"))
     return KernelFactors(kernel, given if numbers["symmetric"] else None), middle, gram
 
 
-def belong(rows: Array, stored: StoredFactors) -> Array:
+def belong(rows: Array, stored: StoredKernel) -> Array:
     """h ≥ 0 of least ‖k(x, ·) − H h‖: nonnegative least squares with HᵀH = B and Hᵀk(x, ·) = Aᵀ M z(x)."""
     factors, middle, gram = open_factors(stored)
     cross = np.empty((len(rows), len(gram)))

@@ -6,6 +6,7 @@ one ε for all, t₀ = Σ m u follow; and with α > 0 the sum t = Σ m w u.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -242,10 +243,28 @@ def keep_kernel(context: Context) -> dict[str, Any]:
     return {name: scale[name] for name in ("kind", "epsilon", "mean_s", "beta")} | {"alpha": given.alpha}
 
 
-def kept_kernel(path: str, numbers: dict[str, Any]) -> tuple[LinearizedKernel, Normalization]:
-    """What :func:`keep_kernel` left."""
-    center, mean_z, first, second = (read_array(f"{path}/{name}") for name in ("center", "mean_z", "first", "second"))
-    return linearized_kernel(center, numbers, mean_z), Normalization(numbers["alpha"], first, second)
+@dataclass(frozen=True)
+class StoredKernel:
+    """Where a task finds what :func:`keep_kernel` left beside a map, and what it does with rows out of its reach."""
+
+    path: str
+    digest: str
+    """Of the stage: a worker keeps the last map that it opened under it."""
+    numbers: str
+    """Results of the stage, as JSON."""
+    outside: str
+
+    @classmethod
+    def of(cls, run: Run, stage: str, outside: str) -> StoredKernel:
+        """That of a stage of a run or of a saved model."""
+        return cls(run.path(stage), run.manifest(stage).digest, json.dumps(run.results(stage)), outside)
+
+    def read(self) -> tuple[LinearizedKernel, Normalization, dict[str, Any]]:
+        """The kernel, its normalization and the results of the stage."""
+        numbers = json.loads(self.numbers)
+        names = ("center", "mean_z", "first", "second")
+        center, mean_z, first, second = (read_array(f"{self.path}/{name}") for name in names)
+        return linearized_kernel(center, numbers, mean_z), Normalization(numbers["alpha"], first, second), numbers
 
 
 def refuse_lost(lost: Array) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +12,9 @@ from bigembed.blocks.rows import Array
 from bigembed.eigen.factored import solve_factored
 from bigembed.embedding.linearized.kernel import (
     Asked,
+    StoredKernel,
     farthest,
     keep_kernel,
-    kept_kernel,
     kernel_of,
     normalization_of,
     pass_cost,
@@ -26,7 +25,7 @@ from bigembed.embedding.linearized.lanczos import lanczos_cost, solve_by_lanczos
 from bigembed.errors import InputError
 from bigembed.kernels.linearized_map import LinearizedMap
 from bigembed.kernels.linearized_sums import combine_sums, gram_block
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import reduce_rows
 from bigembed.store.source import RowSource
@@ -110,32 +109,14 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
     return Stage("map", ("solve",), parameters, run, Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m))
 
 
-@dataclass(frozen=True)
-class StoredMap:
-    """Where a task finds the map of the rows, and what it does with rows out of its reach."""
-
-    path: str
-    digest: str
-    """Of the stage: a worker keeps the last map that it opened under it."""
-    numbers: str
-    """Results of the stage, as JSON."""
-    outside: str = "error"
-
-
-def stored_map(run: Run, outside: str) -> StoredMap:
-    """The map of a run or of a saved model."""
-    return StoredMap(run.path("map"), run.manifest("map").digest, json.dumps(run.results("map")), outside)
-
-
 @lru_cache(maxsize=2)
-def open_map(stored: StoredMap) -> LinearizedMap:
+def open_map(stored: StoredKernel) -> LinearizedMap:
     """The map, read."""
-    numbers = json.loads(stored.numbers)
-    kernel, given = kept_kernel(stored.path, numbers)
+    kernel, given, numbers = stored.read()
     return LinearizedMap(kernel, given, read_array(f"{stored.path}/loads"), numbers["degrees"], numbers["symmetric"])
 
 
-def map_rows(rows: Array, stored: StoredMap, epsilons: Array | None = None) -> Array:
+def map_rows(rows: Array, stored: StoredKernel, epsilons: Array | None = None) -> Array:
     """Coordinates of rows; OutOfReachError, or NaN where that was asked for, beyond the reach of the kernel."""
     if epsilons is not None and not (np.isfinite(epsilons).all() and (epsilons > 0).all()):
         raise InputError(f"epsilons must be positive and finite numbers; the smallest is {np.min(epsilons):g}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,19 +39,12 @@ NOTHING = 1e-14
 """Share of ‖X‖² that counts as no error."""
 
 
-@dataclass(frozen=True)
-class Components:
-    """Where a task finds H."""
-
-    path: str
-
-
-def weigh(rows: Any, model: Components) -> Array:
-    """w ≥ 0 of least ‖x − w H‖ for each row."""
+def weigh(rows: Any, model: str) -> Array:
+    """w ≥ 0 of least ‖x − w H‖ for each row, H stored at ``model``."""
     data = rows.data if is_sparse(rows) else rows
     if data.size and data.min() < 0:
         raise InputError("Negative values in data passed to NMF: entries of rows must be ≥ 0")
-    components = read_array(f"{model.path}/components")
+    components = read_array(model)
     return nonnegative_rows(_products(rows, components), components @ components.T)
 
 

@@ -18,7 +18,7 @@ from bigembed.landmarks.triangulate import centered, scaled
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import write_array
 from bigembed.store.source import RowSource
 from bigembed.store.tiles import PANEL_BYTES, TILE_COLUMNS
 from bigembed.store.vectors import StoredSpace
@@ -165,17 +165,3 @@ def largest_pairs(
     """The m largest eigenvalues of B, their vectors (n, m), and what the solver says, in units of tr B."""
     result = solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes, block=block)
     return result.eigenvalues * operator.trace, assembled(operator.space, "V"), result
-
-
-def coordinates_stage(n: int, m: int, dtype: str) -> Stage:
-    """``embedding`` (n, d₊) = V Λ^{1/2}, which is −2 times Gower's matrix times Λ."""
-
-    def run(context: Context) -> dict[str, Any]:
-        found = AffineMap.within(context.of("solve")).read()
-        embedding = -2 * found.matrix * read_array(context.of("solve", "eigenvalues"))
-        write_array(context.path("embedding"), embedding.astype(dtype))
-        return {"n_components": embedding.shape[1]}
-
-    return Stage(
-        "coordinates", ("solve",), {"dtype": dtype}, run, Cost(write=8 * n * m, disk=8 * n * m, coordinator=24 * n * m)
-    )

@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import by_owner
-from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
-from bigembed.embedding.graph.input_order import leave_coordinates, restore_block
+from bigembed.blocks.rows import Array, map_blocks, offsets
+from bigembed.embedding.graph.coordinates import write_coordinates
 from bigembed.embedding.graph.parts import ISLAND, ISLANDS, parts_from
-from bigembed.embedding.graph.placed import fill_block, first_placed, keep_block, repeated_matrix
+from bigembed.embedding.graph.replaced import find_replaced, first_replaced, keep_block, repeated_matrix
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.participation import Participation, carried_by_few, participation
 from bigembed.quality.spectrum import ONE, chosen_by_spectrum
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array
-from bigembed.store.exchange import Exchange
+from bigembed.store.arrays import read_array, read_by_id
 
 
 @dataclass(frozen=True)
@@ -111,59 +109,26 @@ def coordinates_stage(
             few = carried_by_few(_carried(context, len(rows)), sum(rows))
             kept, reason = chosen_components(eigenvalues, few)
             chosen = replace(chosen, kept=kept)
-        starts = np.concatenate([[0], np.cumsum(rows)]).tolist()
-        tasks = [(b,) for b in range(len(rows))]
-        total = starts[-1]
-        out_rows = block_rows(chosen.kept, 8)
         found = context.results("components")
         parts = parts_from(policy, found)
         order = context.of("order") if ordered else None
-        fill = parts.count < found["components"]
-        given = repeated_matrix(context) if ordered else None
-        placed = fill or given is not None
+        outside = parts.count < found["components"]
+        equal = repeated_matrix(context) if ordered else None
         filled: list[tuple[int, int]] = []
-        if placed:
+        if outside or equal is not None:
             if order is None:
                 raise InputError(
                     "components='largest' needs rows to find the nearest row in the largest component; a "
                     "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
                 )
-            filled = map_blocks(
-                fill_block,
-                tasks,
-                ordered=Ordered.open(order),
-                labels=context.of("components", "labels"),
-                exchange=context.exchange,
-                parts=parts.count,
-                graph=given,
-            )
+            filled = find_replaced(context, order, parts.count, equal)
+            tasks = [(b,) for b in range(len(rows))]
             map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
-        map_blocks(
-            coordinates_block,
-            tasks,
-            right=context.of("solve", "right"),
-            labels=context.of("components", "labels"),
-            eigenvalues=eigenvalues,
-            scaling=chosen,
-            starts=starts,
-            order=order,
-            parts=parts.count,
-            island=ISLAND if policy == ISLANDS else None,
-            placed=placed,
-            out_rows=out_rows,
-            exchange=context.exchange,
-        )
-        create_rows(context.path("embedding"), (total, chosen.kept), np.float64, out_rows)
-        create_rows(context.path("labels"), (total,), np.int32, out_rows)
-        spans = [(number, *span) for number, span in enumerate(bounds(total, out_rows))]
-        map_blocks(
-            restore_block,
-            spans,
-            blocks=len(rows),
-            kept=chosen.kept,
-            exchange=context.exchange,
-            out=context.path(""),
-        )
+        starts = tuple(offsets(rows).tolist())
+        paths = context.of("solve", "right"), context.of("components", "labels")
+        island = ISLAND if policy == ISLANDS else None
+        walk = WalkCoordinates(*paths, starts, eigenvalues, chosen)
+        write_coordinates(context, walk, order, bool(filled), parts.count, island)
         return {
             "t": chosen.t,
             "n_components": chosen.kept,
@@ -171,9 +136,9 @@ def coordinates_stage(
             "note": chosen.note,
             "reason": reason,
             "parts": parts.count,
-            "filled_rows": sum(outside for outside, _ in filled),
-            "repeated_rows": sum(repeated for _, repeated in filled),
-            "first_filled": first_placed(filled, Ordered.open(order), context.exchange) if fill and order else [],
+            "filled_rows": sum(count for count, _ in filled),
+            "repeated_rows": sum(count for _, count in filled),
+            "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if outside and order else [],
         }
 
     vectors = 8 * n * width
@@ -189,35 +154,6 @@ def coordinates_stage(
     return Stage("coordinates", inputs, parameters, run, cost)
 
 
-def coordinates_block(
-    b: int,
-    *,
-    right: str,
-    labels: str,
-    eigenvalues: Array,
-    scaling: Scaling,
-    starts: list[int],
-    order: str | None,
-    parts: int,
-    island: int | None,
-    placed: bool,
-    out_rows: int,
-    exchange: Exchange,
-) -> None:
-    """Scale the eigenvectors of block b, place the rows that take another's, and leave each output block its rows.
-
-    ``island`` is the label that rows outside the first ``parts`` components get; None leaves their own.
-    """
-    label = read_array(f"{labels}/{b}")
-    coordinates = scaled(read_array(f"{right}/{b}"), label, eigenvalues, scaling)
-    if placed:
-        outside, nearest = exchange.piece("nearest", b, "rows"), exchange.piece("nearest", b, "ids")
-        coordinates[outside] = rows_by_id(right, labels, nearest, starts, eigenvalues, scaling)
-    label = label if island is None else np.where(label < parts, label, np.int32(island))
-    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
-    leave_coordinates(exchange, b, ids, coordinates, label, out_rows)
-
-
 def scaled(right: Array, label: Array, eigenvalues: Array, scaling: Scaling) -> Array:
     """λ_l^t r_l (seed 000 eq. 24), with the eigenvalues of each row's component where they differ."""
     power = signed_power(eigenvalues, scaling.t)
@@ -230,10 +166,29 @@ def signed_power(eigenvalues: Array, t: float) -> Array:
     return np.ones_like(eigenvalues) if t == 0 else eigenvalues**t
 
 
-def rows_by_id(right: str, labels: str, ids: Array, starts: list[int], eigenvalues: Array, scaling: Scaling) -> Array:
-    """Scaled coordinates of rows given by internal id, from the blocks that hold them."""
-    out = np.zeros((len(ids), scaling.kept))
-    for block, at, here in by_owner(starts, ids):
-        rows, label = read_array(f"{right}/{block}")[here], read_array(f"{labels}/{block}")[here]
-        out[at] = scaled(rows, label, eigenvalues, scaling)
-    return out
+@dataclass(frozen=True)
+class WalkCoordinates:
+    """Where a task finds the eigenvectors of the fitted rows, by blocks of the graph, and what they are scaled by."""
+
+    right: str
+    labels: str
+    starts: tuple[int, ...]
+    eigenvalues: Array
+    scaling: Scaling
+
+    @property
+    def width(self) -> int:
+        """Coordinates of a row."""
+        return self.scaling.kept
+
+    def scaled(self, right: Array, label: Array) -> Array:
+        """λ^t times eigenvectors of rows of these components."""
+        return scaled(right, label, self.eigenvalues, self.scaling)
+
+    def block(self, b: int, start: int = 0, stop: int | None = None) -> Array:
+        """Coordinates of the rows ``start:stop`` of a block."""
+        return self.scaled(*(read_array(f"{path}/{b}", start, stop) for path in (self.right, self.labels)))
+
+    def of_rows(self, ids: Array) -> Array:
+        """Coordinates of rows by their numbers in the graph."""
+        return self.scaled(*(read_by_id(path, self.starts, ids) for path in (self.right, self.labels)))

@@ -7,14 +7,14 @@ chosen by stand with the functions of :mod:`bigembed.quality`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array
-from bigembed.embedding.walk.coordinates import Scaling, rows_by_id, scaled
+from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
 from bigembed.errors import InputError
 from bigembed.kernels.affinity import Bandwidth
@@ -60,28 +60,21 @@ class OrderedRows(RowSource):
 class OrderedCoordinates(RowSource):
     """The coordinates in the order of the graph, from the eigenvectors."""
 
-    right: str = ""
-    labels: str = ""
-    placed: str = ""
+    found: WalkCoordinates | None = None
+    replaced: str = ""
     """Where the rows lie that have the coordinates of another one; empty where there are none."""
-    starts: tuple[int, ...] = ()
-    eigenvalues: Array | None = None
-    scaling: Scaling = field(default_factory=lambda: Scaling(1.0, 1))
 
     def read(self, start: int, stop: int) -> Array:
         """Coordinates of rows ``start:stop``."""
-        return np.concatenate([self._part(*span) for span in _spans(self.starts, start, stop)])
+        assert self.found is not None
+        return np.concatenate([self._part(self.found, *span) for span in _spans(self.found.starts, start, stop)])
 
-    def _part(self, b: int, low: int, high: int) -> Array:
-        assert self.eigenvalues is not None
-        label = read_array(f"{self.labels}/{b}", low, high)
-        out = scaled(read_array(f"{self.right}/{b}", low, high), label, self.eigenvalues, self.scaling)
-        if self.placed:
-            rows, ids = (read_array(f"{self.placed}/{name}/{b}") for name in ("outside", "nearest"))
+    def _part(self, found: WalkCoordinates, b: int, low: int, high: int) -> Array:
+        out = found.block(b, low, high)
+        if self.replaced:
+            rows, ids = (read_array(f"{self.replaced}/{name}/{b}") for name in ("outside", "nearest"))
             here = (rows >= low) & (rows < high)
-            starts = list(self.starts)
-            found = rows_by_id(self.right, self.labels, ids[here], starts, self.eigenvalues, self.scaling)
-            out[rows[here] - low] = found
+            out[rows[here] - low] = found.of_rows(ids[here])
         return out
 
     @property
@@ -164,16 +157,17 @@ def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, see
     n = ordered.starts[-1]
     rows = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
     found = context.results("coordinates")
-    placed = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
+    replaced = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
+    paths, eigenvalues = (
+        (context.of("solve", "right"), context.of("components", "labels")),
+        context.of("solve", "eigenvalues"),
+    )
+    walk = WalkCoordinates(*paths, ordered.starts, read_array(eigenvalues), scaling)
     coordinates = OrderedCoordinates(
         (n, scaling.kept),
         np.dtype(np.float64),
-        right=context.of("solve", "right"),
-        labels=context.of("components", "labels"),
-        placed=placed,
-        starts=ordered.starts,
-        eigenvalues=read_array(context.of("solve", "eigenvalues")),
-        scaling=scaling,
+        found=walk,
+        replaced=replaced,
     )
     try:
         return preserved(rows, coordinates, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed)

@@ -13,7 +13,7 @@ from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Placed
 from bigembed.embedding.graph.new_rows import place_rows, ready_rows
-from bigembed.embedding.walk.coordinates import Scaling, rows_by_id, scaled
+from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import local_squared
@@ -34,10 +34,9 @@ class Model:
 
     index: AnyIndex
     shape: Shape
-    right: str
+    fitted: WalkCoordinates
     averaged: str
     """What the walk averages to the eigenvectors themselves; empty where that is λ times them."""
-    labels: str
     density: str
     search: str
     """Where the scales of the rows are; empty for a graph of a radius, which has one scale."""
@@ -50,8 +49,6 @@ class Model:
     """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
     parts: int
     """Components with coordinates of their own: the first so many. Other rows have those of their nearest row."""
-    eigenvalues: Array
-    scaling: Scaling
 
 
 def model_of(run: Run) -> Model:
@@ -67,9 +64,14 @@ def model_of(run: Run) -> Model:
     return Model(
         any_index_of(run),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
-        run.path("solve", "right"),
+        WalkCoordinates(
+            run.path("solve", "right"),
+            run.path("components", "labels"),
+            tuple(Ordered.open(run.path("order")).starts),
+            read_array(run.path("solve", "eigenvalues")),
+            Scaling(coordinates["t"], coordinates["n_components"], columns=tuple(coordinates.get("columns", ()))),
+        ),
         run.path("solve", "averaged") if run.results("solve").get("averaged") else "",
-        run.path("components", "labels"),
         run.path("kernel", "q"),
         "" if run.has("density") else run.path("search" if run.has("search") else "graph"),
         scale["epsilon"],
@@ -78,8 +80,6 @@ def model_of(run: Run) -> Model:
         scale.get("floor", 0.0),
         kernel["unit"] if "target" in asked else None,
         coordinates.get("parts") or parts_before(run),
-        read_array(run.path("solve", "eigenvalues")),
-        Scaling(coordinates["t"], coordinates["n_components"], columns=tuple(coordinates.get("columns", ()))),
     )
 
 
@@ -108,12 +108,12 @@ UNTOLD = 1e-3
 
 def extension_memory(model: Model, rows: int) -> int:
     """Bytes that :func:`nystrom_rows` holds at the most for so many rows, beside the rows."""
-    return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.eigenvalues.shape[-1])
+    return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.fitted.eigenvalues.shape[-1])
 
 
 def nystrom_rows(rows: Array, model: Model) -> Array:
     """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
-    coordinates = np.empty((len(rows), model.scaling.kept))
+    coordinates = np.empty((len(rows), model.fitted.width))
     for members, joined in join_parts(rows, model.index):
         coordinates[members] = _extend_joined(rows, members, joined, model)
     return coordinates
@@ -122,9 +122,9 @@ def nystrom_rows(rows: Array, model: Model) -> Array:
 def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) -> Array:
     """Coordinates of the rows ``members``, from their edges."""
     ordered = Ordered.open(model.index.order)
-    starts, eigenvalues = list(ordered.starts), model.eigenvalues
-    near = _Neighborhood(joined.ids, np.array(starts))
-    label = near.read(model.labels)
+    starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
+    near = _Neighborhood(joined.ids, starts)
+    label = near.read(model.fitted.labels)
     kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
     of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
     home = _component(joined, kernel, label)
@@ -132,19 +132,21 @@ def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) ->
     kernel = np.where(label == home[of_edge], kernel, 0.0)
     if model.unit is not None:
         kernel[_twins(joined, of_edge)] = 0.0
-    total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.right, eigenvalues.shape[-1])
+    total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.fitted.right, eigenvalues.shape[-1])
     inside = total > 0
     own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
     if model.unit:
         own = _held(own, np.maximum(joined.rho, model.floor) ** 2 / model.unit)
     mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
     extended = mean if model.averaged else divided(mean, own)
-    coordinates = scaled(extended, np.maximum(home, 0), eigenvalues, model.scaling)
+    coordinates = model.fitted.scaled(extended, np.maximum(home, 0))
     outside = np.flatnonzero(~inside)
     if len(outside):
         lost = rows[members[outside]]
-        nearest = nearest_kept(ordered, model.labels, lost, joined.block[outside], joined.cell[outside], model.parts)
-        coordinates[outside] = rows_by_id(model.right, model.labels, nearest, starts, eigenvalues, model.scaling)
+        nearest = nearest_kept(
+            ordered, model.fitted.labels, lost, joined.block[outside], joined.cell[outside], model.parts
+        )
+        coordinates[outside] = model.fitted.of_rows(nearest)
     return coordinates
 
 
@@ -155,7 +157,7 @@ def self_weight(rows: Array, model: Model) -> Array:
     Where scales follow the density the one of the fitted row counts: that of x would grow with its distance.
     """
     mass = np.zeros(len(rows))
-    starts = np.array(list(Ordered.open(model.index.order).starts))
+    starts = np.array(model.fitted.starts)
     for members, joined in join_parts(rows, model.index):
         kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model, theirs=True)
         of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))

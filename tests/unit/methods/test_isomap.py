@@ -320,7 +320,7 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "placed_block"])
+@pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "coordinates_block"])
 def test_a_killed_fit_goes_on_and_gives_the_same_bytes(tmp_path: Path, stop: str) -> None:
     def fit(place: str) -> be.Isomap:
         return be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=tmp_path / place).fit(roll(2000))

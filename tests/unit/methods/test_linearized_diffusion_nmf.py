@@ -140,7 +140,7 @@ def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
         return reduce(source, function, *rest, **more)
 
     monkeypatch.setattr("bigembed.embedding.linearized.kernel.reduce_rows", counting)
-    monkeypatch.setattr("bigembed.embedding.linearized.descent.reduce_rows", counting)
+    monkeypatch.setattr("bigembed.embedding.descent.reduce_rows", counting)
     found = be.LinearizedDiffusionNMF(3).fit(rows_of())
     assert found.certificate_["careful_steps"] == 0
     steps = ["step_block"] * found.n_iter_
@@ -180,7 +180,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
             raise Killed
         return reduce(source, function, *rest, **more)
 
-    name = "bigembed.embedding.linearized.descent.reduce_rows"
+    name = "bigembed.embedding.descent.reduce_rows"
     with monkeypatch.context() as patched:
         patched.setattr(name, fragile)
         with pytest.raises(Killed):

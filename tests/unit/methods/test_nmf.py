@@ -118,7 +118,8 @@ def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(function.__name__)
         return reduce(source, function, *rest, **more)
 
-    monkeypatch.setattr("bigembed.embedding.nonnegative.descent.reduce_rows", counting)
+    for module in ("nonnegative.descent", "descent"):
+        monkeypatch.setattr(f"bigembed.embedding.{module}.reduce_rows", counting)
     nmf = be.NMF(4, init="random").fit(rows_of())
     assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
     assert nmf.certificate_["passes"] == len(made)
@@ -141,7 +142,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         return reduce(source, function, *rest, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr("bigembed.embedding.nonnegative.descent.reduce_rows", fragile)
+        patched.setattr("bigembed.embedding.descent.reduce_rows", fragile)
         with pytest.raises(Killed):
             be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
     counted: list[str] = []
@@ -150,7 +151,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         counted.append(function.__name__)
         return reduce(source, function, *rest, **more)
 
-    monkeypatch.setattr("bigembed.embedding.nonnegative.descent.reduce_rows", counting)
+    monkeypatch.setattr("bigembed.embedding.descent.reduce_rows", counting)
     resumed = be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
     assert counted.count("factor_block") == whole.n_iter_ - 4
     assert np.array_equal(resumed.components_, whole.components_)

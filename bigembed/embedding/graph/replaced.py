@@ -7,11 +7,12 @@ They are one point: all have the coordinates of the first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.owners import owner_of
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.stages import Context
@@ -23,14 +24,24 @@ NAMED = 5
 """Rows that a warning names."""
 
 
-def first_placed(filled: list[tuple[int, int]], ordered: Ordered, exchange: Exchange) -> list[int]:
+def find_replaced(
+    context: Context, order: str, parts: int = 1, graph: StoredMatrix | None = None
+) -> list[tuple[int, int]]:
+    """Find the rows that take the coordinates of another one: how many of each block are outside, and repeated."""
+    ordered, labels = Ordered.open(order), context.of("components", "labels")
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    fixed: dict[str, Any] = {"ordered": ordered, "labels": labels, "parts": parts, "graph": graph}
+    return map_blocks(fill_block, blocks, exchange=context.exchange, **fixed)
+
+
+def first_replaced(filled: list[tuple[int, int]], ordered: Ordered, exchange: Exchange) -> list[int]:
     """Numbers in the input of the first :data:`NAMED` rows that were placed by their nearest row."""
     ids = [ordered.ids(b)[exchange.piece("nearest", b, "rows")[:count]] for b, (count, _) in enumerate(filled) if count]
     return np.sort(np.concatenate(ids))[:NAMED].tolist()  # type: ignore[no-any-return]
 
 
 def fill_block(
-    b: int, *, ordered: Ordered, labels: str, exchange: Exchange, parts: int = 1, graph: StoredMatrix | None = None
+    b: int, *, ordered: Ordered, labels: str, exchange: Exchange, parts: int, graph: StoredMatrix | None
 ) -> tuple[int, int]:
     """Leave the rows of block b that take the coordinates of another one, and the internal ids of these; how many.
 

@@ -1,0 +1,22 @@
+"""What a method that goes on a graph must know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GraphShape:
+    """A graph of ``k`` neighbors, of a ``radius`` or of all pairs, or a user's weights."""
+
+    n: int
+    block: int
+    """Rows of a block."""
+    width: int = 1
+    """Columns of the rows."""
+    k: int | None = None
+    radius: float | None = None
+    dense: bool = False
+    """Of all pairs as one block, without lists of neighbors."""
+    weighted: bool = False
+    """A user's weights, without rows."""
