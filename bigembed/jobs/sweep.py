@@ -20,7 +20,6 @@ import numpy as np
 
 from bigembed.blocks.rows import executor
 from bigembed.errors import InputError, JobError
-from bigembed.estimator.fitting import adopt
 from bigembed.jobs.growth.work import held
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
@@ -169,8 +168,7 @@ def _fitted(point: JobSpec, root: AnyPath, rows: Input, runs: list[tuple[Stage, 
         runs.append((stage, run, not there))
     assert run is not None
     estimator.n_features_in_ = source.shape[1]
-    estimator._source = source
-    return adopt(estimator, stages, run, False)
+    return estimator.adopt(run, source=source)
 
 
 def _outcome(fitted: Any) -> dict[str, Any]:

@@ -191,7 +191,7 @@ class ClassicalMDS(RowwiseEstimator):
         if metric is not None and metric.euclidean and self.squared:
             raise InputError("squared=True is for distances given or told by a function; metric='euclidean' needs none")
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve = run.results("solve")
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.negative_eigenvalues_ = read_array(run.path("solve", "negative"))

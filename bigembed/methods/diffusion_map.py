@@ -404,7 +404,7 @@ class DiffusionMap(Estimator):
         need(is_integer(self.max_passes) and self.max_passes >= 4, "max_passes", "an integer ≥ 4")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         """Eigenvalues, coordinates and scales as attributes."""
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))

@@ -313,7 +313,7 @@ class Isomap(Estimator):
         need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         """Eigenvalues, coordinates, landmarks and the graph as attributes."""
         solve = run.results("solve")
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))

@@ -264,7 +264,7 @@ class KernelPCA(RowwiseEstimator):
         if not self._given():
             checked_kernel(self.kernel, self.kernel_params)
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = len(self.eigenvalues_)

@@ -164,7 +164,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
         need.refuse()
         self._function()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = len(self.eigenvalues_)

@@ -200,7 +200,7 @@ class LandmarkMDS(RowwiseEstimator):
             raise InputError(_too_few(self.n_landmarks, self.n_components))
         self._metric()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve, chosen = run.results("solve"), run.results("landmarks")
         affine = run.has("solve") and solve["affine"]
         self.eigenvalues_ = read_array(run.path("solve" if affine else "coordinates", "eigenvalues"))

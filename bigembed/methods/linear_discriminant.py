@@ -296,7 +296,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         need(is_number(self.tol) and 0 <= self.tol < 1, "tol", "a number in [0, 1)")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve, two = run.path("solve"), len(run.results("labels")["classes"]) == 2
         self.classes_ = classes_from_json(run.results("labels"))
         self.means_, self.xbar_ = read_array(run.path("scatter", "means")), read_array(f"{solve}/center")
@@ -308,7 +308,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         self.intercept_ = np.diff(intercepts) if two else intercepts
         self.direction_ = read_array(f"{solve}/direction") if two else None
         self.n_components_ = self.scalings_.shape[1]
-        if hasattr(self, "_source"):
+        if self._source is not None:
             self._source = replace(self._source, beside={})
 
     def _certificate(self, run: Run) -> dict[str, Any]:

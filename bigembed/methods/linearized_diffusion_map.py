@@ -211,7 +211,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         need(self.outside in ("error", "nan"), "outside", "'error' or 'nan'")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.mean_ = read_array(run.path("map", "center"))

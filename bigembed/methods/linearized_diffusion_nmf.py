@@ -155,7 +155,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
         need(self.outside in ("error", "nan"), "outside", "'error' or 'nan'")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         found = run.results("coordinates")
         self.objectives_ = read_array(run.path("coordinates", "objectives"))
         self.reconstruction_err_ = float(np.sqrt(self.objectives_[-1]))

@@ -160,7 +160,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
         need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.mean_ = read_array(run.path("moments", "mean"))
         self.components_ = read_array(run.path("solve", "components"))
         self.eigenvalues_ = read_array(run.path("map", "eigenvalues"))

@@ -154,7 +154,7 @@ class NMF(RowwiseEstimator):
         need(is_integer(self.max_iter) and self.max_iter >= 1, "max_iter", "an integer ≥ 1")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.components_ = read_array(run.path("factors", "components"))
         self.objectives_ = read_array(run.path("factors", "objectives"))
         self.reconstruction_err_ = float(np.sqrt(self.objectives_[-1]))

@@ -219,7 +219,7 @@ class PCA(RowwiseEstimator):
         need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve, moments = run.results("solve"), run.results("moments")
         self.mean_ = read_array(run.path("solve", "mean"))
         self.components_ = read_array(run.path("solve", "components"))

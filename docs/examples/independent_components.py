@@ -109,7 +109,7 @@ class IndependentComponents(RowwiseEstimator):
         need(count is None or (is_integer(count) and count >= 1), "n_components", "an integer ≥ 1 or None")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.mean_ = read_array(run.path("moments", "mean"))
         self.components_ = read_array(run.path("separate", "components"))
         self.kurtosis_ = read_array(run.path("separate", "kurtosis"))

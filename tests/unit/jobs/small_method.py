@@ -91,13 +91,13 @@ class Small(Estimator):
         array = open_zarr(X) if not str(X).endswith(".npy") else np.load(X, mmap_mode="r")
         run = Run(self.workdir)
         run_stages(self.stages(RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(X)), run), run)
-        self._adopt(run)
+        self._set_fitted(run)
         return self
 
     def _check(self) -> None:
         """What can be wrong is known with the rows: see ``stages``."""
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.mean_ = np.array(run.results("mean")["mean"])
         self.embedding_ = open_array(run.path("center", "embedding"))
         self.n_components_ = self.n_components
