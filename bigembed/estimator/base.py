@@ -38,7 +38,7 @@ class Estimator(Framed, Routed, ABC):
     """
 
     registered: ClassVar[str]
-    """The method's name in the registry."""
+    """The method's name in the registry: that of its file."""
     kept: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     beside: ClassVar[tuple[str, ...]] = ()
@@ -53,6 +53,11 @@ class Estimator(Framed, Routed, ABC):
     _on_demand: Sequence[Stage] = ()
     _parameters: dict[str, Any]
     certificate_: dict[str, Any]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if cls.__module__.startswith("bigembed.methods."):
+            cls.registered = cls.__module__.rpartition(".")[2]
 
     @abstractmethod
     def stages(self, source: RowSource, run: Run) -> list[Stage]:

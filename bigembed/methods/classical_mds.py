@@ -92,7 +92,6 @@ class ClassicalMDS(RowwiseEstimator):
     [[2.0, 1.5]]
     """
 
-    registered = "classical_mds"
     follows_dtype = True
     kept: ClassVar = {
         "moments": ("mean",),

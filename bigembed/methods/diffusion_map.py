@@ -159,7 +159,6 @@ class DiffusionMap(Estimator):
     True
     """
 
-    registered = "diffusion_map"
     kept: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),

@@ -121,7 +121,6 @@ class Isomap(Estimator):
     3.14
     """
 
-    registered = "isomap"
     kept: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),

@@ -108,7 +108,6 @@ class KernelPCA(RowwiseEstimator):
     ([8.0], [0.0, 2.0, 0.0, 2.0])
     """
 
-    registered = "kernel_pca"
     follows_dtype = True
     kept: ClassVar = {
         "landmarks": ("rows",),

@@ -81,7 +81,6 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     (400, 2)
     """
 
-    registered = "landmark_diffusion_map"
     follows_dtype = True
     kept: ClassVar = {
         "landmarks": ("rows",),

@@ -104,7 +104,6 @@ class LandmarkMDS(RowwiseEstimator):
     (6, 2)
     """
 
-    registered = "landmark_mds"
     follows_dtype = True
     kept: ClassVar = {
         "sample": ("",),

@@ -105,7 +105,6 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     (['left'], [0.0, -1.0])
     """
 
-    registered = "linear_discriminant"
     follows_dtype = True
     beside = needs = ("labels",)
     kept: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}

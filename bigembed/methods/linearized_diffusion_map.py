@@ -95,7 +95,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     [0.5, 0.5]
     """
 
-    registered = "linearized_diffusion_map"
     follows_dtype = True
     beside = ("weights", EPSILONS)
     kept: ClassVar = {

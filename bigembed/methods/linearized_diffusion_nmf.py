@@ -81,7 +81,6 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     (1, 1, True)
     """
 
-    registered = "linearized_diffusion_nmf"
     kept: ClassVar = {"scale": (), "coordinates": ("",)}
 
     def __init__(

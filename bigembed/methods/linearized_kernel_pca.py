@@ -76,7 +76,6 @@ class LinearizedKernelPCA(RowwiseEstimator):
     [[-5.0], [0.0], [5.0]]
     """
 
-    registered = "linearized_kernel_pca"
     follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}

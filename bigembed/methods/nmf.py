@@ -77,7 +77,6 @@ class NMF(RowwiseEstimator):
     (True, True)
     """
 
-    registered = "nmf"
     follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}

@@ -82,7 +82,6 @@ class PCA(RowwiseEstimator):
     [[0.0]]
     """
 
-    registered = "pca"
     follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}

@@ -73,7 +73,6 @@ class IndependentComponents(RowwiseEstimator):
     [[0.0, 1.0], [1.0, 0.0]]
     """
 
-    registered = "independent_components"
     kept: ClassVar = {"moments": ("mean",), "separate": ("",), "coordinates": ("embedding",)}
 
     def __init__(self, n_components: int | None = None, *, workdir: str | os.PathLike[str] | None = None) -> None:
