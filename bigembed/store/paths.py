@@ -51,6 +51,11 @@ def is_url(path: object) -> bool:
     return isinstance(path, ObjectPath) or "://" in str(path)
 
 
+def is_path(value: object) -> bool:
+    """Whether it names a place: text, a path of a file system, or one of an object store."""
+    return isinstance(value, (str, os.PathLike, ObjectPath))
+
+
 def at(path: PathLike) -> AnyPath:
     """The place that a path or a URL names.
 

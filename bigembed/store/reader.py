@@ -72,6 +72,11 @@ def features_of(reader: Reader) -> tuple[str, ...]:
         return tuple(getattr(reader, "features", ()))
 
 
+def entries_of(reader: Reader) -> int | None:
+    """Stored entries of sparse rows; None for dense ones."""
+    return getattr(reader, "entries", None)
+
+
 @dataclass(frozen=True)
 class Choice:
     """What is wanted of a source that holds several things. Empty: what the format says, if that is one thing."""
@@ -132,8 +137,13 @@ def described(names: Mapping[str, str]) -> str:
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """In the byte order of this machine."""
-    return dtype if dtype == TEXT else dtype.newbyteorder("=")
+    """In the byte order of this machine; text as :data:`TEXT`."""
+    return TEXT if is_text(dtype) else dtype.newbyteorder("=")
+
+
+def is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether a vector is of text."""
+    return dtype.kind in "USOT"
 
 
 def two_dimensional(path: Any, shape: Sequence[int]) -> tuple[int, int]:

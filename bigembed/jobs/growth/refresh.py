@@ -12,11 +12,13 @@ from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.check import version_problems
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, present
 from bigembed.jobs.growth.mend import ledger_of, restore, warn, write_fitted
-from bigembed.jobs.growth.versions import CURRENT, FirstRows, Growth, Version, asked_of
+from bigembed.jobs.growth.versions import CURRENT, Growth, Version, asked_of
 from bigembed.jobs.growth.work import about, reading, unchanged, working
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Telling, Wishes
+from bigembed.store.growing import StoreRows
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove
 
@@ -111,7 +113,8 @@ def _fit(job: JobSpec, version: Version, there: Present, wishes: Wishes, told: T
     output |= {name: str(version.root / file) for name, file in BESIDE.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
-    rows = FirstRows(job.input_path, shape, there.dtype, content=version.content)
+    first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
+    rows = Input(job.input_path, first)
     run_job(mine, Wishes(told, told.progress, wishes.deadline), rows=rows)
     try:
         version.keep(unchanged(job, version.ledger, present(job.input_path), False, told))
