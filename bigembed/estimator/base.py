@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed import errors
-from bigembed.blocks.declared import is_integer
+from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError, InputTypeError
@@ -52,6 +52,7 @@ class Estimator(Framed, Routed, ABC):
     _source: Any = None
     _on_demand: Sequence[Stage] = ()
     _parameters: dict[str, Any]
+    n_features_in_: int
     certificate_: dict[str, Any]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -119,9 +120,9 @@ class Estimator(Framed, Routed, ABC):
         frozen.__dict__ = self.__dict__ | getattr(self, "_parameters", {})
         return frozen
 
-    @abstractmethod
     def _check(self) -> None:
         """InputError that lists every parameter out of its range."""
+        Requirements(self).refuse()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name."""
