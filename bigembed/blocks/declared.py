@@ -6,7 +6,10 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from math import inf
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
@@ -15,22 +18,60 @@ from bigembed.errors import InputError, InputTypeError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PATH = "a path", lambda value: isinstance(value, (str, os.PathLike)) or type(value).__name__ == "ObjectPath"
-KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("an integer", lambda value: is_integer(value)),
-    "float": (
+
+class Kind(NamedTuple):
+    """What a parameter may be, in words, and its test; in an annotation ``Annotated[int, Kind(...)]``."""
+
+    words: str
+    test: Callable[[Any], bool]
+
+
+def at_least(low: int) -> Kind:
+    """Integers from ``low`` on."""
+    return Kind(f"an integer ≥ {low}", lambda value: is_integer(value) and value >= low)
+
+
+def interval(low: float, high: float = inf, closed: str = "neither", what: str = "a number") -> Kind:
+    """Finite numbers between two, ``closed`` to the ``"left"``, the ``"right"``, ``"both"`` or ``"neither"``.
+
+    >>> interval(0, 1, closed="right").words, interval(0).words
+    ('a number in (0, 1]', 'a number > 0')
+    """
+    left, right = closed in ("left", "both"), closed in ("right", "both")
+    bounds = f"in {'[' if left else '('}{low:g}, {high:g}{']' if right else ')'}"
+    return Kind(
+        f"{what} {bounds if high < inf else f'≥ {low:g}' if left else f'> {low:g}'}",
+        lambda value: is_number(value) and (low < value < high or (left and value == low) or (right and value == high)),
+    )
+
+
+def one_of(*words: str) -> Kind:
+    """One of these words."""
+    return Kind(" or ".join(map(repr, words)), lambda value: isinstance(value, str) and value in words)
+
+
+Count = Annotated[int, at_least(1)]
+Auto = Annotated[str, one_of("auto")]
+Fraction = Annotated[float, interval(0, 1)]
+Positive = Annotated[float, interval(0)]
+Nonnegative = Annotated[float, interval(0, closed="left")]
+Finite = Annotated[float, Kind("a finite number", lambda value: is_number(value))]
+
+_PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)) or type(value).__name__ == "ObjectPath")
+KINDS: dict[Any, Kind] = {
+    int: Kind("an integer", lambda value: is_integer(value)),
+    float: Kind(
         "a number",
         lambda value: isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool),
     ),
-    "bool": ("True or False", lambda value: isinstance(value, (bool, np.bool_))),
-    "str": ("a word", lambda value: isinstance(value, str)),
-    "None": ("None", lambda value: value is None),
-    "dict[str, Any]": ("a dictionary", lambda value: isinstance(value, Mapping)),
-    "Path": _PATH,
-    "PathLike": _PATH,
-    "os.PathLike[str]": _PATH,
+    bool: Kind("True or False", lambda value: isinstance(value, (bool, np.bool_))),
+    str: Kind("a word", lambda value: isinstance(value, str)),
+    NoneType: Kind("None", lambda value: value is None),
+    dict[str, Any]: Kind("a dictionary", lambda value: isinstance(value, Mapping)),
+    Path: _PATH,
+    os.PathLike[str]: _PATH,
 }
-"""What an annotation allows, in words, and its test. Parameters with another part in theirs are not looked at."""
+"""What an annotation allows. Parameters with another part in theirs are not looked at."""
 SEED = "an integer ≥ 0, None, or a random generator of NumPy"
 
 
@@ -42,16 +83,33 @@ def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
     {'width': 'a number'}
     """
     wrong = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name not in given:
-            continue
-        if name == "random_state" and not is_seed(given[name]):
+    for name, kinds in kinds_of(function).items():
+        if name == "random_state" and name in given and not is_seed(given[name]):
             wrong[name] = SEED
-        kinds = [KINDS.get(part) for part in str(parameter.annotation).split(" | ")]
-        known = [kind for kind in kinds if kind is not None]
-        if len(known) == len(kinds) and not any(test(given[name]) for _, test in known):
-            wrong[name] = " or ".join(dict.fromkeys(words for words, _ in known))
+        if name in given and kinds and not any(test(given[name]) for _, test in kinds):
+            words = list(dict.fromkeys(words for words, _ in kinds))
+            wrong[name] = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
     return wrong
+
+
+@functools.cache
+def kinds_of(function: Callable[..., Any]) -> dict[str, list[Kind]]:
+    """What each parameter may be; an empty list for anything."""
+    found: dict[str, list[Kind]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        try:
+            hint = eval(parameter.annotation, function.__globals__)
+        except (NameError, TypeError):  # (imported for type checkers only)
+            hint = Any
+        parts = [_kind(part) for part in (get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
+        found[name] = [] if None in parts else [part for part in parts if part is not None]
+    return found
+
+
+def _kind(hint: Any) -> Kind | None:
+    if get_origin(hint) is Annotated:
+        return next((one for one in hint.__metadata__ if isinstance(one, Kind)), None)
+    return _PATH if getattr(hint, "__name__", "") == "ObjectPath" else KINDS.get(hint)
 
 
 def declared(function: Callable[P, R]) -> Callable[P, R]:

@@ -10,19 +10,22 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed import errors
-from bigembed.blocks.declared import is_integer
+from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator import AROUND
 from bigembed.estimator.frames import Framed
 from bigembed.estimator.names import coordinate_names
 from bigembed.estimator.routing import Routed
+from bigembed.estimator.warning import warn_of
 from bigembed.stages import Run, Stage
 from bigembed.store.source import RowSource
 
@@ -35,7 +38,7 @@ class Estimator(Framed, Routed, ABC):
     """
 
     registered: ClassVar[str]
-    """The method's name in the registry."""
+    """The method's name in the registry: that of its file."""
     kept: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     beside: ClassVar[tuple[str, ...]] = ()
@@ -46,20 +49,52 @@ class Estimator(Framed, Routed, ABC):
     """What of that must be given."""
     _run: Run
     _in_memory: bool
+    _source: Any = None
+    _on_demand: Sequence[Stage] = ()
     _parameters: dict[str, Any]
+    n_features_in_: int
     certificate_: dict[str, Any]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if cls.__module__.startswith("bigembed.methods."):
+            cls.registered = cls.__module__.rpartition(".")[2]
 
     @abstractmethod
     def stages(self, source: RowSource, run: Run) -> list[Stage]:
         """All stages from rows to coordinates; those ``on_demand`` are left out by ``fit``."""
 
     @abstractmethod
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         """Set the fitted attributes from the published stages (of a run, or of a saved model)."""
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         """How far the result can be trusted; under ``"warnings"`` the messages to give, by category."""
         return {}
+
+    def adopt(
+        self,
+        run: Run,
+        *,
+        source: RowSource | None = None,
+        in_memory: bool = False,
+        on_demand: Sequence[Stage] = (),
+        certificate: dict[str, Any] | None = None,
+    ) -> Self:
+        """Take over the published stages of a run, or of a saved model, and set the fitted attributes from them.
+
+        ``source``, ``in_memory``: the rows that were fitted, and whether they came as an array of this process.
+        ``on_demand``: stages that were left out. ``certificate``: the one that was stored; by default it is made from
+        the stages, and its warnings are given.
+        """
+        self.__dict__.pop("_embedding", None)
+        self._run, self._source, self._in_memory, self._on_demand = run, source, in_memory, tuple(on_demand)
+        self._parameters = _snapshot(self.get_params())
+        self._set_fitted(run)
+        self.certificate_ = self._certificate(run) if certificate is None else certificate
+        if certificate is None:
+            warn_of(self.certificate_)
+        return self
 
     def _extension(self, run: Run) -> Extension:
         """What turns new rows into coordinates, from the published stages."""
@@ -85,9 +120,9 @@ class Estimator(Framed, Routed, ABC):
         frozen.__dict__ = self.__dict__ | getattr(self, "_parameters", {})
         return frozen
 
-    @abstractmethod
     def _check(self) -> None:
         """InputError that lists every parameter out of its range."""
+        Requirements(self).refuse()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name."""
@@ -203,6 +238,15 @@ class Estimator(Framed, Routed, ABC):
         if isinstance(state, (int, np.integer)):
             return int(state)
         return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
+
+
+def _snapshot(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters as they are now, whatever becomes of the dictionaries and arrays that were given."""
+    return {
+        name: deepcopy(value) if isinstance(value, (dict, list, np.ndarray)) else value
+        for name, value in parameters.items()
+        if name not in AROUND
+    }
 
 
 def seed_of(estimator: Any, run: Run, *stages: str) -> int:

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from bigembed import errors
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import is_weights, weights_stage
 from bigembed.errors import InputTypeError
-from bigembed.estimator import AROUND
 from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
-from bigembed.estimator.warning import warn
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.survey import METRICS
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.input import column_source, row_source
+from bigembed.store.source import RowSource
 from bigembed.store.streamed import StreamedRows
 
-CATEGORIES = {
-    "convergence": "ConvergenceWarning",
-    "recall": "RecallWarning",
-    "components": "ComponentsWarning",
-    "degenerate": "DegenerateWarning",
-    "localized": "LocalizedWarning",
-    "separation": "SeparationWarning",
-    "harmonic": "HarmonicWarning",
-    "map": "MapWarning",
-}
-"""Names of the warnings of a certificate by category."""
 STREAMED = 2
 """Passes up to which a Dask array is computed in each; for more it is written once."""
 
@@ -61,8 +45,7 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **beside: Any) -> 
         source = source.settled(scratch)
         stages = estimator.stages(source, run)
     remember_features(estimator, X, source.shape[1])
-    estimator._source = source
-    return finish(estimator, stages, run, in_memory)
+    return finish(estimator, stages, run, in_memory, source)
 
 
 def row_passes(stages: Sequence[Stage]) -> float:
@@ -94,45 +77,21 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     return fit_rows(estimator, X)
 
 
-def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) -> Any:
-    """Run the stages that are not on demand, set the fitted attributes, give the warnings of the certificate."""
+def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool, source: RowSource | None = None) -> Any:
+    """Run the stages that are not on demand, and have the estimator adopt the run."""
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         run_stages(todo, run, of=() if shared else stages)
-    return adopt(estimator, stages, run, in_memory)
-
-
-def adopt(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool) -> Any:
-    """Set the fitted attributes from published stages, give the warnings of the certificate."""
-    estimator.__dict__.pop("_embedding", None)
-    estimator._run, estimator._in_memory = run, in_memory
-    estimator._parameters = snapshot(estimator.get_params())
-    estimator._on_demand = [stage for stage in stages if stage.on_demand]
-    estimator._adopt(run)
-    estimator.certificate_ = estimator._certificate(run)
-    for category, messages in estimator.certificate_.get("warnings", {}).items():
-        for message in messages:
-            warn(message, getattr(errors, CATEGORIES[category]))
-    return estimator
-
-
-def snapshot(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as they are now, whatever becomes of the dictionaries and arrays that were given."""
-    return {
-        name: deepcopy(value) if isinstance(value, (dict, list, np.ndarray)) else value
-        for name, value in parameters.items()
-        if name not in AROUND
-    }
+    on_demand = [stage for stage in stages if stage.on_demand]
+    return estimator.adopt(run, source=source, in_memory=in_memory, on_demand=on_demand)
 
 
 def write_output(estimator: Any) -> None:
     """Run the stages that ``fit`` left out (coordinates of all rows, written), and take their results."""
-    waiting = getattr(estimator, "_on_demand", [])
-    if waiting:
-        run_stages(waiting, estimator._run)
-        estimator._on_demand = []
-        estimator.__dict__.pop("_embedding", None)
-        estimator._adopt(estimator._run)
+    if estimator._on_demand:
+        run_stages(estimator._on_demand, estimator._run)
+        known = {"source": estimator._source, "in_memory": estimator._in_memory, "certificate": estimator.certificate_}
+        estimator.adopt(estimator._run, **known)
 
 
 def remember_features(estimator: Any, X: Any, d: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bigembed.errors import InputError
 from bigembed.estimator.base import Estimator
-from bigembed.estimator.fitting import adopt, remember_features
+from bigembed.estimator.fitting import remember_features
 from bigembed.estimator.names import check_names
 from bigembed.estimator.progress import telling
 from bigembed.stages import Run, Stage, run_stages
@@ -53,8 +53,7 @@ def add_rows(
         run_stages(todo, run)
     if not fitted:
         remember_features(estimator, X, d)
-    estimator.__dict__.pop("_source", None)
-    adopt(estimator, listed, run, in_memory)
+    estimator.adopt(run, in_memory=in_memory)
 
 
 def sums_of(estimator: Estimator, stage: str, names: Sequence[str]) -> dict[str, Any] | None:

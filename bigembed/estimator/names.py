@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +10,10 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import FeatureNamesWarning, InputError, InputTypeError
 from bigembed.estimator.warning import warn
-from bigembed.store.copying import columns_of
+from bigembed.store.attributes import columns_of
 from bigembed.store.input import in_memory
-from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import is_path
+from bigembed.store.source import RowSource
 
 
 def coordinate_names(kind: type, count: int) -> list[str]:
@@ -23,7 +23,8 @@ def coordinate_names(kind: type, count: int) -> list[str]:
 
 def feature_names(X: Any) -> Array | None:
     """Column names of a data frame whose names are all text, or of rows that were copied from a table."""
-    columns = columns_of(X) or None if isinstance(X, (str, os.PathLike, ObjectPath)) else getattr(X, "columns", None)
+    named: Any = X.features if isinstance(X, RowSource) else getattr(X, "columns", None)
+    columns: Any = columns_of(X) if is_path(X) else named
     if columns is None:
         return None
     names = np.asarray(columns, dtype=object)

@@ -23,8 +23,6 @@ from bigembed.store.source import RowSource
 class RowwiseEstimator(Estimator):
     """Base of the methods whose coordinates are a function of the row: see ``_extension``."""
 
-    _source: RowSource
-
     @property
     def embedding_(self) -> Any:
         """Coordinates of the rows fitted (n, m): NumPy for NumPy input, else a Dask array computed when asked.
@@ -55,7 +53,7 @@ class RowwiseEstimator(Estimator):
     def _coordinates(self) -> Any:
         if self._run.has("coordinates"):
             return self._run.array("coordinates", "embedding", self._in_memory)
-        if not hasattr(self, "_source"):
+        if self._source is None:
             raise errors.NotFittedError(
                 "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
                 "write them before saving (a job's output does)"

@@ -183,9 +183,7 @@ def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: 
     fitted.n_features_in_ = description["n_features_in"]
     if description["feature_names_in"] is not None:
         fitted.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-    fitted._run, fitted._in_memory = run, description["in_memory"]
-    fitted._adopt(run)
-    fitted.certificate_ = description["certificate"]
+    fitted.adopt(run, in_memory=description["in_memory"], certificate=description["certificate"])
     estimator.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in parameters})
 
 

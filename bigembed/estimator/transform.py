@@ -22,7 +22,7 @@ from bigembed.estimator.names import check_names
 from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.store import manifest as manifests
 from bigembed.store.arrays import open_array
-from bigembed.store.copying import describe
+from bigembed.store.attributes import describe
 from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
 from bigembed.store.passes import checked_shape

@@ -17,7 +17,7 @@ from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.judgement import FAITHFUL
 from bigembed.store import roots
 from bigembed.store.apart import require_apart
-from bigembed.store.copying import attributes_of
+from bigembed.store.attributes import attributes_of
 from bigembed.store.input import row_source
 from bigembed.store.paths import AnyPath, PathLike, at, put
 from bigembed.store.source import RowSource

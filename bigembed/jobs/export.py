@@ -18,8 +18,8 @@ from bigembed.store import roots
 from bigembed.store.annotate import is_annotated, write_obsm
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_zarr
+from bigembed.store.attributes import attributes_of
 from bigembed.store.beside import beside_of, require_length, vector_source
-from bigembed.store.copying import attributes_of
 from bigembed.store.making import making
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import MarkedRows, RowSource

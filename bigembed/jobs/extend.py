@@ -102,7 +102,8 @@ def extend(
             if not placed:
                 rows = _ready(rows, out, reporter, place)
                 about = _about(model, fitted, out, rows)
-                transform_to(fitted, rows.given, absolute(out), about, keep=True, **_vectors(rows))
+                source = rows.source()
+                transform_to(fitted, source, absolute(out), about, keep=True, **source.beside)
             if results is not None:
                 with reporter.stage("table"):
                     export(out, results, overwrite=True)
@@ -142,10 +143,6 @@ def _ready(rows: Input, out: PathLike, reporter: Reporter, place: Place) -> Inpu
     if rows.ids is not None:
         copy_ids(rows.ids, place_beside(at(out).absolute(), "ids"), {"of": absolute(out)})
     return rows
-
-
-def _vectors(rows: Input) -> dict[str, str]:
-    return {name: str(path) for name, path in rows.beside.items() if name != "ids"}
 
 
 def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from bigembed.errors import ExistingOutputError
 from bigembed.jobs.inputs import Input
 from bigembed.stages import Context, Cost, Run, Stage, locked, run_stages
 from bigembed.store import manifest as manifests
-from bigembed.store.beside import VectorReader, require_length, vector_source
-from bigembed.store.copying import ABOUT, copy_vector, source_of
+from bigembed.store.attributes import ABOUT, source_of
+from bigembed.store.beside import require_length, vector_source
+from bigembed.store.copying import copy_vector
 from bigembed.store.ids import check_ids
 from bigembed.store.paths import AnyPath, published
 from bigembed.store.source import RowSource
@@ -37,7 +38,7 @@ def ids_stage(source: RowSource) -> Stage:
 
     def run(context: Context) -> dict[str, Any]:
         check_ids(source)
-        copy_vector(VectorReader(source), context.path(STAGE), label=STAGE)
+        copy_vector(source, context.path(STAGE), label=STAGE)
         return {"n": source.shape[0]}
 
     return Stage(STAGE, (), {"source": source.fingerprint()}, run, ids_cost(source.shape[0]))
@@ -51,7 +52,7 @@ def copy_ids(ids: AnyPath, place: AnyPath, about: Mapping[str, Any]) -> None:
             raise ExistingOutputError(f"{place}: exists. Nothing was changed; choose another path or move it away")
         return
     check_ids(vector_source(ids))
-    copy_vector(VectorReader(vector_source(ids)), place, label=STAGE, attributes={ABOUT: mine})
+    copy_vector(vector_source(ids), place, label=STAGE, attributes={ABOUT: mine})
 
 
 def ids_cost(n: int) -> Cost:

@@ -19,19 +19,18 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import needed_beside, placed
-from bigembed.store.annotated import CsrReader
 from bigembed.store.apart import require_apart
-from bigembed.store.arrays import open_zarr
+from bigembed.store.attributes import ABOUT, source_of
 from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
-from bigembed.store.copying import ABOUT, columns_of, rows_of_reader, same_rows, source_of
+from bigembed.store.copying import rows_of_reader, same_rows
 from bigembed.store.documents import digest_of
-from bigembed.store.formats import NpyReader, ZarrReader, copy_beside, is_copy, open_reader, stays_sparse, write_copy
+from bigembed.store.formats import copy_beside, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at, is_url, published, retire, stamp, stored
-from bigembed.store.reader import Choice, Reader, features_of, named, native
-from bigembed.store.source import RowSource
+from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native
+from bigembed.store.source import RowSource, rows_at
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
 LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
@@ -112,8 +111,8 @@ class Input:
     """The rows of a job, and the readers that still have to copy them, and what lies beside them, to their paths."""
 
     path: AnyPath
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
+    rows: RowSource
+    """What stages read: the rows where they lie, or will lie."""
     reader: Reader | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     dataset: Dataset | None = None
@@ -124,22 +123,31 @@ class Input:
     named: Mapping[str, str] = field(default_factory=dict)
     """What the job calls them: a path, or a name in the source."""
     choice: Choice = field(default_factory=Choice)
-    entries: int | None = None
-    """Stored entries of sparse rows; None for dense ones."""
     doubted: bool = False
     """Whether the rows were copied, and the file they are from was written since."""
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        n, d = self.rows.shape
+        return n, d
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+        return self.rows.dtype
+
+    @property
     def nbytes(self) -> int:
         """n · d · itemsize; of sparse rows what their entries take."""
-        if self.entries is not None:
-            return ENTRY_BYTES * (self.entries + self.shape[0])
+        if (entries := entries_of(self.rows)) is not None:
+            return ENTRY_BYTES * (entries + self.shape[0])
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns, where the source has such names."""
-        return columns_of(self.path) if self.reader is None else features_of(self.reader)
+        return features_of(self.reader or self.rows)
 
     @property
     def loading(self) -> int:
@@ -152,13 +160,8 @@ class Input:
         return self.beside.get(IDS)
 
     def source(self) -> RowSource:
-        """What stages read."""
-        columns = {name: self._column(name) for name in self.beside if name != IDS}
-        if self.entries is not None:
-            unwritten = SparseSource(self.shape, self.dtype, entries=self.entries)
-            return replace(group_source(self.path) if self.reader is None else unwritten, beside=columns)
-        kind = RowSource if self.reader is None else Unwritten
-        return kind(self.shape, self.dtype, path=str(self.path), beside=columns)
+        """The rows with what lies beside them: what stages read, and ``fit`` takes."""
+        return replace(self.rows, beside={name: self._column(name) for name in self.beside if name != IDS})
 
     def _column(self, name: str) -> RowSource:
         """A vector; held in memory where it is not copied yet, for a plan."""
@@ -167,11 +170,6 @@ class Input:
             held = np.concatenate(list(rows_of_reader(self.vectors[name], 0, n)))
             return RowSource(held.shape, held.dtype, array=held)
         return column_source(path, n, path.parent, name)
-
-    @property
-    def given(self) -> Any:
-        """What ``fit`` takes."""
-        return str(self.path)
 
     @property
     def written(self) -> bool:
@@ -215,6 +213,13 @@ class Input:
         copy_beside(self.vectors[name], place, name, label="input", attributes={ABOUT: about})
 
 
+def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> RowSource:
+    """The rows of a reader as they will lie at the path."""
+    if stays_sparse(reader, choice):
+        return SparseSource(reader.shape, native(reader.dtype), entries=entries_of(reader) or 0)
+    return Unwritten(reader.shape, native(reader.dtype), path=str(path))
+
+
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
     written = job.output
@@ -241,7 +246,7 @@ def find_input(job: JobSpec) -> Input:
                 "give the path of an array with one entry a row"
             )
         given["labels"] = "label"
-    todo = Input(job.input_path, made.shape, reader.dtype, reader, about, made)
+    todo = Input(job.input_path, unwritten(reader, job.input_path), reader, about, made)
     found = _with_beside(_existing(todo), reader, made.name, given, job.file.parent)
     return replace(found, named={name: found.named[name] for name in job.beside})
 
@@ -262,15 +267,13 @@ def find_rows(
     if (copied := _copied(copy, about, beside, folder)) is not None:
         return copied
     reader = open_reader(path, choice)
-    if isinstance(reader, CsrReader) and not takes_sparse():
+    if stays_sparse(reader, choice) and not takes_sparse():
         choice = replace(choice, dense=True)
-    entries = reader.entries if isinstance(reader, CsrReader) and stays_sparse(reader, choice) else None
-    n, d = reader.shape
-    if _in_place(path, reader, entries):
-        found = Input(path, (n, d), reader.dtype, entries=entries)
+    if (rows := in_place(path, reader, choice)) is not None:
+        found = Input(path, rows)
     else:
         about |= choice.asked()
-        found = _existing(Input(copy, (n, d), native(reader.dtype), reader, about, choice=choice, entries=entries))
+        found = _existing(Input(copy, unwritten(reader, copy, choice), reader, about, choice=choice))
     return _with_beside(found, reader, path, beside, folder)
 
 
@@ -278,7 +281,7 @@ def _copied(copy: AnyPath, about: Mapping[str, Any], beside: Mapping[str, str], 
     """Dense rows that were copied whole, with what lies beside them: found without another look at their source."""
     if not published(copy) or source_of(copy) != _jsonable(about) or is_csr_group(copy):
         return None
-    own, rows = beside_of(copy), open_zarr(copy)
+    own, rows = beside_of(copy), rows_at(copy)
     places = {name: own.get(name) or _placed(text, folder) for name, text in beside.items()} | own
     if not all(published(place) for place in places.values()):
         return None
@@ -287,8 +290,7 @@ def _copied(copy: AnyPath, about: Mapping[str, Any], beside: Mapping[str, str], 
     for name, place in places.items():
         require_length(vector_source(place), rows.shape[0], place, name)
     called = {name: beside[name] if name in own else str(places[name]) for name in beside}
-    n, d = map(int, rows.shape)
-    return Input(copy, (n, d), np.dtype(rows.dtype), about=about, beside=places, named=called)
+    return Input(copy, rows, about=about, beside=places, named=called)
 
 
 def copied_vector(about: Mapping[str, Any], name: str) -> Any:
@@ -330,16 +332,9 @@ def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str,
         require_length(vector_source(own), found.shape[0], own, f"{found.path}: ids")
         places[IDS] = own
     if found.doubted and not _unchanged(replace(found, beside=places, vectors=vectors), reader):
-        found = replace(found, reader=reader, doubted=False)
+        found = replace(found, rows=unwritten(reader, found.path, found.choice), reader=reader, doubted=False)
     called = {name: given[name] if name in vectors else str(places[name]) for name in beside}
     return replace(found, beside=places, vectors=vectors, named=called)
-
-
-def _in_place(path: AnyPath, reader: Reader, entries: int | None) -> bool:
-    """Whether any rows can be read quickly where they lie."""
-    if isinstance(reader, CsrReader):
-        return entries is not None and is_csr_group(path) and not reader.array
-    return isinstance(reader, NpyReader) or (isinstance(reader, ZarrReader) and (path / "zarr.json").is_file())
 
 
 def _takes_sparse(job: JobSpec) -> bool:
@@ -356,11 +351,12 @@ def _existing(todo: Input) -> Input:
     if not published(todo.path):
         return todo
     found = source_of(todo.path)
-    if found == about:
-        return replace(todo, reader=None)
+    doubted = _made_by_job(found, about) and {**found, "stamp": ""} == {**about, "stamp": ""}
+    if found == about or doubted:
+        rows = group_source(todo.path) if todo.rows.sparse else rows_at(todo.path)
+        return replace(todo, rows=rows, reader=None, doubted=found != about)
     if _made_by_job(found, about):
-        doubted = {**found, "stamp": ""} == {**about, "stamp": ""}
-        return replace(todo, reader=None if doubted else todo.reader, doubted=doubted)
+        return todo
     raise ExistingOutputError(
         f"{todo.path}: exists and holds {_told(found)}; the job would write {_told(about)} there. Nothing was changed; "
         "move it away, or choose another path"

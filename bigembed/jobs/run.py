@@ -165,8 +165,8 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
     """The fitted estimator, its coordinates written, and its warnings (shown, and kept for the record)."""
     from bigembed.estimator.fitting import write_output
 
-    chosen = estimator(job)
-    beside = {ARGUMENTS[name]: str(path) for name, path in rows.beside.items() if name in ARGUMENTS}
+    chosen, source = estimator(job), rows.source()
+    beside = {ARGUMENTS[name]: column for name, column in source.beside.items() if name in ARGUMENTS}
     said: list[str] = []
     with warnings.catch_warnings():
         shown = warnings.showwarning
@@ -177,7 +177,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
             shown(message, category, *rest, **more)
 
         warnings.showwarning = keep
-        chosen.fit(rows.given, **beside)
+        chosen.fit(source, **beside)
         write_output(chosen)
     return chosen, said
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, JobError
-from bigembed.estimator.fitting import adopt
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import choose
@@ -167,8 +166,7 @@ def _fitted(point: JobSpec, root: AnyPath, rows: Input, runs: list[tuple[Stage, 
         runs.append((stage, run, not there))
     assert run is not None
     estimator.n_features_in_ = source.shape[1]
-    estimator._source = source
-    return adopt(estimator, stages, run, False)
+    return estimator.adopt(run, source=source)
 
 
 def _outcome(fitted: Any) -> dict[str, Any]:

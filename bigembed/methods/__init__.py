@@ -5,24 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from bigembed import _homes
 from bigembed.blocks.functions import Functions
 from bigembed.errors import JobError
 
 REGISTRY = {
-    "classical_mds": "bigembed.methods.classical_mds:ClassicalMDS",
-    "diffusion_map": "bigembed.methods.diffusion_map:DiffusionMap",
-    "isomap": "bigembed.methods.isomap:Isomap",
-    "kernel_pca": "bigembed.methods.kernel_pca:KernelPCA",
-    "landmark_diffusion_map": "bigembed.methods.landmark_diffusion_map:LandmarkDiffusionMap",
-    "landmark_mds": "bigembed.methods.landmark_mds:LandmarkMDS",
-    "linear_discriminant": "bigembed.methods.linear_discriminant:LinearDiscriminantAnalysis",
-    "linearized_diffusion_map": "bigembed.methods.linearized_diffusion_map:LinearizedDiffusionMap",
-    "linearized_diffusion_nmf": "bigembed.methods.linearized_diffusion_nmf:LinearizedDiffusionNMF",
-    "linearized_kernel_pca": "bigembed.methods.linearized_kernel_pca:LinearizedKernelPCA",
-    "nmf": "bigembed.methods.nmf:NMF",
-    "pca": "bigembed.methods.pca:PCA",
+    module.rpartition(".")[2]: f"{module}:{name}"
+    for name, module in _homes().items()
+    if module.startswith(f"{__name__}.")
 }
-"""Module name of each method, and its class."""
+"""Module name of each method, and its class: the public names that are defined here."""
 
 
 def method(name: str) -> type[Any]:

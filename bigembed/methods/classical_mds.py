@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Fraction, at_least
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
@@ -29,6 +30,7 @@ from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
 
+@dataclass(eq=False, repr=False)
 class ClassicalMDS(RowwiseEstimator):
     """Classical MDS of distances of any kind, from an array larger than memory, or of rows (seed 000 §3).
 
@@ -93,7 +95,6 @@ class ClassicalMDS(RowwiseEstimator):
     [[2.0, 1.5]]
     """
 
-    registered = "classical_mds"
     follows_dtype = True
     kept: ClassVar = {
         "moments": ("mean",),
@@ -102,32 +103,18 @@ class ClassicalMDS(RowwiseEstimator):
         "coordinates": ("embedding",),
     }
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        metric: Any = "euclidean",
-        metric_params: dict[str, Any] | None = None,
-        ids: bool = False,
-        squared: bool = False,
-        tol: float = 1e-8,
-        max_passes: int = 300,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.metric = metric
-        self.metric_params = metric_params
-        self.ids = ids
-        self.squared = squared
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    metric: Any = "euclidean"
+    metric_params: dict[str, Any] | None = None
+    ids: bool = False
+    squared: bool = False
+    tol: Fraction = 1e-8
+    max_passes: Annotated[int, at_least(3)] = 300
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -181,19 +168,7 @@ class ClassicalMDS(RowwiseEstimator):
             return None
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
-    def _check(self) -> None:
-        need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
-        need(isinstance(self.ids, (bool, np.bool_)), "ids", "True or False")
-        need(isinstance(self.squared, (bool, np.bool_)), "squared", "True or False")
-        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
-        need.refuse()
-        metric = self._metric()
-        if metric is not None and metric.euclidean and self.squared:
-            raise InputError("squared=True is for distances given or told by a function; metric='euclidean' needs none")
-
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve = run.results("solve")
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.negative_eigenvalues_ = read_array(run.path("solve", "negative"))

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import (
+    Auto,
+    Count,
+    Finite,
+    Fraction,
+    Nonnegative,
+    Positive,
+    Requirements,
+    at_least,
+    interval,
+    is_integer,
+    one_of,
+)
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.parts import POLICIES
@@ -27,6 +40,7 @@ from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
 
 
+@dataclass(eq=False, repr=False)
 class DiffusionMap(Estimator):
     """Diffusion map of rows, of a neighbor graph, or of a weighted graph.
 
@@ -141,7 +155,6 @@ class DiffusionMap(Estimator):
     True
     """
 
-    registered = "diffusion_map"
     kept: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),
@@ -151,66 +164,34 @@ class DiffusionMap(Estimator):
         "coordinates": ("embedding", "labels"),
         "weights": ("starts",),
     }
-    embedding_: Any
-    labels_: Any
-    eigenvalues_: Array
 
-    def __init__(
-        self,
-        n_components: int | str = 2,
-        *,
-        n_neighbors: int | None = 15,
-        radius: float | None = None,
-        alpha: float = 1.0,
-        epsilon: str | float = "auto",
-        sigma: float | None = None,
-        t: float | str = 1,
-        delta: float | None = None,
-        truncation: str = "relative",
-        bandwidth: str = "auto",
-        target: str | None = None,
-        dimension: str | float = "auto",
-        truncated: bool = False,
-        metric: str = "euclidean",
-        components: str = "auto",
-        recall: float = 0.99,
-        solver: str = "exact",
-        n_landmarks: int = 500,
-        landmarks: str = "max-min",
-        extension: str = "galerkin",
-        tol: float = 1e-6,
-        max_passes: int = 300,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.radius = radius
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.sigma = sigma
-        self.t = t
-        self.delta = delta
-        self.truncation = truncation
-        self.bandwidth = bandwidth
-        self.target = target
-        self.dimension = dimension
-        self.truncated = truncated
-        self.metric = metric
-        self.components = components
-        self.recall = recall
-        self.solver = solver
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.extension = extension
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count | Auto = 2
+    _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    alpha: Finite = 1.0
+    epsilon: Positive | Annotated[str, one_of(*RULES)] = "auto"
+    sigma: Positive | None = None
+    t: Nonnegative | Auto = 1
+    delta: Fraction | None = None
+    truncation: Annotated[str, one_of("relative", "absolute")] = "relative"
+    bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
+    target: Annotated[str, one_of(*DRIFT)] | None = None
+    dimension: Positive | Auto = "auto"
+    truncated: bool = False
+    metric: Annotated[str, one_of("euclidean", "cosine")] = "euclidean"
+    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    solver: Annotated[str, one_of("exact", "landmarks")] = "exact"
+    n_landmarks: int = 500
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    extension: Annotated[str, one_of(*EXTENSIONS)] = "galerkin"
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""
@@ -236,23 +217,6 @@ class DiffusionMap(Estimator):
         """Every parameter, all offenders at once."""
         need = Requirements(self)
         need(
-            self.n_components == "auto"
-            if isinstance(self.n_components, str)
-            else is_integer(self.n_components) and self.n_components >= 1,
-            "n_components",
-            "an integer ≥ 1 or 'auto'",
-        )
-        need(
-            self.n_neighbors is None or (is_integer(self.n_neighbors) and self.n_neighbors >= 1),
-            "n_neighbors",
-            "an integer ≥ 1, or None for every pair",
-        )
-        need(
-            self.radius is None or (is_number(self.radius) and self.radius > 0),
-            "radius",
-            "None or a number > 0",
-        )
-        need(
             self.radius is None or self.sigma is not None or not isinstance(self.epsilon, str),
             "epsilon",
             f"a number (or sigma) with a radius: there is one scale, {ONE_SCALE}",
@@ -262,35 +226,12 @@ class DiffusionMap(Estimator):
             "bandwidth",
             f"'auto' or 'fixed' with a radius: there is one scale, {ONE_SCALE}",
         )
-        need(is_number(self.alpha), "alpha", "a finite number")
-        need(
-            self.epsilon in RULES if isinstance(self.epsilon, str) else is_number(self.epsilon) and self.epsilon > 0,
-            "epsilon",
-            f"a number > 0 or one of {', '.join(RULES)}",
-        )
-        need(
-            self.sigma is None or (is_number(self.sigma) and self.sigma > 0 and self.epsilon == "auto"),
-            "sigma",
-            "None or a number > 0, and then epsilon stays 'auto'",
-        )
-        need(
-            self.t == "auto" if isinstance(self.t, str) else is_number(self.t) and self.t >= 0,
-            "t",
-            "a number ≥ 0 or 'auto'",
-        )
-        need(
-            self.delta is None or (is_number(self.delta) and 0 < self.delta < 1),
-            "delta",
-            "None or a number in (0, 1)",
-        )
-        need(self.truncation in ("relative", "absolute"), "truncation", "'relative' or 'absolute'")
-        need(self.bandwidth in ("auto", "fixed", *LOCAL), "bandwidth", f"'auto', 'fixed' or one of {', '.join(LOCAL)}")
+        need(self.sigma is None or self.epsilon == "auto", "sigma", "None where epsilon is given")
         need(
             self.bandwidth not in LOCAL or not isinstance(self.epsilon, str) or self.epsilon == "auto",
             "epsilon",
             f"'auto' or a number where bandwidth={self.bandwidth!r}: it multiplies the scales of the rows",
         )
-        need(self.target is None or self.target in DRIFT, "target", f"None or one of {', '.join(DRIFT)}")
         need(
             self.target is None or self.alpha == 1.0,
             "alpha",
@@ -301,28 +242,13 @@ class DiffusionMap(Estimator):
             "solver",
             "'exact' where a target is given: that walk is held back, and does not smooth what landmarks interpolate",
         )
-        need(
-            self.dimension == "auto"
-            if isinstance(self.dimension, str)
-            else is_number(self.dimension) and self.dimension > 0,
-            "dimension",
-            "'auto' or a number > 0",
-        )
-        need(self.metric in ("euclidean", "cosine"), "metric", "'euclidean' or 'cosine'")
-        need(self.components in ("auto", *POLICIES), "components", f"'auto' or one of {', '.join(POLICIES)}")
-        need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
-        need(self.solver in ("exact", "landmarks"), "solver", "'exact' or 'landmarks'")
         whole = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         most = AUTO if isinstance(self.n_components, str) else self.n_components
         enough = whole and is_integer(most) and self.n_landmarks > most
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
-        need(self.landmarks in SELECTIONS, "landmarks", " or ".join(map(repr, SELECTIONS)))
-        need(self.extension in EXTENSIONS, "extension", " or ".join(map(repr, EXTENSIONS)))
-        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 4, "max_passes", "an integer ≥ 4")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         """Eigenvalues, coordinates and scales as attributes."""
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
@@ -334,8 +260,8 @@ class DiffusionMap(Estimator):
         self.generator_eigenvalues_ = None
         if scale is not None:
             self.generator_eigenvalues_ = generator_eigenvalues(self.eigenvalues_, scale, run.results("kernel"))
-        for name in ("embedding", "labels"):
-            setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
+        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        self.labels_ = run.array("coordinates", "labels", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run)
 

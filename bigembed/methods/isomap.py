@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Fraction, Positive, Requirements, at_least, interval, is_integer, one_of
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.geodesics.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
@@ -32,6 +33,7 @@ INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 """What the certificate says of the rows; of given distances less is known."""
 
 
+@dataclass(eq=False, repr=False)
 class Isomap(Estimator):
     """Isomap of rows or of a neighbor graph: coordinates whose distances are those along the data (seed 000 §6).
 
@@ -109,7 +111,6 @@ class Isomap(Estimator):
     3.14
     """
 
-    registered = "isomap"
     kept: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
@@ -118,44 +119,23 @@ class Isomap(Estimator):
         "solve": ("mean", "matrix", "offset", "eigenvalues", "residuals"),
         "coordinates": ("embedding", "labels"),
     }
-    embedding_: Any
-    labels_: Any
-    eigenvalues_: Array
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_neighbors: int | None = 15,
-        radius: float | None = None,
-        solver: str = "auto",
-        n_landmarks: int = 200,
-        landmarks: str = "max-min",
-        metric: str = "euclidean",
-        components: str = "error",
-        recall: float = 0.99,
-        tol: float = 1e-8,
-        max_passes: int = 300,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.radius = radius
-        self.solver = solver
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.metric = metric
-        self.components = components
-        self.recall = recall
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
+    n_landmarks: int = 200
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    metric: Annotated[str, one_of(*METRICS, GIVEN)] = "euclidean"
+    components: Annotated[str, one_of(*POLICIES)] = "error"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    tol: Fraction = 1e-8
+    max_passes: Annotated[int, at_least(3)] = 300
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths."""
@@ -246,35 +226,20 @@ class Isomap(Estimator):
     def _check(self) -> None:
         """Every parameter, all offenders at once."""
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
+        both = self.radius is not None and self.n_neighbors is not None
+        need(not both, "radius", "None, or a number > 0, and then n_neighbors=None")
         need(
-            self.radius is None or (is_number(self.radius) and self.radius > 0 and self.n_neighbors is None),
-            "radius",
-            "None, or a number > 0, and then n_neighbors=None",
+            self.radius is not None or self.n_neighbors is not None, "n_neighbors", "an integer ≥ 1; None with a radius"
         )
-        need(
-            self.radius is not None
-            if self.n_neighbors is None
-            else is_integer(self.n_neighbors) and self.n_neighbors >= 1,
-            "n_neighbors",
-            "an integer ≥ 1; None with a radius",
-        )
-        need(self.solver in ("auto", "exact", "landmarks"), "solver", "'auto', 'exact' or 'landmarks'")
         least = self.n_components + 1 if is_integer(self.n_components) else 2
         need(
             is_integer(self.n_landmarks) and self.n_landmarks >= least,
             "n_landmarks",
             "an integer > n_components (fewer landmarks do not span the coordinates)",
         )
-        need(self.landmarks in SELECTIONS, "landmarks", f"one of {', '.join(SELECTIONS)}")
-        need(self.metric in (*METRICS, GIVEN), "metric", "'euclidean', 'cosine' or 'precomputed'")
-        need(self.components in POLICIES, "components", f"one of {', '.join(POLICIES)}")
-        need(is_number(self.recall) and 0 < self.recall <= 1, "recall", "a number in (0, 1]")
-        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         """Eigenvalues, coordinates, landmarks and the graph as attributes."""
         solve = run.results("solve")
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
@@ -283,8 +248,8 @@ class Isomap(Estimator):
         errors = [solve["solved"][str(c)]["error"] for c in solve["targets"]]
         self.reconstruction_error_ = errors[0] if len(errors) == 1 else np.array(errors)
         self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
-        for name in ("embedding", "labels"):
-            setattr(self, f"{name}_", run.array("coordinates", name, self._in_memory))
+        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        self.labels_ = run.array("coordinates", "labels", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run, stage="bridge" if run.has("bridge") else "graph")
 

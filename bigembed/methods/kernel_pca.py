@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed import errors
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Finite, Fraction, Positive, Requirements, at_least, is_integer, one_of
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import project
 from bigembed.embedding.extension import Extension
@@ -40,6 +41,7 @@ COLUMNS = 2_048
 """Landmarks that rows are compared with at a time."""
 
 
+@dataclass(eq=False, repr=False)
 class KernelPCA(RowwiseEstimator):
     """Kernel principal component analysis (seed 004 §2.1), of rows whose kernel matrix fits nowhere.
 
@@ -109,7 +111,6 @@ class KernelPCA(RowwiseEstimator):
     ([8.0], [0.0, 2.0, 0.0, 2.0])
     """
 
-    registered = "kernel_pca"
     follows_dtype = True
     kept: ClassVar = {
         "landmarks": ("rows",),
@@ -118,46 +119,25 @@ class KernelPCA(RowwiseEstimator):
         "coordinates": ("embedding",),
         "inverse": ("",),
     }
-    n_features_in_: int
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        kernel: Any = "rbf",
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        solver: str = "exact",
-        n_landmarks: int = 500,
-        landmarks: str = "max-min",
-        fit_inverse_transform: bool = False,
-        alpha: float = 1.0,
-        tol: float = 1e-8,
-        max_passes: int = 200,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.solver = solver
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: Positive | None = None
+    degree: Positive = 3
+    coef0: Finite = 1
+    kernel_params: dict[str, Any] | None = None
+    solver: str = "exact"
+    n_landmarks: int = 500
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    fit_inverse_transform: bool = False
+    alpha: Positive = 1.0
+    tol: Fraction = 1e-8
+    max_passes: Annotated[int, at_least(3)] = 200
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
@@ -239,12 +219,8 @@ class KernelPCA(RowwiseEstimator):
 
     def _check(self) -> None:
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
-        need(self.gamma is None or (is_number(self.gamma) and self.gamma > 0), "gamma", "None or a number > 0")
-        need(is_number(self.degree) and self.degree > 0, "degree", "a number > 0")
-        need(is_number(self.coef0), "coef0", "a number")
         need(
-            self.kernel_params is None or (isinstance(self.kernel_params, dict) and self.kernel not in KERNELS),
+            self.kernel_params is None or self.kernel not in KERNELS,
             "kernel_params",
             "None, or keyword arguments of a function given as kernel",
         )
@@ -252,20 +228,14 @@ class KernelPCA(RowwiseEstimator):
             self.fit_inverse_transform and self._given()
         )
         need(able, "fit_inverse_transform", "True or False; not with a given kernel, which does not hold the rows")
-        need(is_number(self.alpha) and self.alpha > 0, "alpha", "a number > 0")
         solvers = ("exact",) if self._given() else ("exact", "nystrom")
         need(self.solver in solvers, "solver", " or ".join(map(repr, solvers)))
         most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
-        need(self.landmarks in SELECTIONS, "landmarks", " or ".join(map(repr, SELECTIONS)))
-        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
         need.refuse()
-        if not self._given():
-            checked_kernel(self.kernel, self.kernel_params)
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = len(self.eigenvalues_)

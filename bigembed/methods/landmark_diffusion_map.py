@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, is_integer, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.landmark_rows import duplicates_note, landmark_rows_stage
 from bigembed.embedding.walk.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
@@ -21,6 +22,7 @@ from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkDiffusionMap(RowwiseEstimator):
     """Diffusion map by way of landmarks (Roseland): D⁻¹ W Wᵀ, W = k(X, landmarks), D = diag(W Wᵀ 1).
 
@@ -81,7 +83,6 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     (400, 2)
     """
 
-    registered = "landmark_diffusion_map"
     follows_dtype = True
     kept: ClassVar = {
         "landmarks": ("rows",),
@@ -90,30 +91,17 @@ class LandmarkDiffusionMap(RowwiseEstimator):
         "coordinates": ("embedding",),
     }
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_landmarks: int = 500,
-        landmarks: str = "max-min",
-        kernel: Any = "gaussian",
-        epsilon: str | float = "auto",
-        t: float = 1,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.kernel = kernel
-        self.epsilon = epsilon
-        self.t = t
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    n_landmarks: int = 500
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    kernel: Any = "gaussian"
+    epsilon: Positive | Auto = "auto"
+    t: Nonnegative = 1
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
@@ -145,26 +133,16 @@ class LandmarkDiffusionMap(RowwiseEstimator):
 
     def _check(self) -> None:
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
         most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
         need(enough, "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
-        need(self.landmarks in SELECTIONS, "landmarks", " or ".join(map(repr, SELECTIONS)))
         known = callable(self.kernel) or (
             isinstance(self.kernel, str) and (self.kernel == "gaussian" or ":" in self.kernel)
         )
         need(known, "kernel", "'gaussian', a function of two blocks of rows, or 'module:name' of one")
-        auto = isinstance(self.epsilon, str) and self.epsilon == "auto"
-        need(
-            auto or (not isinstance(self.epsilon, str) and is_number(self.epsilon) and self.epsilon > 0),
-            "epsilon",
-            "a number > 0 or 'auto'",
-        )
-        need(is_number(self.t) and self.t >= 0, "t", "a number ≥ 0")
         need.refuse()
-        self._function()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = len(self.eigenvalues_)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer
+from bigembed.blocks.declared import Count, Requirements, at_least
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap, project
@@ -31,6 +32,7 @@ MOVED = 1 / 3
 """Change of the coordinates by half of the landmarks above which more of them are recommended."""
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkMDS(RowwiseEstimator):
     """Landmark MDS of any number of rows, by any distance (seed 000 §3).
 
@@ -104,7 +106,6 @@ class LandmarkMDS(RowwiseEstimator):
     (6, 2)
     """
 
-    registered = "landmark_mds"
     follows_dtype = True
     kept: ClassVar = {
         "sample": ("",),
@@ -113,30 +114,17 @@ class LandmarkMDS(RowwiseEstimator):
         "coordinates": ("embedding", "mean", "matrix", "offset", "eigenvalues"),
     }
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_landmarks: int = 200,
-        landmarks: Any = "max-min",
-        metric: Any = "euclidean",
-        metric_params: dict[str, Any] | None = None,
-        ids: bool = False,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.metric = metric
-        self.metric_params = metric_params
-        self.ids = ids
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    n_landmarks: Annotated[int, at_least(2)] = 200
+    landmarks: Any = "max-min"
+    metric: Any = "euclidean"
+    metric_params: dict[str, Any] | None = None
+    ids: bool = False
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""
@@ -184,9 +172,6 @@ class LandmarkMDS(RowwiseEstimator):
 
     def _check(self) -> None:
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
-        need(is_integer(self.n_landmarks) and self.n_landmarks >= 2, "n_landmarks", "an integer > n_components")
-        need(isinstance(self.ids, (bool, np.bool_)), "ids", "True or False")
         if isinstance(self.landmarks, str):
             need(self.landmarks in SELECTIONS, "landmarks", f"one of {', '.join(SELECTIONS)}, numbers of rows, or rows")
         else:
@@ -200,7 +185,7 @@ class LandmarkMDS(RowwiseEstimator):
             raise InputError(_too_few(self.n_landmarks, self.n_components))
         self._metric()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve, chosen = run.results("solve"), run.results("landmarks")
         affine = run.has("solve") and solve["affine"]
         self.eigenvalues_ = read_array(run.path("solve" if affine else "coordinates", "eigenvalues"))

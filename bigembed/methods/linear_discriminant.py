@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from bigembed import errors
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Auto, Count, Requirements, interval, is_number, one_of
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.classifier import (
@@ -39,6 +39,7 @@ from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
 
+@dataclass(eq=False, repr=False)
 class LinearDiscriminantAnalysis(RowwiseEstimator):
     """Fisher's linear discriminant, multiple discriminants, and the linear classifier that goes with them.
 
@@ -105,33 +106,19 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     (['left'], [0.0, -1.0])
     """
 
-    registered = "linear_discriminant"
     follows_dtype = True
     beside = needs = ("labels",)
     kept: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
 
-    n_features_in_: int
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        shrinkage: float | str | None = None,
-        priors: Sequence[float] | None = None,
-        missing_labels: str = "error",
-        tol: float = 1e-12,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.shrinkage = shrinkage
-        self.priors = priors
-        self.missing_labels = missing_labels
-        self.tol = tol
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count | None = None
+    _: KW_ONLY
+    shrinkage: Annotated[float, interval(0, 1, closed="both")] | Auto | None = None
+    priors: Sequence[float] | None = None
+    missing_labels: Annotated[str, one_of("error", "ignore")] = "error"
+    tol: Annotated[float, interval(0, 1, closed="left")] = 1e-12
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes) with a label for each.
@@ -284,19 +271,12 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
     def _check(self) -> None:
         need = Requirements(self)
-        count: Any = self.n_components
-        need(count is None or (is_integer(count) and count >= 1), "n_components", "an integer ≥ 1, or None")
-        gamma: Any = self.shrinkage
-        good = gamma is None or gamma == "auto" or (is_number(gamma) and 0 <= gamma <= 1)
-        need(good, "shrinkage", "None, 'auto' or a number in [0, 1]")
         priors = np.zeros(0) if self.priors is None else np.asarray(self.priors, dtype=object).ravel()
         positive = all(is_number(prior) and prior >= 0 for prior in priors) and (not len(priors) or sum(priors) > 0)
         need(positive, "priors", "None, or a nonnegative number for every class, not all zero")
-        need(self.missing_labels in ("error", "ignore"), "missing_labels", "'error' or 'ignore'")
-        need(is_number(self.tol) and 0 <= self.tol < 1, "tol", "a number in [0, 1)")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve, two = run.path("solve"), len(run.results("labels")["classes"]) == 2
         self.classes_ = classes_from_json(run.results("labels"))
         self.means_, self.xbar_ = read_array(run.path("scatter", "means")), read_array(f"{solve}/center")
@@ -308,7 +288,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         self.intercept_ = np.diff(intercepts) if two else intercepts
         self.direction_ = read_array(f"{solve}/direction") if two else None
         self.n_components_ = self.scalings_.shape[1]
-        if hasattr(self, "_source"):
+        if self._source is not None:
             self._source = replace(self._source, beside={})
 
     def _certificate(self, run: Run) -> dict[str, Any]:

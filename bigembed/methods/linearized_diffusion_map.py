@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Fraction, Requirements, at_least, one_of
 from bigembed.eigen.factored import ORDERS
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linearized.kernel import Asked, KernelChoice, StoredKernel, kernel_stages, need_kernel
@@ -26,6 +26,7 @@ GRAM_COLUMNS = 4096
 """Columns up to which solver="auto" forms the matrix G (d² numbers)."""
 
 
+@dataclass(eq=False, repr=False)
 class LinearizedDiffusionMap(RowwiseEstimator):
     """Diffusion map of all pairs of rows with the kernel 1 − ‖x − y‖²/ε (LDM and LDM-A, seed 004 §3.2).
 
@@ -95,7 +96,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     [0.5, 0.5]
     """
 
-    registered = "linearized_diffusion_map"
     follows_dtype = True
     beside = ("weights", EPSILONS)
     kept: ClassVar = {
@@ -107,42 +107,23 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         "coordinates": ("embedding",),
     }
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        normalization: str = "symmetric",
-        alpha: float = 0.0,
-        epsilon: str | float = "auto",
-        beta: float = 1.0,
-        center: bool = True,
-        scaling: str = "eigenvalue",
-        order: str = "algebraic",
-        solver: str = "auto",
-        tol: float = 1e-9,
-        max_passes: int = 1000,
-        random_state: Any = 0,
-        outside: str = "error",
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.normalization = normalization
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.beta = beta
-        self.center = center
-        self.scaling = scaling
-        self.order = order
-        self.solver = solver
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.outside = outside
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    normalization: Annotated[str, one_of("symmetric", "asymmetric")] = "symmetric"
+    alpha: float = 0.0
+    epsilon: str | float = "auto"
+    beta: float = 1.0
+    center: bool = True
+    scaling: Annotated[str, one_of(*POWERS)] = "eigenvalue"
+    order: Annotated[str, one_of(*ORDERS)] = "algebraic"
+    solver: Annotated[str, one_of("auto", "factored", "lanczos")] = "auto"
+    tol: Fraction = 1e-9
+    max_passes: Annotated[int, at_least(3)] = 1000
+    random_state: Any = 0
+    outside: Annotated[str, one_of("error", "nan")] = "error"
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes).
@@ -200,18 +181,10 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
     def _check(self) -> None:
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
-        need(self.normalization in ("symmetric", "asymmetric"), "normalization", "'symmetric' or 'asymmetric'")
         need_kernel(need, self)
-        need(self.scaling in POWERS, "scaling", f"one of {', '.join(POWERS)}")
-        need(self.order in ORDERS, "order", f"one of {', '.join(ORDERS)}")
-        need(self.solver in ("auto", "factored", "lanczos"), "solver", "'auto', 'factored' or 'lanczos'")
-        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
-        need(self.outside in ("error", "nan"), "outside", "'error' or 'nan'")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.mean_ = read_array(run.path("map", "center"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Nonnegative, Requirements, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linearized.descent import Asked, belong, factors_stage
 from bigembed.embedding.linearized.kernel import KernelChoice, StoredKernel, kernel_stages, need_kernel
@@ -21,6 +22,7 @@ from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
 
+@dataclass(eq=False, repr=False)
 class LinearizedDiffusionNMF(RowwiseEstimator):
     """Symmetric nonnegative factorization K ≈ H Hᵀ of the linearized diffusion kernel of all pairs of rows.
 
@@ -80,43 +82,24 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     (1, 1, True)
     """
 
-    registered = "linearized_diffusion_nmf"
     kept: ClassVar = {"scale": (), "coordinates": ("",)}
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        normalization: str = "symmetric",
-        alpha: float = 0.0,
-        epsilon: str | float = "auto",
-        beta: float = 1.0,
-        center: bool = True,
-        solver: str = "als",
-        init: str = "nndsvda",
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        random_state: Any = 0,
-        outside: str = "error",
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.normalization = normalization
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.beta = beta
-        self.center = center
-        self.solver = solver
-        self.init = init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.outside = outside
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    normalization: Annotated[str, one_of("symmetric", "none")] = "symmetric"
+    alpha: float = 0.0
+    epsilon: str | float = "auto"
+    beta: float = 1.0
+    center: bool = True
+    solver: Annotated[str, one_of(*STEPS)] = "als"
+    init: Annotated[str, one_of("nndsvda", "random")] = "nndsvda"
+    tol: Nonnegative = 1e-4
+    max_iter: Count = 200
+    random_state: Any = 0
+    outside: Annotated[str, one_of("error", "nan")] = "error"
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
@@ -144,17 +127,10 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
 
     def _check(self) -> None:
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
-        need(self.normalization in ("symmetric", "none"), "normalization", "'symmetric' or 'none'")
         need_kernel(need, self)
-        need(self.solver in STEPS, "solver", f"one of {', '.join(STEPS)}")
-        need(self.init in ("nndsvda", "random"), "init", "'nndsvda' or 'random'")
-        need(is_number(self.tol) and self.tol >= 0, "tol", "a number ≥ 0")
-        need(is_integer(self.max_iter) and self.max_iter >= 1, "max_iter", "an integer ≥ 1")
-        need(self.outside in ("error", "nan"), "outside", "'error' or 'nan'")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         found = run.results("coordinates")
         self.objectives_ = read_array(run.path("coordinates", "objectives"))
         self.reconstruction_err_ = float(np.sqrt(self.objectives_[-1]))

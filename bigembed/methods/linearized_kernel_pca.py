@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Fraction, Positive, at_least, one_of
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.extension import Extension
@@ -27,6 +28,7 @@ POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}
 """Power of λ on the coordinates √λ_l u_l."""
 
 
+@dataclass(eq=False, repr=False)
 class LinearizedKernelPCA(RowwiseEstimator):
     """Kernel PCA with exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε, double centered: K = (2/ε) C Cᵀ, C the centered rows.
 
@@ -76,33 +78,20 @@ class LinearizedKernelPCA(RowwiseEstimator):
     [[-5.0], [0.0], [5.0]]
     """
 
-    registered = "linearized_kernel_pca"
     follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
 
-    def __init__(
-        self,
-        n_components: int | None = 2,
-        *,
-        epsilon: str | float = 2.0,
-        scaling: str = "sqrt",
-        tol: float = 1e-7,
-        max_passes: int = 200,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.scaling = scaling
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count | None = 2
+    _: KW_ONLY
+    epsilon: Positive | Annotated[str, one_of(*RULES)] = 2.0
+    scaling: Annotated[str, one_of(*POWERS)] = "sqrt"
+    tol: Fraction = 1e-7
+    max_passes: Annotated[int, at_least(3)] = 200
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
@@ -146,21 +135,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
         scale = read_array(self._run.path("map", "scale"))
         return inverse(self, X, self.components_ / np.where(scale > 0, scale, 1.0)[:, None], self.mean_)
 
-    def _check(self) -> None:
-        need = Requirements(self)
-        count = self.n_components
-        need(count is None or (is_integer(count) and count >= 1), "n_components", "an integer ≥ 1 or None")
-        need(
-            self.epsilon in RULES if isinstance(self.epsilon, str) else is_number(self.epsilon) and self.epsilon > 0,
-            "epsilon",
-            f"a number > 0 or one of {', '.join(RULES)}",
-        )
-        need(self.scaling in POWERS, "scaling", f"one of {', '.join(POWERS)}")
-        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
-        need.refuse()
-
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.mean_ = read_array(run.path("moments", "mean"))
         self.components_ = read_array(run.path("solve", "components"))
         self.eigenvalues_ = read_array(run.path("map", "eigenvalues"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Nonnegative, Requirements
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.nonnegative.descent import factors_stage, start_stage, survey_stage, weigh
 from bigembed.embedding.nonnegative.start import GRAM_COLUMNS, RULES, given_start
@@ -23,6 +24,7 @@ EMPTY = 1e-6
 """Relative error up to which an empty component is one that is not needed."""
 
 
+@dataclass(eq=False, repr=False)
 class NMF(RowwiseEstimator):
     """Nonnegative factorization X ≈ W H: the Frobenius norm ‖X − W H‖ over W, H ≥ 0, by alternating descent.
 
@@ -77,31 +79,19 @@ class NMF(RowwiseEstimator):
     (True, True)
     """
 
-    registered = "nmf"
     follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        init: Any = None,
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count = 2
+    _: KW_ONLY
+    init: Any = None
+    tol: Nonnegative = 1e-4
+    max_iter: Count = 200
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
@@ -147,14 +137,11 @@ class NMF(RowwiseEstimator):
 
     def _check(self) -> None:
         need = Requirements(self)
-        need(is_integer(self.n_components) and self.n_components >= 1, "n_components", "an integer ≥ 1")
         text = self.init is None or isinstance(self.init, str)
         need(not text or self.init in (None, *RULES), "init", f"None, an array, or one of {', '.join(RULES)}")
-        need(is_number(self.tol) and self.tol >= 0, "tol", "a number ≥ 0")
-        need(is_integer(self.max_iter) and self.max_iter >= 1, "max_iter", "an integer ≥ 1")
         need.refuse()
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.components_ = read_array(run.path("factors", "components"))
         self.objectives_ = read_array(run.path("factors", "objectives"))
         self.reconstruction_err_ = float(np.sqrt(self.objectives_[-1]))

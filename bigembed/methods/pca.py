@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_integer, is_number
+from bigembed.blocks.declared import Count, Fraction, at_least, interval, one_of
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
@@ -22,7 +23,10 @@ from bigembed.store.arrays import read_array
 from bigembed.store.passes import checked_shape
 from bigembed.store.source import RowSource
 
+Share = Annotated[float, interval(0, 1, what="a share of the variance")]
 
+
+@dataclass(eq=False, repr=False)
 class PCA(RowwiseEstimator):
     """Principal component analysis of rows of any number, in one pass; sparse rows are never made dense.
 
@@ -82,33 +86,20 @@ class PCA(RowwiseEstimator):
     [[0.0]]
     """
 
-    registered = "pca"
     follows_dtype = True
     beside = ("weights",)
     kept: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        center: bool = True,
-        whiten: bool = False,
-        tol: float = 1e-7,
-        max_passes: int = 200,
-        random_state: Any = 0,
-        workdir: str | os.PathLike[str] | None = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.center = center
-        self.whiten = whiten
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.workdir = workdir
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: Count | Share | Annotated[str, one_of("mle")] | None = None
+    _: KW_ONLY
+    center: bool = True
+    whiten: bool = False
+    tol: Fraction = 1e-7
+    max_passes: Annotated[int, at_least(3)] = 200
+    random_state: Any = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, with nonnegative weights or without.
@@ -204,22 +195,7 @@ class PCA(RowwiseEstimator):
     def _density(self) -> Density:
         return Density(self.mean_, self.components_, self.explained_variance_, float(self.noise_variance_))
 
-    def _check(self) -> None:
-        need = Requirements(self)
-        count: Any = self.n_components
-        share = is_number(count) and not is_integer(count) and 0 < count < 1
-        need(
-            count is None or (isinstance(count, str) and count == "mle") or share or (is_integer(count) and count >= 1),
-            "n_components",
-            "an integer ≥ 1, a share of the variance in (0, 1), 'mle' or None",
-        )
-        need(isinstance(self.center, (bool, np.bool_)), "center", "True or False")
-        need(isinstance(self.whiten, (bool, np.bool_)), "whiten", "True or False")
-        need(is_number(self.tol) and 0 < self.tol < 1, "tol", "a number in (0, 1)")
-        need(is_integer(self.max_passes) and self.max_passes >= 3, "max_passes", "an integer ≥ 3")
-        need.refuse()
-
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         solve, moments = run.results("solve"), run.results("moments")
         self.mean_ = read_array(run.path("solve", "mean"))
         self.components_ = read_array(run.path("solve", "components"))

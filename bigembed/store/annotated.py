@@ -15,7 +15,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import open_zarr, zarr_place
-from bigembed.store.copying import columns_of
+from bigembed.store.attributes import columns_of
 from bigembed.store.hdf5 import Field, GroupArrayReader, about, array_in, fields_of, found_in, opened
 from bigembed.store.held import external_links, loaded, require_held
 from bigembed.store.paths import AnyPath

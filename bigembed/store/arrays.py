@@ -7,7 +7,6 @@ otherwise read as zeros.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from bigembed.store.documents import read_json
 from bigembed.store.groups import put_metadata
 from bigembed.store.npy import npy_rows
 from bigembed.store.objects import ObjectPath, asking
-from bigembed.store.paths import AnyPath, PathLike, at, stamp
+from bigembed.store.paths import AnyPath, PathLike, at, is_path, stamp
 from bigembed.store.seal import unsealed
 
 if TYPE_CHECKING:
@@ -302,7 +301,7 @@ def open_array(source: Any) -> da.Array:
         return open_array(source.data if source.chunks is not None else chunked(source).data)
     if type(source).__module__.startswith("h5py.") and hasattr(source, "chunks"):
         return da.from_array(source, chunks=_block_of(source))  # type: ignore[no-any-return]
-    if isinstance(source, (str, os.PathLike, ObjectPath)):
+    if is_path(source):
         from bigembed.store.superseded import refuse_superseded
 
         place = at(source)

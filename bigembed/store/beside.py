@@ -6,47 +6,19 @@ lies beside the rows, ``ROWS-ids.zarr``, and an attribute of the rows says so: w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.arrays import open_zarr
+from bigembed.store.attributes import attributes_of
 from bigembed.store.claims import sound
-from bigembed.store.copying import attributes_of
 from bigembed.store.idx import is_idx, read_idx
-from bigembed.store.npy import npy_rows
 from bigembed.store.paths import AnyPath, PathLike, at
-from bigembed.store.reader import TEXT, Reader, described, named, native
-from bigembed.store.source import RowSource
+from bigembed.store.reader import Reader, described, named, native
+from bigembed.store.source import RowSource, rows_at
 
 LINK = "bigembed_beside"
-PIECE = 1 << 16
-
-
-@dataclass(frozen=True)
-class VectorReader:
-    """A vector of a Zarr array or .npy, as a reader."""
-
-    source: RowSource
-    grain: int = 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return TEXT if self.source.dtype.kind in "USOT" else self.source.dtype
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        for low in range(start, stop, PIECE):
-            part = self.source.read(low, min(low + PIECE, stop))
-            yield part.astype(self.dtype) if self.dtype == TEXT else part
 
 
 def place_beside(rows: AnyPath, name: str) -> AnyPath:
@@ -72,8 +44,7 @@ def vector_source(path: AnyPath) -> RowSource:
     if isinstance(path, Path) and is_idx(path):
         array = read_idx(path)
         return RowSource(array.shape, native(array.dtype), array=array.astype(native(array.dtype)))
-    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
-    return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path.absolute()))
+    return rows_at(path.absolute())
 
 
 def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Reader:
@@ -82,9 +53,9 @@ def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Rea
     names = {} if source_of_names is None else source_of_names.names
     if source_of_names is not None and given in names:
         with sound(source, given):
-            found = source_of_names.vector(given)
+            found: Reader = source_of_names.vector(given)
     elif at(given).exists():
-        found = VectorReader(vector_source(at(given)))
+        found = vector_source(at(given))
     else:
         inside = f", and no vector in {source}, where there are {described(names)}" if names else ""
         raise MissingPathError(f"{what} {given!r}: no such path{inside}")

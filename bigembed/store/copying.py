@@ -24,16 +24,15 @@ from bigembed.store.arrays import (
     write_window,
     zarr_place,
 )
+from bigembed.store.attributes import describe
 from bigembed.store.claims import refuse_memory, sound
 from bigembed.store.groups import make_group
 from bigembed.store.masked import unmasked
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
-from bigembed.store.reader import TEXT, Reader, native
+from bigembed.store.reader import Reader, is_text, native
 from bigembed.store.sealing import seal_group, seal_rows
 from bigembed.store.source import work_dtype
 
-ABOUT = "bigembed_source"
-COLUMNS = "bigembed_columns"
 WIDE_BYTES = 128 << 20
 VECTOR_ROWS = 1 << 18
 """Entries of a shard of a vector."""
@@ -100,31 +99,6 @@ def same_rows(reader: Reader, path: PathLike) -> bool:
     step = block_rows(reader.shape[1], reader.dtype.itemsize) if len(reader.shape) == 2 else VECTOR_ROWS
     tasks = [(reader, str(path), part) for part in _parts(bounds(n, step), reader.grain)]
     return all(map_blocks(_same_part, tasks, label="compare"))
-
-
-def attributes_of(path: PathLike) -> dict[str, Any] | None:
-    """Attributes of the Zarr array or group at a path; None where there is none."""
-    import zarr
-
-    try:
-        return dict(zarr.open(zarr_place(path), mode="r").attrs)
-    except Exception:  # whatever it is, it is not such
-        return None
-
-
-def source_of(path: PathLike) -> Any:
-    """What the attribute :data:`ABOUT` of the rows at a path says of where they are from, or None."""
-    return (attributes_of(path) or {}).get(ABOUT)
-
-
-def named_columns(names: Sequence[str]) -> dict[str, Any]:
-    """The attribute :data:`COLUMNS` of rows whose columns have these names."""
-    return {COLUMNS: list(names)} if names else {}
-
-
-def columns_of(path: PathLike) -> tuple[str, ...]:
-    """The names of the columns of the rows at a path, where they were copied from something that has such names."""
-    return tuple((attributes_of(path) or {}).get(COLUMNS, ()))
 
 
 def write_dask(X: Any, path: PathLike) -> None:
@@ -277,15 +251,8 @@ def _require_complete(path: AnyPath) -> None:
         raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
 
 
-def describe(path: PathLike, attributes: Mapping[str, Any]) -> None:
-    """Set attributes of an array."""
-    import zarr
-
-    zarr.open_array(zarr_place(path), mode="r+").attrs.update(dict(attributes))
-
-
 def _copy_vector(reader: Reader, dest: AnyPath, label: str) -> None:
-    dtype: Any = str if reader.dtype == TEXT else native(reader.dtype)
+    dtype: Any = str if is_text(reader.dtype) else native(reader.dtype)
     create_rows(dest, reader.shape, dtype, VECTOR_ROWS, overwrite=True)
     tasks = [(reader, str(dest), part) for part in _parts(bounds(reader.shape[0], VECTOR_ROWS), reader.grain)]
     map_blocks(_copy_part, tasks, label=label)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
 from bigembed.store.apart import require_apart
-from bigembed.store.arrays import missing_shards, open_zarr, read_array, zarr_place
-from bigembed.store.beside import VectorReader, link, named_vector, place_beside, vector_source
+from bigembed.store.arrays import cached, missing_shards, zarr_place
+from bigembed.store.attributes import named_columns
+from bigembed.store.beside import link, named_vector, place_beside, vector_source
 from bigembed.store.claims import (
     CHUNKS,
     refuse_rows,
@@ -24,15 +24,14 @@ from bigembed.store.claims import (
     require_regular,
     sound,
 )
-from bigembed.store.copying import columns_of, copy_rows, copy_sparse, copy_vector, named_columns, same_rows
+from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
 from bigembed.store.making import making
-from bigembed.store.npy import npy_rows
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
-from bigembed.store.reader import Choice, Reader, features_of, named, native, two_dimensional
-from bigembed.store.source import work_dtype
+from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native, two_dimensional
+from bigembed.store.source import RowSource, rows_at, work_dtype
 from bigembed.store.sparse import WIDEST, group_source, is_csr_group
 
 KNOWN = (
@@ -80,8 +79,9 @@ def ingest(
 def _is_vector(vector: Reader, place: AnyPath) -> bool:
     """Whether what lies there is a copy of the vector: one pass over both."""
     try:
-        found = VectorReader(vector_source(place))
-        return (found.shape, found.dtype) == (vector.shape, native(vector.dtype)) and same_rows(vector, place)
+        found = vector_source(place)
+        alike = found.shape == vector.shape and native(found.dtype) == native(vector.dtype)
+        return alike and same_rows(vector, place)
     except (DamagedError, InputError):
         return False
 
@@ -130,7 +130,7 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
         return hdf5.open_hdf5(path, choice)
     choice.only(path, "a file of one array")
     if path.suffix == ".npy":
-        return open_npy(path)
+        return rows_at(path)
     if path.suffix in vecs.TYPES:
         return vecs.open_vecs(path, choice)
     if isinstance(path, Path) and is_idx(path):
@@ -167,55 +167,28 @@ def _parts(reader: Any) -> Mapping[str, Reader]:
 
 def stays_sparse(reader: Reader, choice: Choice | None = None) -> bool:
     """Whether rows are sparse and are to stay so."""
-    return isinstance(reader, CsrReader) and not (choice and choice.dense)
+    return entries_of(reader) is not None and not (choice and choice.dense)
+
+
+def in_place(path: AnyPath, reader: Reader, choice: Choice) -> RowSource | None:
+    """The rows as tasks read them where they lie; None for a format without quick access by rows: it is copied."""
+    if isinstance(reader, CsrReader) and not reader.array and is_csr_group(path) and not choice.dense:
+        return group_source(path)
+    if not isinstance(reader, RowSource) or not (path.suffix == ".npy" or (path / "zarr.json").is_file()):
+        return None
+    absent = choice.fill_absent and missing_shards(cached(path))
+    return None if absent else reader
 
 
 # ------------------------------------------------------------------------------------- readers
 
 
-@dataclass(frozen=True)
-class NpyReader:
-    """Rows of a .npy file, mapped into memory; in C or Fortran order."""
-
-    path: str
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    grain: int = 1
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        yield np.ascontiguousarray(npy_rows(self.path)[start:stop])
-
-
-def open_npy(path: AnyPath) -> NpyReader:
-    """The rows of a .npy file."""
-    array = npy_rows(path)
-    return NpyReader(str(path), two_dimensional(path, array.shape), array.dtype)
-
-
-@dataclass(frozen=True)
-class ZarrReader:
-    """Rows of a Zarr array of any chunks, version 2 or 3. A task holds its rows and one stored chunk."""
-
-    path: str
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    grain: int = 1
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the columns, where it is the copy of a table."""
-        return columns_of(self.path)
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        yield read_array(self.path, start, stop)
-
-
-def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> ZarrReader:
-    """The rows of a Zarr array. With absent chunks only if ``fill_absent``."""
+def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> RowSource:
+    """The rows of a Zarr array of any chunks, version 2 or 3. With absent chunks only if ``fill_absent``."""
     import zarr
 
     try:
-        array = open_zarr(path)
+        return rows_at(path)
     except DamagedError as error:
         if not fill_absent:
             raise DamagedError(
@@ -228,7 +201,7 @@ def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> ZarrReader:
                 f"{path}: {absent:,} chunks are absent, and {array.nbytes_stored():,} bytes are stored: that cannot be "
                 "meant. Write it again, in larger chunks"
             ) from error
-    return ZarrReader(str(path), two_dimensional(path, array.shape), np.dtype(array.dtype))
+    return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path))
 
 
 def open_csr_group(path: AnyPath) -> CsrReader:
@@ -238,11 +211,11 @@ def open_csr_group(path: AnyPath) -> CsrReader:
 
 
 def _checked(path: AnyPath, reader: Reader) -> Reader:
-    n, d = reader.shape
+    n, d = two_dimensional(path, reader.shape)
     if n < 1 or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")
     work_dtype(reader.dtype)
-    if not isinstance(reader, CsrReader):
+    if entries_of(reader) is None:
         refuse_rows(path, reader.shape, reader.dtype.itemsize)
     elif max(n, d) > WIDEST:
         raise InputError(f"{path}: shape {reader.shape}; at most {WIDEST:,} rows and columns can be sparse rows")

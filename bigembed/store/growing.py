@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class StoreRows(RowSource):
     first: int = 0
     content: str = ""
     """Digest of these rows: their fingerprint, so that rows appended later change nothing."""
+    features: ClassVar = ()
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop``, counted from ``first``."""

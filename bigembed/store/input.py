@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +9,14 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.arrays import chunked, is_zarr, open_array, open_zarr
+from bigembed.store.arrays import chunked, is_zarr, open_array
 from bigembed.store.copying import write_dask
 from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.masked import unmasked
-from bigembed.store.npy import npy_rows, write_npy
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at
+from bigembed.store.npy import write_npy
+from bigembed.store.paths import AnyPath, at, is_path
 from bigembed.store.recognized import Window, place_of, window_of
-from bigembed.store.source import EXACT, RowSource, work_dtype
+from bigembed.store.source import EXACT, RowSource, rows_at, work_dtype
 from bigembed.store.sparse import dask_source, group_source, held_source, is_csr_group, stored
 from bigembed.store.streamed import StreamedRows, hdf5_source, is_persisted
 
@@ -32,7 +30,7 @@ def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = Fal
     """
     if isinstance(X, RowSource):
         return X, False
-    if isinstance(X, (str, os.PathLike, ObjectPath)):
+    if is_path(X):
         return _path_source(at(X), sparse), False
     if is_zarr(X):
         place = place_of(X)
@@ -56,16 +54,16 @@ def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = Fal
 
 def in_memory(X: Any) -> bool:
     """Whether rows lie in this process: neither a path nor a source, nor a zarr or Dask array."""
-    return not (isinstance(X, (str, os.PathLike, ObjectPath, RowSource)) or is_zarr(X) or hasattr(X, "dask"))
+    return not (is_path(X) or isinstance(X, RowSource) or is_zarr(X) or hasattr(X, "dask"))
 
 
 def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource:
     """A vector that belongs to ``n`` rows (weights, labels): an array of any kind, its path, a source."""
     if isinstance(values, RowSource):
         source = values
-    elif isinstance(values, (str, os.PathLike, ObjectPath)) and is_idx(values):
+    elif is_path(values) and is_idx(values):
         return column_source(read_idx(str(values)), n, scratch, name)
-    elif isinstance(values, (str, os.PathLike, ObjectPath)):
+    elif is_path(values):
         source = _path_source(at(values), numbers=name not in ("labels", "ids"))
     elif is_zarr(values):
         source, _ = row_source(values, scratch, name)
@@ -90,10 +88,10 @@ def _path_source(path: AnyPath, sparse: bool = False, numbers: bool = True) -> R
         if not sparse:
             raise InputTypeError(f"{path}: a group of sparse rows, which this method does not take. Give a dense array")
         return group_source(path)
-    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
+    source = rows_at(path)
     if numbers:
-        work_dtype(array.dtype)
-    return RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(path))
+        work_dtype(source.dtype)
+    return source
 
 
 def _xarray_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:

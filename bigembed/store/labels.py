@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -16,8 +15,7 @@ from bigembed.store.arrays import is_zarr, open_zarr
 from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.masked import unmasked
 from bigembed.store.npy import RemoteNpy, npy_rows
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at
+from bigembed.store.paths import AnyPath, at, is_path
 from bigembed.store.source import RowSource
 
 PIECE_ROWS = 1 << 20
@@ -109,7 +107,7 @@ def _pieces(y: Any) -> Iterator[Array]:
         raise InputError("this method requires y to be passed, but the target y is None: give a label for each row")
     if isinstance(y, RowSource):
         y = y.path if y.array is None else y.array
-    if isinstance(y, (str, os.PathLike, ObjectPath)):
+    if is_path(y):
         y = _opened(at(y))
     if type(y).__module__.startswith("dask.") and hasattr(y, "dask"):
         yield from _dask_pieces(y)

@@ -21,8 +21,8 @@ from typing import Any
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, LockedError
 from bigembed.store.documents import digest_of, read_json, sealed, text_of, unsealed
-from bigembed.store.objects import PIECE_BYTES
-from bigembed.store.paths import AnyPath, PathLike, Stored, at, create, remove, remove_file, stored
+from bigembed.store.objects import PIECE_BYTES, Stored
+from bigembed.store.paths import AnyPath, PathLike, at, create, remove, remove_file, stored
 
 FORMAT = 1
 _FILES_A_TASK = 64

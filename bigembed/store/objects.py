@@ -25,6 +25,8 @@ from bigembed.store.credentials import NO_CREDENTIALS, credentials, unencrypted
 from bigembed.store.extras import needed
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
+"""What makes a folder of objects something: written last, deleted first."""
 PATIENCE = timedelta(minutes=3)
 """How long a request is repeated while the store does not answer, or answers that it cannot."""
 REPEATS = 10_000
@@ -49,6 +51,18 @@ class Stat(NamedTuple):
     st_mtime: float
     tag: str
     """Changes whenever the bytes do."""
+
+
+class Stored(NamedTuple):
+    """A file under a folder."""
+
+    name: str
+    """From the folder on."""
+    size: int
+    stamp: str
+    """Changes when the file is written anew."""
+    identity: str
+    """Changes, too, when another file takes its name."""
 
 
 @dataclass(frozen=True, order=True)
@@ -142,6 +156,10 @@ class ObjectPath:
         with asking(self):
             return _stat(obstore.head(self.client, self.key))
 
+    def stamp(self) -> str:
+        """What changes whenever the bytes do."""
+        return self.stat().tag
+
     def iterdir(self) -> Iterator[ObjectPath]:
         """Objects and folders right beneath."""
         obstore = library()
@@ -158,11 +176,17 @@ class ObjectPath:
             if fnmatchcase(path.name, first):
                 yield from path.glob(rest) if rest else (path,)
 
-    def walk_objects(self) -> Iterator[tuple[str, Stat]]:
-        """Every object beneath: its name from here on, and what the store says of it."""
+    def stored(self) -> list[Stored]:
+        """Every object beneath, by its name from here on; of an object, itself under the name ``.``."""
         cut = len(self.key) + 1 if self.key else 0
-        for entry in self._listed():
-            yield entry["path"][cut:], _stat(entry)
+        found = [(entry["path"][cut:], _stat(entry)) for entry in self._listed()]
+        if not found and self.is_file():
+            found = [(".", self.stat())]
+        return sorted(Stored(name, stat.st_size, stat.tag, stat.tag) for name, stat in found)
+
+    def published(self) -> bool:
+        """Whether it is an object, or a folder with a mark."""
+        return self.is_file() or any((self / mark).is_file() for mark in MARKS)
 
     def _listed(self) -> Iterator[Any]:
         obstore = library()
@@ -234,7 +258,7 @@ class ObjectPath:
             if self.read_bytes() != data:
                 raise
 
-    def rewrite(self, data: bytes | None) -> None:
+    def rewrite(self, data: Any) -> None:
         """Replace an object that is there (by its own bytes, for None: it is younger then), unless it changes
         meanwhile: OSError."""
         obstore = library()
@@ -253,7 +277,9 @@ class ObjectPath:
         """Nothing: folders are what keys begin with."""
 
     def remove_tree(self) -> None:
-        """Delete the object and everything beneath."""
+        """Delete the object and everything beneath; the marks first, so that it is nothing for readers."""
+        for mark in MARKS:
+            (self / mark).unlink(missing_ok=True)
         with asking(self):
             keys = [entry["path"] for entry in self._listed()]
         for start in range(0, len(keys), 1000):

@@ -12,7 +12,8 @@ from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
 from bigembed.store.extras import needed
 from bigembed.store.missing import missing_values
-from bigembed.store.paths import MARKS, AnyPath, stored
+from bigembed.store.objects import MARKS
+from bigembed.store.paths import AnyPath, stored
 from bigembed.store.reader import TEXT, Choice, as_text, handle
 from bigembed.store.source import as_worked
 

@@ -10,36 +10,25 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.objects import SCHEMES, ObjectPath
+from bigembed.store.objects import MARKS, SCHEMES, ObjectPath, Stored
 
 AnyPath = Path | ObjectPath
 PathLike = str | os.PathLike[str] | ObjectPath
-MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
-"""What makes a folder of objects something: written last, deleted first."""
+P = ParamSpec("P")
+T = TypeVar("T")
 UNLIMITED = sys.maxsize
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a file system says that takes no more."""
 TOGETHER = 16
 """Requests in flight where many objects are copied."""
-
-
-class Stored(NamedTuple):
-    """A file under a folder."""
-
-    name: str
-    """From the folder on."""
-    size: int
-    stamp: str
-    """Changes when the file is written anew."""
-    identity: str
-    """Changes, too, when another file takes its name."""
 
 
 def is_url(path: object) -> bool:
@@ -49,6 +38,11 @@ def is_url(path: object) -> bool:
     (True, False)
     """
     return isinstance(path, ObjectPath) or "://" in str(path)
+
+
+def is_path(value: object) -> bool:
+    """Whether it names a place: text, a path of a file system, or one of an object store."""
+    return isinstance(value, (str, os.PathLike, ObjectPath))
 
 
 def at(path: PathLike) -> AnyPath:
@@ -71,29 +65,39 @@ def at(path: PathLike) -> AnyPath:
     return ObjectPath.of(text) if "://" in text else Path(text)
 
 
+def everywhere(
+    of_object: Callable[Concatenate[ObjectPath, P], T],
+) -> Callable[[Callable[Concatenate[Path, P], T]], Callable[Concatenate[PathLike, P], T]]:
+    """A function of a path of a file system, and ``of_object`` of one in an object store, as one function of both."""
+
+    def joined(of_file: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[PathLike, P], T]:
+        @wraps(of_file)
+        def of_place(path: PathLike, /, *arguments: P.args, **named: P.kwargs) -> T:
+            place = at(path)
+            if isinstance(place, ObjectPath):
+                return of_object(place, *arguments, **named)
+            return of_file(place, *arguments, **named)
+
+        return of_place
+
+    return joined
+
+
 def absolute(path: PathLike) -> str:
     """The same place, whatever the working directory, as text."""
     return str(at(path).absolute())
 
 
-def stored(path: PathLike) -> list[Stored]:
+@everywhere(ObjectPath.stored)
+def stored(place: Path) -> list[Stored]:
     """Every file under a folder, by name; of a file, itself under the name ``.``."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        found = [Stored(name, stat.st_size, stat.tag, stat.tag) for name, stat in place.walk_objects()]
-        if not found and place.is_file():
-            stat = place.stat()
-            found = [Stored(".", stat.st_size, stat.tag, stat.tag)]
-        return sorted(found)
     files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
     return [Stored(str(file.relative_to(place)), *_looked_at(file)) for file in files]
 
 
-def stamp(path: PathLike) -> str:
+@everywhere(ObjectPath.stamp)
+def stamp(place: Path) -> str:
     """Size and time of a file, or what the store says of an object."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        return place.stat().tag
     size, moment, _ = _looked_at(place)
     return f"{size}:{moment}"
 
@@ -103,23 +107,17 @@ def _looked_at(file: Path) -> tuple[int, str, str]:
     return stat.st_size, str(stat.st_mtime_ns), f"{stat.st_mtime_ns}:{stat.st_ctime_ns}:{stat.st_ino}"
 
 
-def put(path: PathLike, data: Any) -> None:
+@everywhere(ObjectPath.write_bytes)
+def put(place: Path, data: Any) -> None:
     """Replace a file in one step: aside, synced, renamed; a reader sees the old bytes or the new ones."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        place.write_bytes(data)
-        return
     place.parent.mkdir(parents=True, exist_ok=True)
     with aside(place, f"{place.name}.{os.getpid()}.partial") as partial:
         _synced(partial, data)
 
 
-def create(path: PathLike, data: bytes) -> None:
+@everywhere(ObjectPath.create)
+def create(place: Path, data: bytes) -> None:
     """Write a file that is whole at once, if there is none of the name; :class:`FileExistsError` otherwise."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        place.create(data)
-        return
     partial = place.with_name(f".{os.getpid()}-{uuid.uuid4().hex}.partial")
     try:
         _synced(partial, data)
@@ -151,32 +149,23 @@ def _synced(path: Path, data: Any, mode: str = "wb") -> None:
         os.fsync(file.fileno())
 
 
-def rewrite(path: PathLike, data: bytes) -> None:
+@everywhere(ObjectPath.rewrite)
+def rewrite(place: Path, data: Any) -> None:
     """Replace the bytes of a file that is there, in one step; OSError if it is gone, or somebody else was quicker."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        place.rewrite(data)
-        return
     with aside(place, f".{os.getpid()}-{uuid.uuid4().hex}.partial") as partial:
         _synced(partial, data)
 
 
-def touch(path: PathLike) -> None:
+@everywhere(lambda place: place.rewrite(None))
+def touch(place: Path) -> None:
     """Make a file that is there younger; OSError if there is none."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        place.rewrite(None)
-    else:
-        os.utime(place)
+    os.utime(place)
 
 
-def remove(path: PathLike) -> None:
+@everywhere(ObjectPath.remove_tree)
+def remove(place: Path) -> None:
     """Delete a file, or a folder with all that is in it, if it is there."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        _unmark(place)
-        place.remove_tree()
-    elif place.is_dir() and not place.is_symlink():
+    if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place, ignore_errors=True)
     else:
         place.unlink(missing_ok=True)
@@ -191,12 +180,9 @@ def remove_file(path: PathLike) -> None:
         place.unlink(missing_ok=True)
 
 
-def retire(path: PathLike) -> None:
+@everywhere(ObjectPath.remove_tree)
+def retire(place: Path) -> None:
     """Delete a folder that readers know by its name, in one step for them, and what a killed call left of one."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        remove(place)
-        return
     going = place.with_name(f"{place.name}.removing")
     remove(going)
     if place.exists():
@@ -204,11 +190,9 @@ def retire(path: PathLike) -> None:
         remove(going)
 
 
-def published(path: PathLike) -> bool:
+@everywhere(ObjectPath.published)
+def published(place: Path) -> bool:
     """Whether readers would find something whole. Of a folder of objects its mark says so, not an object in it."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
-        return place.is_file() or any((place / mark).is_file() for mark in MARKS)
     return place.exists()
 
 
@@ -275,16 +259,10 @@ def _download(source: ObjectPath, target: Path) -> None:
         source.download(partial)
 
 
-def _unmark(place: ObjectPath) -> None:
-    """First of all, make it nothing for readers."""
-    for mark in MARKS:
-        (place / mark).unlink(missing_ok=True)
-
-
-def free_bytes(path: PathLike) -> int:
+@everywhere(lambda _: UNLIMITED)
+def free_bytes(place: Path) -> int:
     """What may still be written in a folder; :data:`UNLIMITED` in an object store."""
-    place = at(path)
-    return UNLIMITED if isinstance(place, ObjectPath) else shutil.disk_usage(place).free
+    return shutil.disk_usage(place).free
 
 
 def nearest_folder(path: AnyPath) -> AnyPath:

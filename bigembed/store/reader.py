@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -11,8 +12,7 @@ import numpy as np
 from bigembed.blocks.rows import BLOCK_BYTES, Array
 from bigembed.errors import InputError
 from bigembed.store.claims import sound
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import at
+from bigembed.store.paths import everywhere
 
 TEXT: np.dtype[Any] = np.dtypes.StringDType()
 """Of a vector of text (names of the rows, say), which is stored as UTF-8 of any length."""
@@ -72,6 +72,11 @@ def features_of(reader: Reader) -> tuple[str, ...]:
         return tuple(getattr(reader, "features", ()))
 
 
+def entries_of(reader: Reader) -> int | None:
+    """Stored entries of sparse rows; None for dense ones."""
+    return getattr(reader, "entries", None)
+
+
 @dataclass(frozen=True)
 class Choice:
     """What is wanted of a source that holds several things. Empty: what the format says, if that is one thing."""
@@ -113,10 +118,10 @@ class Choice:
             raise InputError(f"{path}: {', '.join(wrong)} cannot be chosen in {what}; {can}")
 
 
-def handle(path: str) -> Any:
+@everywhere(lambda place: place.open("rb"))
+def handle(place: Path) -> Any:
     """What a library opens: a path of this file system, or an object as a file that is read by ranges."""
-    place = at(path)
-    return place.open("rb") if isinstance(place, ObjectPath) else str(place)
+    return str(place)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -132,8 +137,13 @@ def described(names: Mapping[str, str]) -> str:
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """In the byte order of this machine."""
-    return dtype if dtype == TEXT else dtype.newbyteorder("=")
+    """In the byte order of this machine; text as :data:`TEXT`."""
+    return TEXT if is_text(dtype) else dtype.newbyteorder("=")
+
+
+def is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether a vector is of text."""
+    return dtype.kind in "USOT"
 
 
 def two_dimensional(path: Any, shape: Sequence[int]) -> tuple[int, int]:

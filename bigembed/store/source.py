@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,15 +10,23 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, settled
 from bigembed.errors import InputError
-from bigembed.store.arrays import cached, read_array, read_window
+from bigembed.store.arrays import cached, open_zarr, read_array, read_window
+from bigembed.store.attributes import columns_of
 from bigembed.store.npy import npy_rows
-from bigembed.store.paths import stored
+from bigembed.store.paths import AnyPath, stored
+from bigembed.store.reader import TEXT, is_text, pieces
 from bigembed.store.superseded import Mark
+
+TEXT_BYTES = 512
+"""Of a text, for how many are read at a time."""
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows that a block task can read by range: a path of a Zarr array or .npy, or an array of this process."""
+    """Rows that a block task can read by range: a path of a Zarr array or .npy, or an array of this process.
+
+    It is a :class:`~bigembed.store.reader.Reader`, too.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -42,6 +50,13 @@ class RowSource:
         if self.path.endswith(".npy"):
             return np.array(npy_rows(self.path)[start + self.offset : stop + self.offset])
         return read_array(self.path, start + self.offset, stop + self.offset)
+
+    def stream(self, start: int, stop: int) -> Iterator[Any]:
+        """Rows ``start:stop`` in pieces, text as :data:`~bigembed.store.reader.TEXT`."""
+        text = is_text(self.dtype)
+        for low, high in pieces(start, stop, self.grain, TEXT_BYTES if text else self.width * self.dtype.itemsize):
+            found = self.read(low, high)
+            yield found.astype(TEXT) if text else found
 
     def part(self, start: int, stop: int) -> RowSource:
         """The same, for a task that reads no rows but ``start:stop``."""
@@ -72,6 +87,11 @@ class RowSource:
     def sparse(self) -> bool:
         """Whether blocks come as SciPy sparse rows."""
         return False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns, where the rows are the copy of a table."""
+        return () if self.path is None or self.path.endswith(".npy") else columns_of(self.path)
 
     @property
     def width(self) -> int:
@@ -123,6 +143,12 @@ class RowSource:
         for name, other in sorted(self.beside.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()
+
+
+def rows_at(path: AnyPath) -> RowSource:
+    """Rows, or a vector, at a path: a Zarr array or .npy, opened once to see that it is whole."""
+    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
+    return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path))
 
 
 @dataclass(frozen=True)

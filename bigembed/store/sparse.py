@@ -16,6 +16,7 @@ from scipy import sparse
 from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import cached, open_zarr, read_array, whole, write_array, zarr_place
+from bigembed.store.attributes import columns_of
 from bigembed.store.claims import require_files, sound
 from bigembed.store.groups import make_group
 from bigembed.store.objects import asking
@@ -60,6 +61,10 @@ class SparseSource(RowSource):
     @property
     def sparse(self) -> bool:
         return True
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return columns_of(self.parts[0][0]) if len(self.parts) == 1 else ()
 
     @property
     def grain(self) -> int:

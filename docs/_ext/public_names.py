@@ -15,7 +15,7 @@ from bigembed import datasets, errors, plotting
 from bigembed.estimator.base import Estimator
 
 FOLDER = "reference/api"
-HIDDEN = "registered, kept, beside, needs"
+HIDDEN = "adopt, registered, kept, beside, needs"
 
 
 def kinds() -> dict[str, list[str]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.affine import affine_block
-from bigembed.blocks.declared import Requirements, is_integer
+from bigembed.blocks.declared import Count
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.embedding.costs import pass_memory
@@ -29,6 +30,7 @@ FLAT = 1e-12
 """Variance over the largest below which a direction has none."""
 
 
+@dataclass(eq=False, repr=False)
 class IndependentComponents(RowwiseEstimator):
     """Independent component analysis in two passes over the rows, by their fourth moments (FOBI, Cardoso 1989).
 
@@ -73,12 +75,11 @@ class IndependentComponents(RowwiseEstimator):
     [[0.0, 1.0], [1.0, 0.0]]
     """
 
-    registered = "independent_components"
     kept: ClassVar = {"moments": ("mean",), "separate": ("",), "coordinates": ("embedding",)}
 
-    def __init__(self, n_components: int | None = None, *, workdir: str | os.PathLike[str] | None = None) -> None:
-        self.n_components = n_components
-        self.workdir = workdir
+    n_components: Count | None = None
+    _: KW_ONLY
+    workdir: str | os.PathLike[str] | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes."""
@@ -103,13 +104,7 @@ class IndependentComponents(RowwiseEstimator):
             self._output_stage(source, "separate", asked or d, source.work),
         ]
 
-    def _check(self) -> None:
-        need = Requirements(self)
-        count = self.n_components
-        need(count is None or (is_integer(count) and count >= 1), "n_components", "an integer ≥ 1 or None")
-        need.refuse()
-
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.mean_ = read_array(run.path("moments", "mean"))
         self.components_ = read_array(run.path("separate", "components"))
         self.kurtosis_ = read_array(run.path("separate", "kurtosis"))

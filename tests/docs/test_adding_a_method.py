@@ -38,10 +38,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("package")
     shutil.copytree(ROOT / "bigembed", root / "bigembed", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(FILE, root / "bigembed" / "methods")
-    path, after = root / "bigembed" / "methods" / "__init__.py", "REGISTRY = {\n"
-    text = path.read_text(encoding="utf-8")
-    assert after in text
-    path.write_text(text.replace(after, after + shown("registry")), encoding="utf-8")
+    with (root / "bigembed" / "__init__.pyi").open("a", encoding="utf-8") as names:
+        names.write(shown("registry"))
     return root
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from bigembed.errors import InputError
 from bigembed.store import ids as ids_module
 from bigembed.store import reader
-from bigembed.store.beside import VectorReader
 from bigembed.store.formats import open_reader
 from bigembed.store.ids import check_ids, positions
 from bigembed.store.reader import TEXT, Choice, pieces
@@ -109,7 +108,7 @@ def test_the_row_of_each_name(names: list[Any], generator: Any, piece: int) -> N
     names = list(dict.fromkeys(names))
     order = list(range(len(names)))
     generator.shuffle(order)
-    wanted = VectorReader(held([names[row] for row in order]))
+    wanted = held([names[row] for row in order])
     with mock.patch.object(ids_module, "PIECE", piece):
         found = positions(held(names), wanted, "here")
         assert (order if found is None else found.tolist()) == order
@@ -119,4 +118,4 @@ def test_the_row_of_each_name(names: list[Any], generator: Any, piece: int) -> N
             ]
             if others[-1] not in names:
                 with pytest.raises(InputError, match="1 of its"):
-                    positions(held(names), VectorReader(held(others)), "here")
+                    positions(held(names), held(others), "here")

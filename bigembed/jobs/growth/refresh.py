@@ -12,12 +12,14 @@ from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.check import version_problems
 from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, present
 from bigembed.jobs.growth.mend import ledger_of, restore, warn, write_fitted
-from bigembed.jobs.growth.versions import CURRENT, FirstRows, Growth, Version
+from bigembed.jobs.growth.versions import CURRENT, Growth, Version
 from bigembed.jobs.growth.work import about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.store.growing import StoreRows
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove
 
@@ -112,7 +114,8 @@ def _fit(job: JobSpec, version: Version, there: Present, reporter: Reporter) -> 
     output |= {name: str(version.root / file) for name, file in BESIDE.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
-    rows = FirstRows(job.input_path, shape, there.dtype, content=version.content)
+    first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
+    rows = Input(job.input_path, first)
     run_job(mine, RunOptions(reporter, reporter.progress, reporter.options.deadline), rows=rows)
     try:
         version.keep(unchanged(job, version.ledger, present(job.input_path), False, reporter))

@@ -21,13 +21,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bigembed import __version__
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
 from bigembed.jobs.growth.account import Range, prove, read_account
 from bigembed.jobs.growth.ledger import Ledger
-from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import CHOICE, JobSpec
 from bigembed.stages import Run
 from bigembed.store import manifest as manifests
@@ -35,9 +34,7 @@ from bigembed.store import roots
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import open_array
 from bigembed.store.documents import digest_of, read_json, read_sealed, sealed, write_json
-from bigembed.store.growing import StoreRows
 from bigembed.store.paths import AnyPath, PathLike, at, remove
-from bigembed.store.source import RowSource
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -266,19 +263,3 @@ def model_digest(path: AnyPath) -> str:
     run = Run(path, kind="model")
     stages = {name: run.manifest(name) for name in run.published()}
     return digest_of({name: [found.files, found.parameters] for name, found in stages.items()})
-
-
-@dataclass(frozen=True)
-class FirstRows(Input):
-    """The first rows of a store, whatever is appended to it while they are fitted."""
-
-    content: str = ""
-
-    def source(self) -> RowSource:
-        """What stages read."""
-        return StoreRows(self.shape, self.dtype, path=str(self.path), content=self.content)
-
-    @property
-    def given(self) -> Any:
-        """What ``fit`` takes."""
-        return self.source()

@@ -112,8 +112,7 @@ class Contents:
             return None
         try:
             found = method(self.method)(**uncalled(given))
-            found._run, found._in_memory = self.run, False
-            found._adopt(self.run)
+            found.adopt(self.run, certificate={})
         except (BigembedError, AttributeError, KeyError, OSError, TypeError, ValueError):  # (another version made it)
             return None
         return found

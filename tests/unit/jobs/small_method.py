@@ -15,7 +15,8 @@ from bigembed.errors import BigembedWarning, InputError
 from bigembed.estimator.base import Estimator
 from bigembed.methods import REGISTRY
 from bigembed.stages import Context, Cost, Run, Stage, run_stages
-from bigembed.store.arrays import create_rows, open_array, open_zarr, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, open_array, read_array, write_array, write_rows
+from bigembed.store.input import row_source
 from bigembed.store.source import RowSource
 
 NAME = "small"
@@ -88,16 +89,15 @@ class Small(Estimator):
         ]
 
     def fit(self, X: Any, y: Any = None) -> Small:
-        array = open_zarr(X) if not str(X).endswith(".npy") else np.load(X, mmap_mode="r")
         run = Run(self.workdir)
-        run_stages(self.stages(RowSource(tuple(array.shape), np.dtype(array.dtype), path=str(X)), run), run)
-        self._adopt(run)
+        run_stages(self.stages(row_source(X, run.root)[0], run), run)
+        self._set_fitted(run)
         return self
 
     def _check(self) -> None:
         """What can be wrong is known with the rows: see ``stages``."""
 
-    def _adopt(self, run: Run) -> None:
+    def _set_fitted(self, run: Run) -> None:
         self.mean_ = np.array(run.results("mean")["mean"])
         self.embedding_ = open_array(run.path("center", "embedding"))
         self.n_components_ = self.n_components

@@ -14,7 +14,7 @@ from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import read_array
-from bigembed.store.copying import columns_of
+from bigembed.store.attributes import columns_of
 from bigembed.store.formats import ingest
 from bigembed.store.reader import Choice
 from tests.unit.store.written import annotated, quiet

@@ -1,0 +1,34 @@
+"""The public names and where each is defined: one line a name, read by type checkers, editors and the package itself.
+
+The methods among them are the registry (:mod:`bigembed.methods`): the name of a method is that of its file.
+"""
+
+from bigembed import datasets as datasets
+from bigembed import errors as errors
+from bigembed import plotting as plotting
+from bigembed.jobs.growth.versions import open_growth as open_growth
+from bigembed.methods import load as load
+from bigembed.methods.classical_mds import ClassicalMDS as ClassicalMDS
+from bigembed.methods.diffusion_map import DiffusionMap as DiffusionMap
+from bigembed.methods.isomap import Isomap as Isomap
+from bigembed.methods.kernel_pca import KernelPCA as KernelPCA
+from bigembed.methods.landmark_diffusion_map import LandmarkDiffusionMap as LandmarkDiffusionMap
+from bigembed.methods.landmark_mds import LandmarkMDS as LandmarkMDS
+from bigembed.methods.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
+from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap as LinearizedDiffusionMap
+from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF as LinearizedDiffusionNMF
+from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA as LinearizedKernelPCA
+from bigembed.methods.nmf import NMF as NMF
+from bigembed.methods.pca import PCA as PCA
+from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
+from bigembed.neighbors.graph import build_neighbor_graph as build_neighbor_graph
+from bigembed.paths.routes import geodesic_distances as geodesic_distances
+from bigembed.paths.routes import shortest_path as shortest_path
+from bigembed.quality.certify import certify as certify
+from bigembed.store.arrays import open_array as open_array
+from bigembed.store.growing import append_rows as append_rows
+
+__version__: str
+__all__: list[str]
+
+def _homes() -> dict[str, str]: ...

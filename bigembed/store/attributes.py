@@ -1,0 +1,44 @@
+"""What stored rows say of themselves in their attributes: where they are from, and the names of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bigembed.store.arrays import zarr_place
+from bigembed.store.paths import PathLike
+
+ABOUT = "bigembed_source"
+COLUMNS = "bigembed_columns"
+
+
+def attributes_of(path: PathLike) -> dict[str, Any] | None:
+    """Attributes of the Zarr array or group at a path; None where there is none."""
+    import zarr
+
+    try:
+        return dict(zarr.open(zarr_place(path), mode="r").attrs)
+    except Exception:  # whatever it is, it is not such
+        return None
+
+
+def source_of(path: PathLike) -> Any:
+    """What the attribute :data:`ABOUT` of the rows at a path says of where they are from, or None."""
+    return (attributes_of(path) or {}).get(ABOUT)
+
+
+def named_columns(names: Sequence[str]) -> dict[str, Any]:
+    """The attribute :data:`COLUMNS` of rows whose columns have these names."""
+    return {COLUMNS: list(names)} if names else {}
+
+
+def columns_of(path: PathLike) -> tuple[str, ...]:
+    """The names of the columns of the rows at a path, where they were copied from something that has such names."""
+    return tuple((attributes_of(path) or {}).get(COLUMNS, ()))
+
+
+def describe(path: PathLike, attributes: Mapping[str, Any]) -> None:
+    """Set attributes of an array."""
+    import zarr
+
+    zarr.open_array(zarr_place(path), mode="r+").attrs.update(dict(attributes))
