@@ -47,6 +47,7 @@ def extend(job: JobSpec, wishes: Wishes | None = None, *, verify: bool = False) 
             restore(growth)
             version = growth.current
             assert version is not None  # (once there is one, there always is)
+            version = growth.attest(version)
             known = ledger_of(version, there)
         known = unchanged(job, known, there, verify, told)
         version.keep(known)

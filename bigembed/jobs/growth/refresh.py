@@ -48,6 +48,7 @@ def refresh(
             whole = _whole(current)
             if whole and (current.asked, current.fitted) == (asked, there.shape[0]):
                 current.keep(known)
+                growth.attest(current)
                 growth.clear()
                 return about(growth, current, unchanged=True)
         version = None if fresh else _unfinished(job, growth, asked, there, verify, told)
@@ -66,6 +67,7 @@ def _current(growth: Growth) -> Version | None:
         restore(growth)
     except DamagedError as error:
         warn(error)
+        remove(growth.root / "versions")
         remove(growth.root / CURRENT)
     try:
         return growth.current
