@@ -29,7 +29,7 @@ from bigembed.jobs.watching.reporter import Telling, Wishes, telling
 from bigembed.jobs.watching.status import known_status
 from bigembed.jobs.watching.stopping import stoppable
 from bigembed.reuse import supersede
-from bigembed.stages import Run, exchange_home, exchanging, keeping, locked, observing
+from bigembed.stages import Event, Observer, Run, exchange_home, exchanging, keeping, locked, observing
 from bigembed.store import documents
 from bigembed.store import manifest as manifests
 from bigembed.store.beside import vector_source
@@ -137,7 +137,7 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
         with (
             MemoryPeak(place.local_pids) as peak,
             executor(place.executor),
-            observing(told),
+            observing(_recording(record, root, told)),
             performance(place, told.wishes.performance_report),
         ):
             told.peak = peak
@@ -148,8 +148,6 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
                 keep_ids(rows, root)
             place.prove_access(root, str(rows.path))
             fitted, said = _fit(job, rows)
-            record["coordinates"] = key_there(root, COORDINATES)
-            documents.write_json(root / RECORD, documents.sealed(record))
             _save(job, fitted, told)
             _tabulate(job, root, told)
             _draw(job, rows, fitted, told)
@@ -170,6 +168,18 @@ def _run(job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, told: Tell
     documents.write_json(root / RECORD, documents.sealed(record))
     _report(job, root, told)
     return {**documents.read_sealed(root / RECORD), "unchanged": False}
+
+
+def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Observer:
+    """An observer that lets the record know its coordinates as soon as they are there."""
+
+    def observe(event: Event) -> None:
+        if event.stage == COORDINATES and event.kind in ("done", "reused"):
+            record["coordinates"] = key_there(root, COORDINATES)
+            documents.write_json(root / RECORD, documents.sealed(record))
+        observer(event)
+
+    return observe
 
 
 def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:

@@ -8,6 +8,7 @@ import pytest
 from bigembed.errors import StaleWarning
 from bigembed.jobs.export import export
 from bigembed.jobs.record import read_record
+from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.reporter import Wishes
@@ -23,6 +24,11 @@ def header(home):
     return (home / "table.csv").read_text().partition("\n")[0]
 
 
+def page_of(home):
+    write_report(home / "run.zarr", home / "page.html")
+    return (home / "page.html").read_text()
+
+
 @pytest.mark.parametrize("when", ["begun", "ended"])
 def test_names_of_columns_are_those_of_the_job_that_made_them(tmp_path, when):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
@@ -36,8 +42,13 @@ def test_names_of_columns_are_those_of_the_job_that_made_them(tmp_path, when):
     assert not read_record(record.parent).get("finished")
     with pytest.warns(StaleWarning, match=r"job\.json is not of the job that made the coordinates"):
         assert header(tmp_path) == "coordinate0,coordinate1"
+    page = page_of(tmp_path)
+    assert "job.json is not of the job that made the coordinates" in page
+    assert "landmark_mds" not in page
+    assert "n_landmarks" not in page
     assert not run_job(job_of(tmp_path, name="pca"))["unchanged"]
     assert header(tmp_path) == "pca0,pca1"
+    assert "job.json is not" not in page_of(tmp_path)
 
 
 def test_a_job_that_was_stopped_after_its_coordinates_knows_them(tmp_path):
@@ -50,3 +61,12 @@ def test_a_job_that_was_stopped_after_its_coordinates_knows_them(tmp_path):
     for said in (during[0], during[-1]):
         record.write_bytes(said)
         assert read_record(record.parent)["job"]["method"]["name"] == "pca"
+
+
+def test_a_page_of_a_job_at_work_knows_the_job(tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
+    pages = []
+    method = {"name": "diffusion_map", "n_neighbors": 8, "components": "largest"}
+    run_job(job_of(tmp_path, **method), Wishes(observer=lambda event: pages.append(page_of(tmp_path))))
+    assert len(pages) > 10
+    assert all("DiffusionMap" in page and "job.json is not" not in page for page in pages)
