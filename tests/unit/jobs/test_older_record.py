@@ -1,17 +1,21 @@
-"""An older ``job.json`` put back in a run: it is not taken for that of the coordinates that are there."""
+"""An older ``job.json``, or a whole older stage, put back in a run: not taken for what belongs to the coordinates."""
 
 from __future__ import annotations
+
+import shutil
 
 import numpy as np
 import pytest
 
-from bigembed.errors import StaleWarning
+from bigembed.errors import DamagedError, StaleWarning
 from bigembed.jobs.export import export
 from bigembed.jobs.record import read_record
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
+from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import Wishes
+from bigembed.store.arrays import read_array
 
 
 def job_of(home, **method):
@@ -70,3 +74,24 @@ def test_a_page_of_a_job_at_work_knows_the_job(tmp_path):
     run_job(job_of(tmp_path, **method), Wishes(observer=lambda event: pages.append(page_of(tmp_path))))
     assert len(pages) > 10
     assert all("DiffusionMap" in page and "job.json is not" not in page for page in pages)
+
+
+@pytest.mark.parametrize("stage", ["solve", "coordinates"])
+def test_a_whole_older_stage_is_not_taken(tmp_path, stage):
+    """With its own manifest, so that every digest fits its file."""
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)) * [4, 3, 2, 1])
+    run, older, job = tmp_path / "run.zarr", tmp_path / "older", job_of(tmp_path, name="pca")
+    run_job(job_of(tmp_path, name="pca", n_components=3))
+    shutil.copytree(run, older)
+    run_job(job)
+    whole = read_array(run / "stages" / "coordinates" / "embedding")
+    shutil.rmtree(run / "stages" / stage)
+    shutil.copytree(older / "stages" / stage, run / "stages" / stage)
+    shutil.copy(older / "manifest" / f"{stage}.json", run / "manifest" / f"{stage}.json")
+    with pytest.raises(DamagedError, match=r"'coordinates' is damaged .was made from another 'solve'"):
+        export(run, tmp_path / "table.csv")
+    assert verify(run)["problems"]
+    assert "was made from another &#39;solve&#39;" in page_of(tmp_path)
+    assert not run_job(job)["unchanged"]
+    assert verify(run)["problems"] == []
+    np.testing.assert_array_equal(read_array(run / "stages" / "coordinates" / "embedding"), whole)
