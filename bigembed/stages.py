@@ -164,30 +164,18 @@ class Run:
         self._whole.discard(stage)
 
     def damage(self, found: Manifest) -> list[str]:
-        """What of the files of a stage of this run is not as it was published; of a temporary one nothing."""
-        return [] if self.temporary else manifests.damage(self.root, found)
+        """What of the files and inputs of a stage of this run is not as published; of a temporary one nothing."""
+        return [] if self.temporary else manifests.damage(self.root, found) or manifests.elsewhere(self.root, found)
 
     def _sound(self, stage: str) -> Run:
         """The run that has the stage; :class:`DamagedError` if a file of it is not as it was published."""
         owner = self._owner(stage)
         if stage not in owner._whole:
-            found = owner._found[stage][1]
-            if problems := owner.damage(found) or owner._elsewhere(found):
+            if problems := owner.damage(owner._found[stage][1]):
                 advice = "copy the model again" if owner.kind == "model" else "run the job again to make it anew"
                 raise DamagedError(f"{owner.root}: stage {stage!r} is damaged ({problems[0]}); {advice}")
             owner._whole.add(stage)
         return owner
-
-    def _elsewhere(self, found: Manifest) -> list[str]:
-        """Which stages of a run are others than this one was made from, though whole: put back, say."""
-        if self.temporary or self.kind != "run":  # (a model compares all its metadata where it is loaded)
-            return []
-        there = {name: manifests.find(self.root, name) for name in found.inputs}
-        return [
-            f"was made from another {name!r} than the one that is there"
-            for name, one in there.items()
-            if one is not None and one.digest != found.inputs[name]
-        ]
 
     def _owner(self, stage: str) -> Run:
         owner = self._search(stage)
