@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bigembed.errors import DamagedError, DamageWarning
 from bigembed.store import documents, superseded
@@ -20,6 +20,8 @@ BESIDE = ("ids",)
 """Stages of a job that belong to its rows, whatever the method is."""
 DAMAGED = "damaged: "
 """How the reason begins for which a damaged stage is computed again."""
+GONE = "made from what is gone"
+OTHER = "made from other inputs, or from files that are missing"
 
 
 def key_of(stage: Stage, inputs: Mapping[str, str]) -> str:
@@ -35,9 +37,10 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
     """
     why: dict[str, str] = {}
     digests: dict[str, str] = {}
+    listed = {stage.name: stage for stage in stages}
     for stage in stages:
         if changed := [name for name in stage.inputs if name in why]:
-            why[stage.name] = _followed(changed[0], why[changed[0]])
+            why[stage.name] = _earlier(stage.name, run, listed) or _followed(changed[0], why[changed[0]])
             continue
         inputs = {name: digests.get(name) or run.manifest(name).digest for name in stage.inputs}
         found, damaged = usable(stage.name, key_of(stage, inputs), run)
@@ -46,7 +49,10 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
         elif found is not None:
             digests[stage.name] = found.digest
         else:
-            why[stage.name] = _difference(stage, there(run, stage.name))
+            found = there(run, stage.name)
+            why[stage.name] = (
+                (_difference(found.parameters, stage) or _earlier(stage.name, run, listed) or OTHER) if found else GONE
+            )
     return why
 
 
@@ -87,6 +93,8 @@ def supersede(stages: Sequence[Stage], run: Run, whole: bool) -> dict[str, str]:
     for reason in why.values():
         if reason.startswith(DAMAGED):
             warnings.warn(f"{run.root}: {reason}; it is made anew", DamageWarning, stacklevel=2)
+    inputs = {stage.name: stage.inputs for stage in stages}
+    origins = {name: _found(run, _origin(name, why, inputs)) for name in why}
     why |= _followers(run, listed, why, whole)
     for name in reversed(why):
         damaged = why[name].startswith(DAMAGED)
@@ -98,13 +106,27 @@ def supersede(stages: Sequence[Stage], run: Run, whole: bool) -> dict[str, str]:
             manifests.discard(run.root, name)
             superseded.forget(run.root, name)
         if found is not None:
-            superseded.supersede(run.root, found, why[name])
+            superseded.supersede(run.root, found, why[name], origins.get(name))
         if damaged or found is not None:
             run.forget(name)
     for name in listed:
         if name not in why and (found := superseded.find(run.root, name)) is not None:
             superseded.restore(run.root, name, found.key)
     return superseded.superseded(run.root)
+
+
+def _origin(name: str, why: Mapping[str, str], inputs: Mapping[str, Sequence[str]]) -> str:
+    """The stage with which the change began that a stage follows."""
+    while changed := [one for one in inputs[name] if one in why]:
+        name = changed[0]
+    return name
+
+
+def _found(run: Run, stage: str) -> Manifest | None:
+    """What is there of a stage; None where that cannot be read."""
+    with suppress(DamagedError):
+        return there(run, stage)
+    return None
 
 
 def _followers(run: Run, listed: Sequence[str], why: dict[str, str], whole: bool) -> dict[str, str]:
@@ -125,14 +147,22 @@ def _inputs(run: Run, stage: str) -> Mapping[str, str]:
     return {}
 
 
-def _difference(stage: Stage, found: Manifest | None) -> str:
-    """How what is there was made, against how the stage would make it."""
-    if found is None:
-        return "made from what is gone"
-    before, now = found.parameters, documents.jsonable(stage.parameters)
+def _earlier(name: str, run: Run, stages: Mapping[str, Stage]) -> str:
+    """How a stage that is superseded already was made, against the present; nothing for one that is not.
+
+    What had changed then may have been made anew since, and differ in nothing any more.
+    """
+    origin, before = superseded.origin(run.root, name)
+    if origin not in stages:
+        return ""
+    return _difference(before, stages[origin]) or f"made from another {origin!r}"
+
+
+def _difference(before: Mapping[str, Any], stage: Stage) -> str:
+    """How what was made with these parameters was made, against how the stage would make it."""
+    now = documents.jsonable(stage.parameters)
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if not names:
-        return "made from other inputs, or from files that are missing"
     if "source" in names:
         return "made from other rows"
-    return "made with " + ", ".join(f"{name}={before.get(name)!r}, now {now.get(name)!r}" for name in names)
+    told = ", ".join(f"{name}={before.get(name)!r}, now {now.get(name)!r}" for name in names)
+    return told and f"made with {told}"

@@ -164,8 +164,8 @@ class Run:
         self._whole.discard(stage)
 
     def damage(self, found: Manifest) -> list[str]:
-        """What of the files of a stage of this run is not as it was published; of a temporary one nothing."""
-        return [] if self.temporary else manifests.damage(self.root, found)
+        """What of the files and inputs of a stage of this run is not as published; of a temporary one nothing."""
+        return [] if self.temporary else manifests.damage(self.root, found) or manifests.elsewhere(self.root, found)
 
     def _sound(self, stage: str) -> Run:
         """The run that has the stage; :class:`DamagedError` if a file of it is not as it was published."""

@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarning
 from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.ids import STAGE as IDS
-from bigembed.jobs.record import kind_of, read_record
+from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record
 from bigembed.jobs.report.summary import Contents
 from bigembed.methods import REGISTRY, method
 from bigembed.stages import Run
@@ -91,25 +91,18 @@ def _of_run(root: AnyPath) -> Table:
         beside[ID] = _source(run, IDS, IDS)
     if at(run.path(PLACE[0], "labels")).exists():
         beside[COMPONENT] = _source(run, PLACE[0], "labels")
-    asked = record.get("job", {}).get("method", {}) if _made_here(run, record) else {}
+    if not (mine := made_here(root, record)):
+        warnings.warn(
+            f"{root}: {ELSEWHERE}, so the columns have no names of a method. Run the job again to make it anew",
+            StaleWarning,
+            stacklevel=3,
+        )
+    asked = record.get("job", {}).get("method", {}) if mine else {}
     for name, vector in beside.items():
         require_length(vector, coordinates.shape[0], name, f"{root}:")
     made = made_by(asked.get("name", ""), coordinates.width, asked)
     values = _eigenvalues(root)
     return Table(coordinates, tuple(made["names"]), beside, made | ({} if values is None else {"eigenvalues": values}))
-
-
-def _made_here(run: Run, record: dict[str, Any]) -> bool:
-    """Whether the record is of the job that made the coordinates, not an older one; without a job, too."""
-    if not record or record.get("coordinates") == run.manifest(PLACE[0]).key:
-        return True
-    warnings.warn(
-        f"{run.root}: job.json is not of the job that made the coordinates, so the columns have no names of a method. "
-        "Run the job again to make it anew",
-        StaleWarning,
-        stacklevel=4,
-    )
-    return False
 
 
 def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]:

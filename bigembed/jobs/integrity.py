@@ -34,12 +34,7 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
         problems += manifests.damage(path, found, again=True) if deep else manifests.glance(path, found)
         unlisted += manifests.unlisted(path, found)
         stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
-    problems += [
-        f"{name}: was made from another {source!r} than the one that is there"
-        for name, found in there.items()
-        for source, digest in found.inputs.items()
-        if source in there and kind == "run" and there[source].digest != digest
-    ]
+    problems += [f"{name}: {why}" for name, one in there.items() for why in manifests.elsewhere(path, one)]
     record: dict[str, Any] = {}
     digest = True
     try:

@@ -18,6 +18,7 @@ from bigembed.store.paths import AnyPath
 from bigembed.store.superseded import superseded
 
 RECORD, COORDINATES = "job.json", "coordinates"
+ELSEWHERE = f"{RECORD} is not of the job that made the coordinates"
 
 
 def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
@@ -43,6 +44,11 @@ def read_record(root: AnyPath) -> dict[str, Any]:
     if any(found not in (None, known[name]) for name, found in ((name, key_there(root, name)) for name in known)):
         return {"claimed": record["claimed"], "finished": False}
     return record | ({"finished": False} if record and superseded(root) else {})
+
+
+def made_here(root: AnyPath, record: dict[str, Any]) -> bool:
+    """Whether a record is of the job that made the coordinates that are there, and not an older one; none is, too."""
+    return not record or key_there(root, COORDINATES) in (None, record.get("coordinates"))
 
 
 def key_there(root: AnyPath, stage: str) -> str | None:

@@ -26,7 +26,7 @@ from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
 from bigembed.reuse import supersede
-from bigembed.stages import Run, exchange_home, keeping, locked
+from bigembed.stages import Event, Observer, Run, exchange_home, keeping, locked, observing
 from bigembed.store import documents
 from bigembed.store import manifest as manifests
 from bigembed.store.making import making
@@ -114,9 +114,8 @@ def _run(
                 rows = rows.ready()
             keep_ids(rows, root)
         place.prove_access(root, str(rows.path))
-        fitted, said = _fit(job, rows)
-        record["coordinates"] = key_there(root, COORDINATES)
-        documents.write_json(root / RECORD, documents.sealed(record))
+        with observing(_recording(record, root, reporter)):
+            fitted, said = _fit(job, rows)
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)
         _draw(job, rows, fitted, reporter)
@@ -159,6 +158,18 @@ def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict
     documents.write_json(root / RECORD, documents.sealed(record))
     reporter.status.claimed(record["claimed"])
     return record
+
+
+def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Observer:
+    """An observer that lets the record know its coordinates as soon as they are there."""
+
+    def observe(event: Event) -> None:
+        if event.stage == COORDINATES and event.kind in ("done", "reused"):
+            record["coordinates"] = key_there(root, COORDINATES)
+            documents.write_json(root / RECORD, documents.sealed(record))
+        observer(event)
+
+    return observe
 
 
 def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:

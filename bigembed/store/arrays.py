@@ -400,11 +400,11 @@ class StoredRows:
 
 
 def refuse_damaged(path: AnyPath) -> None:
-    """:class:`DamagedError` for an array of a stage whose files are not those that were published."""
+    """:class:`DamagedError` for an array of a stage whose files, or whose inputs, are not those that were published."""
     root, stages, inside = str(path.absolute()).rpartition("/stages/")
     stage = inside.partition("/")[0]
     found = manifests.find(at(root), stage) if stages and stage else None
-    if found is not None and (problems := manifests.damage(at(root), found)):
+    if found and (problems := manifests.damage(at(root), found) or manifests.elsewhere(at(root), found)):
         raise DamagedError(f"{root}: stage {stage!r} is damaged ({problems[0]}); make it anew: run the job again")
 
 

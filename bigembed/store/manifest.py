@@ -140,6 +140,18 @@ def damage(root: AnyPath, manifest: Manifest, again: bool = False) -> list[str]:
     return problems
 
 
+def elsewhere(root: AnyPath, manifest: Manifest) -> list[str]:
+    """Which stages of a run are others than this one was made from, though whole: put back, say. Of a model nothing:
+    it has parts of its stages, and compares all its metadata where it is loaded."""
+    problems = []
+    for name, digest in () if (root / "model.json").exists() else manifest.inputs.items():
+        with suppress(DamagedError):  # (found where it is read)
+            found = find(root, name)
+            if found is not None and found.digest != digest:
+                problems.append(f"was made from another {name!r} than the one that is there")
+    return problems
+
+
 def glance(root: AnyPath, manifest: Manifest) -> list[str]:
     """The damage that names, sizes and the metadata of the arrays show, without a look at their chunks."""
     problems = _missing(manifest, _files(root / "stages" / manifest.stage))

@@ -16,7 +16,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.store import documents
 from bigembed.store import manifest as manifests
-from bigembed.store.documents import read_sealed, sealed, write_json
+from bigembed.store.documents import jsonable, read_sealed, sealed, write_json
 from bigembed.store.manifest import Manifest
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
@@ -28,11 +28,27 @@ MODEL = "superseded.json"
 """In a saved model whose run has begun anew."""
 
 
-def supersede(root: AnyPath, found: Manifest, why: str) -> None:
-    """Unpublish a stage, its files untouched; or give the reason anew where that was done before."""
-    mark = sealed({"why": why, "manifest": manifests.as_dict(found)})
-    write_json(root / FOLDER / f"{found.stage}.json", mark)
+def supersede(root: AnyPath, found: Manifest, why: str, changed: Manifest | None = None) -> None:
+    """Unpublish a stage, its files untouched; or give the reason anew where that was done before.
+
+    ``changed``: the stage that it was made from and with which the change began, as it was; kept as it was the first
+    time.
+    """
+    origin = {"stage": changed.stage, "parameters": jsonable(changed.parameters)} if changed else None
+    before = _mark(root, found.stage)
+    if before is not None and before["manifest"].get("key") == found.key:
+        origin = before.get("origin")
+    write_json(
+        root / FOLDER / f"{found.stage}.json",
+        sealed({"why": why, "manifest": manifests.as_dict(found), "origin": origin}),
+    )
     remove_file(manifests.path_of(root, found.stage))
+
+
+def origin(root: AnyPath, stage: str) -> tuple[str, dict[str, Any]]:
+    """Of a superseded stage the name and the parameters, as they were, of the stage with which the change began."""
+    found = (_mark(root, stage) or {}).get("origin") or {"stage": "", "parameters": {}}
+    return found["stage"], found["parameters"]
 
 
 def superseded(root: AnyPath) -> dict[str, str]:

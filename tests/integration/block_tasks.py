@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -67,3 +69,19 @@ def wrong(number: int) -> int:
 
 def threads() -> tuple[str | None, str | None]:
     return os.environ.get("NUMBA_NUM_THREADS"), os.environ.get("OPENBLAS_NUM_THREADS")
+
+
+def cry(number: int) -> int:
+    """What a worker says of itself where its memory ends: by its interpreter, and by distributed."""
+    thread = threading.Thread(target=_no_memory)
+    thread.start()
+    thread.join()
+    try:
+        _no_memory()
+    except MemoryError:
+        logging.getLogger("distributed.protocol.core").critical("Failed to Serialize", exc_info=True)
+    return number
+
+
+def _no_memory() -> None:
+    raise MemoryError("Unable to allocate internal buffer.")

@@ -248,3 +248,11 @@ def test_a_cluster_that_does_not_close_hides_nothing(caplog):
     with pytest.raises(InterruptedRun, match="the real one"):
         ends()
     assert "Stuck did not close: TimeoutError" in caplog.text
+
+
+def test_what_workers_print_is_logged_and_not_shown(capfd, caplog):
+    with cluster(ClusterTable(workers=1, memory=1 << 30), "embedded") as found, executor(found.executor):
+        assert map_blocks(tasks.cry, [(1,)]) == [1]
+    assert "Traceback" not in capfd.readouterr().err
+    assert "the worker processes printed:" in caplog.text
+    assert "MemoryError: Unable to allocate internal buffer." in caplog.text

@@ -15,7 +15,7 @@ from bigembed.store.paths import AnyPath
 
 def is_growth(path: AnyPath) -> bool:
     """Whether versions of a growing embedding lie here."""
-    return (path / "versions").is_dir() and (path / CURRENT).exists()
+    return (path / "versions").is_dir() and ((path / CURRENT).exists() or bool(Growth(path).published()))
 
 
 def verify_growth(path: AnyPath) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _of_version(version: Version) -> list[str]:
             f"coordinates of rows {part.start}:{part.stop}: {why}" for part, why in damaged(version.array, ranges)
         ]
         if {part.model for part in ranges} != {model_digest(version.model)}:
-            problems.append("coordinates: made by another model than the one that is there")
+            problems.append("model: another than the one that made the coordinates")
         if version.ledger.n < ranges[-1].stop:
             problems.append(f"rows.json: knows {version.ledger.n} rows, and {ranges[-1].stop} have coordinates")
     with _noted(problems):

@@ -48,6 +48,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
             restore(growth)
             version = growth.current
             assert version is not None  # (once there is one, there always is)
+            version = growth.attest(version)
             known = ledger_of(version, there)
         known = unchanged(job, known, there, verify, reporter)
         version.keep(known)

@@ -39,20 +39,18 @@ def advising(job: JobSpec) -> Iterator[None]:
 
 
 def restore(growth: Growth) -> None:
-    """Where ``current.json`` is damaged, say anew that the newest version with coordinates is the current one."""
+    """Where ``current.json`` is damaged, gone or older, say anew that the newest version published is the current one.
+
+    Versions of earlier releases do not say that they were published: of them the newest with coordinates.
+    """
     try:
         _ = growth.history
         return
     except DamagedError as error:
         warn(error)
-    names = sorted((path.name for path in growth.root.glob("versions/*")), reverse=True)
-    for number, name in enumerate(names):
-        if (growth.root / "versions" / name / "coordinates" / "zarr.json").exists():
-            version = growth.version(name)
-            _ = version.ranges
-            growth.point(version, names[number + 1 : number + 2])
-            return
-    raise DamagedError(f"{growth.root / CURRENT}: is damaged, and no version with coordinates is there")
+    if not (found := growth.published() or growth.placed()):
+        raise DamagedError(f"{growth.root / CURRENT}: is damaged, and no version with coordinates is there")
+    growth.point(found[0], [version.root.name for version in found[1:]])
 
 
 def ledger_of(version: Version, there: Present) -> Ledger:
@@ -77,6 +75,8 @@ def mend(version: Version, functions: Functions = ()) -> None:
 
     Those of the rows fitted are made again from the model. Reads all coordinates.
     """
+    if version.published not in ("", model_digest(version.model)):
+        raise DamagedError(f"{version.model}: another model than was published")
     try:
         ranges = version.ranges
     except DamagedError as error:

@@ -51,6 +51,7 @@ def refresh(
             whole = _whole(current)
             if whole and (current.asked, current.fitted) == (asked, there.shape[0]):
                 current.keep(known)
+                growth.attest(current)
                 growth.clear()
                 return about(growth, current, unchanged=True)
         version = None if fresh else _unfinished(job, growth, asked, there, verify, reporter)
@@ -69,6 +70,7 @@ def _current(growth: Growth) -> Version | None:
         restore(growth)
     except DamagedError as error:
         warn(error)
+        remove(growth.root / "versions")
         remove(growth.root / CURRENT)
     try:
         return growth.current

@@ -4,7 +4,7 @@
 
     current.json              the version that counts: replaced in one step when a new one is whole
     versions/0002-1200-3f2a/  rows 0:1200 fitted
-        version.json          what was asked and how many rows were there when it began
+        version.json          what was asked and how many rows were there when it began; once published, its model
         rows.json             the ledger: which rows were there (:mod:`bigembed.jobs.growth.ledger`)
         run.zarr, model.zarr  as ``bigembed run`` writes them
         coordinates           (n, m) one row for every row of the input up to n: first those fitted, then those placed
@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bigembed import __version__
@@ -43,6 +43,7 @@ KIND = "growth"
 CURRENT, ABOUT, LEDGER = "current.json", "version.json", "rows.json"
 _NAME = re.compile(r"([0-9]{4,9})-[0-9]+-[0-9a-f]{8}")
 """Of a version: its number, the rows fitted, their digest."""
+AGAIN = "workflows/extend.py with the job file makes it anew"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Version:
     """Digest of what the job asks for."""
     content: str
     """Digest of the rows fitted."""
+    published: str = ""
+    """Digest of its model since it was published."""
 
     @property
     def run(self) -> AnyPath:
@@ -84,7 +87,13 @@ class Version:
     @property
     def ranges(self) -> tuple[Range, ...]:
         """Which rows were fitted, which placed, by which model: 0:n without gap or overlap."""
-        return read_account(self.array)
+        found = read_account(self.array)
+        models = {part.model for part in found}
+        if (found[0].stop, found[0].rows) != (self.fitted, self.content) or models != {
+            self.published or found[0].model
+        }:
+            raise DamagedError(f"{self.array}: coordinates of another version than {self.root.name}")
+        return found
 
     @property
     def covered(self) -> int:
@@ -112,31 +121,50 @@ class Growth:
 
     @property
     def current(self) -> Version | None:
-        """The version that counts, or None before the first one is whole."""
+        """The version that counts, or None before the first one is whole; :class:`DamagedError`."""
         names = self.history
         return self.version(names[0]) if names else None
 
     @property
     def history(self) -> list[str]:
         """Names of the versions published, the current one first."""
-        file = self.root / CURRENT
+        file, published = self.root / CURRENT, self.published()
         if not file.exists():
+            if published:
+                raise DamagedError(f"{file}: is gone, and {published[0].root.name} was published. {AGAIN}")
             return []
         with understood(file):
             found = read_sealed(file)
             names = [found["version"], *found["previous"]]
             if not all(_NAME.fullmatch(name) for name in names):
                 raise DamagedError(f"{file}: {names} are no names of versions")
+        if published and _number(published[0].root.name) > _number(names[0]):
+            raise DamagedError(f"{file}: is older than {published[0].root.name}, which was published. {AGAIN}")
         return names
+
+    def published(self) -> list[Version]:
+        """Versions that say of themselves that they were published, the newest first."""
+        return [version for version in self._there() if version.published]
+
+    def placed(self) -> list[Version]:
+        """Versions with coordinates, the newest first."""
+        found = []
+        for version in self._there():
+            with suppress(DamagedError):
+                found += [version] if version.ranges else []
+        return found
 
     def unfinished(self) -> list[Version]:
         """Versions begun and not published, the newest first."""
         published = self.history
-        names = [path.name for path in self.root.glob("versions/*") if path.name not in published]
-        found = []
-        for name in sorted(filter(_NAME.fullmatch, names), reverse=True):
-            with suppress(DamagedError):  # (it is begun anew)
-                found += [self.version(name)] if self._begun(name) else []
+        return [version for version in self._there() if version.root.name not in published]
+
+    def _there(self) -> list[Version]:
+        """All versions whose records can be read, the newest first."""
+        names, found = [path.name for path in self.root.glob("versions/*")], []
+        for name in sorted(filter(_NAME.fullmatch, names), key=_number, reverse=True):
+            with suppress(DamagedError):  # (one that is not published is begun anew)
+                found.append(self.version(name))
         return found
 
     def begin(self, asked: str, ledger: Ledger) -> Version:
@@ -146,8 +174,7 @@ class Growth:
         name = f"{max(numbers, default=0) + 1:04d}-{ledger.n}-{ledger.content[:8]}"
         version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content)
         version.keep(ledger)
-        about = {"fitted": ledger.n, "asked": asked, "content": ledger.content, "bigembed": __version__}
-        write_json(version.root / ABOUT, sealed(about))
+        _describe(version)
         return version
 
     def publish(self, version: Version, keep: int = 1) -> None:
@@ -156,9 +183,17 @@ class Growth:
         self.clear()
 
     def point(self, version: Version, previous: Sequence[str] = ()) -> None:
-        """Say that it is the current one."""
+        """Say that it is the current one, here and in the version, so that neither is missed without a word."""
         said = {"version": version.root.name, "previous": list(previous), "fitted": version.fitted}
         write_json(self.root / CURRENT, sealed(said | {"model": model_digest(version.model)}))
+        self.attest(version)
+
+    def attest(self, version: Version) -> Version:
+        """Make sure that the version says that it was published: one of an earlier bigembed or after a kill may not."""
+        if not version.published:
+            version = replace(version, published=model_digest(version.model))
+            _describe(version)
+        return version
 
     def clear(self) -> None:
         """Remove every version that is not listed."""
@@ -167,15 +202,23 @@ class Growth:
             if path.name not in listed:
                 remove(path)
 
-    def _begun(self, name: str) -> bool:
-        return (self.root / "versions" / name / ABOUT).exists()
-
     def version(self, name: str) -> Version:
         """One of them."""
         root = self.root / "versions" / name
         with understood(root / ABOUT):
             about = read_sealed(root / ABOUT)
-            return Version(root, int(about["fitted"]), str(about["asked"]), str(about["content"]))
+            said = str(about["asked"]), str(about["content"]), str(about.get("published", ""))
+            return Version(root, int(about["fitted"]), *said)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+def _describe(version: Version) -> None:
+    """Write what a version says of itself."""
+    about = {name: getattr(version, name) for name in ("fitted", "asked", "content", "published")}
+    write_json(version.root / ABOUT, sealed(about | {"bigembed": __version__}))
 
 
 @contextmanager

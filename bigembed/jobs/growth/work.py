@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from bigembed.errors import ChangedInputError, MissingPathError
+from bigembed.errors import ChangedInputError, DamagedError, MissingPathError
 from bigembed.jobs.growth.ledger import Ledger, Present, check, present, suspects
-from bigembed.jobs.growth.versions import CURRENT, Growth, Version, prepared
+from bigembed.jobs.growth.versions import Growth, Version, prepared
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
@@ -29,9 +29,11 @@ def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, 
 
 def refuse_unfitted(job: JobSpec) -> None:
     """MissingPathError before the first refresh."""
-    growth = Growth(job.output_path)
-    if not (growth.root / CURRENT).exists():
-        raise MissingPathError(f"{job.output_path}: no model is there yet. Run workflows/refresh.py {job.file} first")
+    with suppress(DamagedError):  # (there is one)
+        if not Growth(job.output_path).history:
+            raise MissingPathError(
+                f"{job.output_path}: no model is there yet. Run workflows/refresh.py {job.file} first"
+            )
 
 
 def unchanged(job: JobSpec, ledger: Ledger, there: Present, verify: bool, reporter: Reporter) -> Ledger:

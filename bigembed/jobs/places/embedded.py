@@ -13,6 +13,7 @@ from typing import Any
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
 from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
+from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.security import no_security
 from bigembed.jobs.places.settings import START_TIMEOUT, settings
 from bigembed.jobs.places.vigil import Vigil
@@ -22,6 +23,10 @@ from bigembed.store.scratch import temporary
 logger = logging.getLogger(__name__)
 STARTS = 2
 """Times that the processes of an embedded cluster are started."""
+PRINTED = "printed"
+"""File in the workers' folder: what they printed on standard error."""
+PRINTED_MAX = 16 << 10
+"""Bytes of it that are logged, the last ones."""
 
 
 def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
@@ -30,7 +35,8 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     from distributed import Client
 
     stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
-    scratch = str(stack.enter_context(temporary("workers")))
+    scratch = stack.enter_context(temporary("workers"))
+    stack.callback(_log_printed, scratch / PRINTED)
     local = _started(table, scratch)
     stack.callback(closed, local, 10)
     client = Client(local, set_as_default=True)
@@ -40,7 +46,7 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     return Place("embedded", run, worker_count(table), embedded_memory(table), client, vigil=vigil)
 
 
-def _started(table: ClusterTable, scratch: str) -> Any:
+def _started(table: ClusterTable, scratch: Path) -> Any:
     """The embedded cluster; one whose workers die or freeze while they start is tried again."""
     from distributed import LocalCluster
 
@@ -59,8 +65,9 @@ def _started(table: ClusterTable, scratch: str) -> Any:
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
                 security=no_security(),
-                local_directory=scratch,
-                silence_logs=50,  # what workers say when they are closed; errors of tasks come with their results
+                local_directory=str(scratch),
+                env={ERRORS: str(scratch / PRINTED)},
+                silence_logs=logging.CRITICAL + 1,  # (errors of tasks come with their results)
             )
         except (RuntimeError, OSError) as error:
             why = _deepest(error)
@@ -73,6 +80,13 @@ def _started(table: ClusterTable, scratch: str) -> Any:
         finally:
             late.cancel()
     raise AssertionError  # pragma: no cover
+
+
+def _log_printed(file: Path) -> None:
+    """Put what the workers printed into the log of the job."""
+    if file.is_file() and (printed := file.read_bytes()):
+        text = printed[-PRINTED_MAX:].decode(errors="replace").strip()
+        logger.warning("the worker processes printed:\n%s", text)
 
 
 def _kill_others(than: set[Any]) -> None:

@@ -23,7 +23,7 @@ from bigembed.errors import BigembedError, DamagedError
 from bigembed.estimator import AROUND
 from bigembed.estimator.certificate import certificate
 from bigembed.jobs.describe import documented
-from bigembed.jobs.record import read_record
+from bigembed.jobs.record import ELSEWHERE, made_here, read_record
 from bigembed.jobs.report.figures import Figure, Line, coordinate_lines, map_figures
 from bigembed.jobs.report.glossary import CATEGORIES, Entry, entries_of, plain, shown
 from bigembed.jobs.report.job_file import job_file
@@ -79,6 +79,9 @@ class Contents:
                 setattr(found, name, read(root))
             except DamagedError as error:
                 found.warn("damaged", f"{error}. Run the job again to make it anew")
+        if not made_here(root, found.record):
+            found.warn("damaged", f"{ELSEWHERE}: what was asked for is not known. Run the job again to make it anew")
+            found.record = {"finished": False}
         for name in found.run.published():
             try:
                 found.run.manifest(name)

@@ -161,6 +161,18 @@ def test_the_second_change_is_told_against_the_present(job, tmp_path):
     refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 20")
 
 
+@pytest.mark.parametrize("stage", ["witness", "graph", "solve"])
+def test_what_was_made_anew_between_changes_nothing_of_the_reason(job, tmp_path, stage):
+    run_job(job())
+    stopped_after(job(k=12), stage)
+    stopped_after(job(k=12), "survey", kind="reused")
+    refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 12")
+    stopped_after(job(k=20), "survey", kind="reused")
+    refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 20")
+    stopped_after(job(), "survey", kind="reused")
+    refused_by_all(tmp_path / "run.zarr", tmp_path, "made from another 'witness'")
+
+
 def test_other_rows_and_another_method(job, tmp_path):
     run_job(job())
     np.save(tmp_path / "rows.npy", flat(1))

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.errors import DamagedError, DamageWarning
+from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.growth.versions import Growth, open_growth
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays import write_array
@@ -136,9 +137,12 @@ def test_coordinates_are_made_again(home, grown, what):
 @pytest.mark.parametrize("how", ["empty", "digit", "list", "gone"])
 def test_records_are_made_again(home, grown, file, how):
     [path] = (home / "out.zarr").glob(file)
-    if how == "gone" and file == "current.json":
-        pytest.skip("then there is none")
     break_file(path, how)
+    if file == "current.json":
+        with pytest.raises(DamagedError, match=r"current\.json"):
+            there(home)
+        with pytest.raises(DamagedError, match=r"current\.json"):
+            audit(job_of(home))
     assert verify(home / "out.zarr")["problems"]
     with pytest.warns(DamageWarning, match=path.name):
         assert extend(job_of(home))["rows"] == N
@@ -155,6 +159,59 @@ def break_file(path, how):
         path.write_text(json.dumps(value | {key: value[key] + 1}))
     else:
         path.write_text({"empty": "", "list": "[1]"}[how])
+
+
+@pytest.mark.parametrize("how", ["gone", "older"])
+@pytest.mark.parametrize("job", [extend, refresh])
+def test_the_newest_version_published_is_found_again(home, how, job):
+    file = home / "out.zarr" / "current.json"
+    before = file.read_bytes()
+    refresh(job_of(home))
+    newest, right = version_of(home), there(home)
+    begun = Growth(home / "out.zarr").begin("another job", newest.ledger)
+    shutil.copytree(newest.array, begun.array)  # killed after its coordinates, before it was published
+    file.write_bytes(before) if how == "older" else file.unlink()
+    with pytest.raises(DamagedError, match=newest.root.name):
+        there(home)
+    assert verify(home / "out.zarr")["problems"]
+    with pytest.warns(DamageWarning, match=newest.root.name):
+        assert job(job_of(home))["unchanged"]
+    assert version_of(home).root == newest.root
+    np.testing.assert_array_equal(there(home), right)
+    assert verify(home / "out.zarr")["problems"] == []
+
+
+def test_a_version_that_does_not_say_that_it_was_published_is_found_too(home, grown):
+    edited(version_of(home).root / "version.json", lambda value: (value.pop("published"), value.pop("digest")))
+    (home / "out.zarr" / "current.json").write_text("")
+    with pytest.warns(DamageWarning, match=r"current\.json"):
+        assert extend(job_of(home))["unchanged"]
+    np.testing.assert_array_equal(there(home), there(grown))
+    assert version_of(home).published
+
+
+@pytest.mark.parametrize("part", ["coordinates", "model.zarr"])
+def test_a_whole_part_of_another_version_is_not_taken(home, part):
+    """Its own digests fit."""
+    before = version_of(home)
+    shutil.copytree(before.root, home / "before")
+    refresh(job_of(home), fresh=True)
+    right, newest = there(home), version_of(home)
+    shutil.rmtree(newest.root / part)
+    shutil.move(home / "before" / part, newest.root / part)
+    assert verify(home / "out.zarr")["problems"]
+    if part == "coordinates":
+        with pytest.raises(DamagedError, match="another version"):
+            there(home)
+        with pytest.warns(DamageWarning, match="another version"):
+            extend(job_of(home))
+    else:
+        with pytest.raises(DamagedError, match=r"another model.*workflows/refresh\.py"):
+            extend(job_of(home))
+        with pytest.warns(DamageWarning, match="another"):
+            refresh(job_of(home))
+    np.testing.assert_array_equal(there(home), right)
+    assert verify(home / "out.zarr")["problems"] == []
 
 
 @pytest.mark.parametrize("what", ["version.json", "model.zarr/model.json", "model.zarr/manifest/survey.json"])
