@@ -25,8 +25,8 @@ from bigembed.neighbors.graph import build_neighbor_graph as build_neighbor_grap
 from bigembed.paths.routes import geodesic_distances as geodesic_distances
 from bigembed.paths.routes import shortest_path as shortest_path
 from bigembed.quality.certify import certify as certify
-from bigembed.store.arrays import open_array as open_array
 from bigembed.store.growing import append_rows as append_rows
+from bigembed.store.opening import open_array as open_array
 
 __version__: str
 __all__: list[str]

@@ -22,12 +22,13 @@ from bigembed.errors import DamagedError, DamageWarning, MissingPathError, Stale
 from bigembed.reuse import key_of, supersede, usable
 from bigembed.store import documents, roots, superseded
 from bigembed.store import manifest as manifests
-from bigembed.store.arrays import open_array, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.documents import digest_of
 from bigembed.store.exchange import Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.manifest import Manifest
 from bigembed.store.matrix import StoredMatrix
+from bigembed.store.opening import open_array
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 from bigembed.store.scratch import new_folder
 from bigembed.store.superseded import Mark

@@ -10,7 +10,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.embedding.consistency import consistent
-from bigembed.store.passes import RowBlock, refuse_block, row_block, write_mapped
+from bigembed.store.offenders import refuse_block
+from bigembed.store.passes import write_mapped
+from bigembed.store.row_blocks import RowBlock, row_block
 from bigembed.store.source import RowSource
 
 BATCH_BYTES = 16 << 20

@@ -13,17 +13,9 @@ from bigembed.landmarks.select import LandmarkChoice
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import (
-    LARGEST,
-    RowBlock,
-    checked_shape,
-    map_row_blocks,
-    offenders,
-    refuse,
-    refuse_size,
-    usable,
-    write_mapped,
-)
+from bigembed.store.offenders import LARGEST, checked_shape, offenders, refuse, refuse_size, usable
+from bigembed.store.passes import map_row_blocks, write_mapped
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 

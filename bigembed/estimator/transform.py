@@ -21,11 +21,11 @@ from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
 from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.store import manifest as manifests
-from bigembed.store.arrays import open_array
 from bigembed.store.attributes import describe
 from bigembed.store.input import column_source, row_source
 from bigembed.store.lazy import MappedRows
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
+from bigembed.store.opening import open_array
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
 from bigembed.store.sealing import seal_rows
 from bigembed.store.source import RowSource

@@ -17,10 +17,10 @@ from bigembed.stages import Run
 from bigembed.store import roots
 from bigembed.store.annotate import is_annotated, write_obsm
 from bigembed.store.apart import require_apart
-from bigembed.store.arrays import open_zarr
 from bigembed.store.attributes import attributes_of
 from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.making import making
+from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import MarkedRows, RowSource
 from bigembed.store.superseded import superseded, told

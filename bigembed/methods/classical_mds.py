@@ -26,7 +26,7 @@ from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 

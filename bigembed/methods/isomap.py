@@ -26,7 +26,7 @@ from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.paths import routes
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")

@@ -32,7 +32,7 @@ from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.stages import Context, Run, Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 EXACT_ROWS = 200_000

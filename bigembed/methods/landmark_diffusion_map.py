@@ -18,7 +18,7 @@ from bigembed.landmarks.roseland import RANK
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 

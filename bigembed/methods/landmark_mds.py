@@ -25,7 +25,7 @@ from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 MOVED = 1 / 3

@@ -35,7 +35,7 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.labels import Labels, classes_from_json, read_labels, with_classes
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 

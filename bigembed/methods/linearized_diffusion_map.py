@@ -19,7 +19,7 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 GRAM_COLUMNS = 4096

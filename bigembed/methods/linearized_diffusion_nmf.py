@@ -18,7 +18,7 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.nonnegative_kernel import STEPS
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 

@@ -20,7 +20,8 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import combine_sums, spread_block
 from bigembed.stages import Context, Run, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import checked_shape, reduce_rows
+from bigembed.store.offenders import checked_shape
+from bigembed.store.passes import reduce_rows
 from bigembed.store.source import RowSource
 
 RULES = ("auto", "bessel")

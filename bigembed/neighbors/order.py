@@ -18,7 +18,8 @@ from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import RowBlock, map_row_blocks
+from bigembed.store.passes import map_row_blocks
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 KEPT_BYTES = 128 << 20

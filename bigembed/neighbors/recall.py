@@ -18,7 +18,8 @@ from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.input import row_source
-from bigembed.store.passes import RowBlock, map_row_blocks
+from bigembed.store.passes import map_row_blocks
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 COMPILED_PAIRS = 1 << 24

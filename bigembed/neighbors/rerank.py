@@ -25,7 +25,8 @@ from bigembed.neighbors.witness import EXACT_ROWS, exact_witnesses
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import RowBlock, map_row_blocks
+from bigembed.store.passes import map_row_blocks
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 

@@ -13,7 +13,9 @@ from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import LARGEST, LEAST_32, MOST_32, RowBlock, checked_shape, map_row_blocks, refuse_size
+from bigembed.store.offenders import LARGEST, LEAST_32, MOST_32, checked_shape, refuse_size
+from bigembed.store.passes import map_row_blocks
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource, work_dtype
 
 METRICS = ("euclidean", "cosine")

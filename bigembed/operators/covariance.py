@@ -17,7 +17,8 @@ from bigembed.blocks.rows import Array, is_sparse
 from bigembed.blocks.vectors import MemorySpace
 from bigembed.operators.base import Multiply, SymmetricOperator
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 

@@ -12,7 +12,8 @@ from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, t
 from bigembed.quality.spaces import METRICS, Space
 from bigembed.stages import Cost
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import MAX_GROUPS, checked_shape
+from bigembed.store.offenders import checked_shape
+from bigembed.store.passes import MAX_GROUPS
 from bigembed.store.source import RowSource
 
 NEIGHBORS, SAMPLES = 15, 1_000

@@ -12,7 +12,8 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.quality.lists import COMPILED, counts_block, distances_block, nearer, nearest_block
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, RowBlock, add_parts, reduce_rows
+from bigembed.store.passes import Parts, add_parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 METRICS = ("euclidean", "cosine")

@@ -14,20 +14,12 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, PlanError
-from bigembed.store.arrays import (
-    create_grid,
-    create_rows,
-    missing_shards,
-    open_zarr,
-    read_array,
-    write_rows,
-    write_window,
-    zarr_place,
-)
+from bigembed.store.arrays import create_grid, create_rows, read_array, write_rows, write_window, zarr_place
 from bigembed.store.attributes import describe
 from bigembed.store.claims import refuse_memory, sound
 from bigembed.store.groups import make_group
 from bigembed.store.masked import unmasked
+from bigembed.store.opening import missing_shards, open_zarr
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
 from bigembed.store.reader import Reader, is_text, native
 from bigembed.store.sealing import seal_group, seal_rows

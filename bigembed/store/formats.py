@@ -13,7 +13,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
 from bigembed.store.annotated import CsrReader
 from bigembed.store.apart import require_apart
-from bigembed.store.arrays import cached, missing_shards, zarr_place
+from bigembed.store.arrays import cached, zarr_place
 from bigembed.store.attributes import named_columns
 from bigembed.store.beside import link, named_vector, place_beside, vector_source
 from bigembed.store.claims import (
@@ -28,6 +28,7 @@ from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_row
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
 from bigembed.store.making import making
+from bigembed.store.opening import missing_shards
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
 from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native, two_dimensional

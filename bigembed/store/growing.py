@@ -16,12 +16,13 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.arrays import cached, open_zarr, read_array, write_rows
+from bigembed.store.arrays import cached, read_array, write_rows
 from bigembed.store.beside import beside_of
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.lock import hold
 from bigembed.store.masked import unmasked
 from bigembed.store.npy import npy_rows
+from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
 from bigembed.store.seal import unsealed, with_seal, without_seal
 from bigembed.store.sealing import checksums

@@ -9,11 +9,11 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.arrays import chunked, is_zarr, open_array
 from bigembed.store.copying import write_dask
 from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.masked import unmasked
 from bigembed.store.npy import write_npy
+from bigembed.store.opening import chunked, is_zarr, open_array
 from bigembed.store.paths import AnyPath, at, is_path
 from bigembed.store.recognized import Window, place_of, window_of
 from bigembed.store.source import EXACT, RowSource, rows_at, work_dtype

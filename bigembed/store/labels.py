@@ -11,10 +11,10 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.arrays import is_zarr, open_zarr
 from bigembed.store.idx import is_idx, read_idx
 from bigembed.store.masked import unmasked
 from bigembed.store.npy import RemoteNpy, npy_rows
+from bigembed.store.opening import is_zarr, open_zarr
 from bigembed.store.paths import AnyPath, at, is_path
 from bigembed.store.source import RowSource
 

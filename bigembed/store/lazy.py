@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, one_blas_thread
 from bigembed.errors import ChangedInputError
-from bigembed.store.passes import RowBlock, row_block
+from bigembed.store.row_blocks import RowBlock, row_block
 from bigembed.store.source import RowSource
 from bigembed.store.superseded import Mark
 

@@ -9,18 +9,18 @@ chunks, the tasks or the workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks, settled
+from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.blocks.vectors import tree_fold
-from bigembed.errors import InputError
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource, as_worked
+from bigembed.store.offenders import offenders, refuse, usable
+from bigembed.store.row_blocks import row_blocks
+from bigembed.store.source import RowSource
 
 Parts = dict[str, Array]
 """What a block contributes, by name; numbers are arrays without axes."""
@@ -30,35 +30,6 @@ DATA_PER_SUM = 8
 """Bytes of rows behind a byte of partial sums, at least."""
 CHUNKS_A_TASK = 8
 TASKS = 16
-NAMED = 10
-"""Offending rows named in an error."""
-LARGEST = 2.0**240
-"""Of rows in float64: methods take fourth powers, which are in its range for such numbers and their inverses."""
-LEAST_32, MOST_32 = 2.0**-40, 2.0**60
-"""Of the longest distance between rows whose squared distances are float32."""
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """One canonical block, as a block function sees it."""
-
-    number: int
-    start: int
-    rows: Any
-    """(m, d) C-contiguous in the work dtype, or SciPy CSR rows."""
-    beside: Mapping[str, Array] = field(default_factory=dict)
-    """What lies beside these rows in ``source.beside``."""
-
-    @property
-    def stop(self) -> int:
-        """One past the last row."""
-        return self.start + int(self.rows.shape[0])
-
-    @property
-    def weights(self) -> Array | None:
-        """Weights of the rows, float64; None where all are one."""
-        given = self.beside.get("weights")
-        return None if given is None else np.asarray(given, np.float64)
 
 
 def add_parts(left: Parts, right: Parts) -> Parts:
@@ -244,158 +215,5 @@ def write_groups(
     return bad
 
 
-def row_blocks(source: RowSource, numbers: Sequence[int]) -> Iterator[RowBlock]:
-    """The canonical blocks of these numbers, ascending, each stored chunk read once along consecutive ones."""
-    n, rows = source.shape[0], source.block
-    spans = [(number * rows, min((number + 1) * rows, n)) for number in numbers]
-    beside = {name: windows(other, spans) for name, other in source.beside.items()}
-    for number, (start, _), part in zip(numbers, spans, windows(source, spans), strict=True):
-        aligned = {name: next(parts) for name, parts in beside.items()}
-        yield RowBlock(number, start, worked(part, source.work, start), aligned)
-
-
-def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
-    """Any rows ``start:stop`` with what lies beside them, as a block function sees them."""
-    beside = {name: other.read(start, stop) for name, other in source.beside.items()}
-    return RowBlock(start // source.block, start, source.matrix(start, stop), beside)
-
-
-def worked(rows: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
-    """Rows in the work dtype: C-contiguous, or CSR."""
-    return as_worked(rows, dtype, start) if is_sparse(rows) else settled(as_worked(rows, dtype, start))
-
-
-def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:
-    """Rows of ascending spans through a window over whole stored chunks."""
-    grain = source.grain
-    held: Any = None
-    first = 0
-    for start, stop in spans:
-        if grain == 1:
-            yield source.read(start, stop)
-            continue
-        end = first + len(held) if held is not None else -1
-        if not first <= start <= end:
-            first, held, end = start, None, start
-        if end < stop:
-            upto = source.boundary(stop)
-            fresh = source.read(end, upto)
-            held = fresh if held is None or start == end else np.concatenate([held[start - first :], fresh])
-            first = start
-        assert held is not None
-        yield held[start - first : stop - first]
-        held, first = held[stop - first :], stop
-        if not len(held):
-            held = None
-
-
-def offenders(block: RowBlock, rows: bool = True) -> dict[str, Any]:
-    """What is wrong with the ``rows`` or the weights of a block: NaN, infinity, a negative weight, beyond LARGEST.
-
-    If nothing is: the ``size`` of the largest number, by which :func:`refuse` knows rows that are all too small.
-    """
-    found: dict[str, Any] = {}
-    values = block.rows.data if is_sparse(block.rows) else block.rows.reshape(-1)
-    with np.errstate(all="ignore"):
-        looked_at = rows and not np.isfinite(np.dot(values, values))  # (the square may overflow: then look closely)
-    bad = _row_of_bad(block.rows, values) if looked_at else np.zeros(0, int)
-    if len(bad):
-        nan = bool(np.isnan(values).any())
-        found |= {"rows": len(bad), "first": (bad[:NAMED] + block.start).tolist(), "nan": nan}
-    size = size_of(values)
-    if LARGEST < size < np.inf and not len(bad):
-        found |= {"large": size}
-    weights = block.weights
-    wrong = np.zeros(0, int) if weights is None else np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(wrong):
-        found |= {"weights": len(wrong), "first_weights": (wrong[:NAMED] + block.start).tolist()}
-    return found or {"size": size if np.isfinite(size) else 1.0}
-
-
-def usable(found: Mapping[str, Any]) -> bool:
-    """Whether :func:`offenders` found nothing wrong."""
-    return not found or "size" in found
-
-
-def size_of(values: Array) -> float:
-    """The largest absolute value of float64; 1 for float32, which may hold nothing that is out of range."""
-    if values.dtype != np.float64 or not values.size:
-        return 1.0
-    return float(np.fmax(np.abs(values.min()), np.abs(values.max())))
-
-
 def _finite(parts: Parts) -> bool:
     return all(bool(np.isfinite(value).all()) for value in parts.values())
-
-
-def _row_of_bad(rows: Any, values: Array) -> Array:
-    if not is_sparse(rows):
-        return np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    bad = np.flatnonzero(~np.isfinite(values))
-    return np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
-
-
-def refuse_block(block: RowBlock) -> None:
-    """InputError where rows of one block hold NaN or infinity."""
-    wrong = offenders(block)
-    if "large" in wrong:
-        refuse_size(wrong["large"], LARGEST, 1 / LARGEST)
-    if "rows" in wrong:
-        raise InputError(
-            f"Input X contains {not_finite(wrong['nan'])}: {wrong['rows']} of the rows {block.start}:{block.stop} do, "
-            f"the first are rows {wrong['first']}. Drop or impute them"
-        )
-
-
-def not_finite(nan: bool) -> str:
-    """What rows hold that cannot be used."""
-    return "NaN" if nan else "infinity"
-
-
-def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
-    """InputError where blocks reported offenders: how many, and the first of them."""
-    n = source.shape[0]
-    if count := sum(part.get("rows", 0) for part in found):
-        first = [row for part in found for row in part.get("first", [])][:NAMED]
-        what = not_finite(any(part.get("nan") for part in found))
-        raise InputError(
-            f"Input X contains {what}: {count} of {n} rows do, the first are rows {first}. Drop or impute them before "
-            "the run"
-        )
-    if count := sum(part.get("weights", 0) for part in found):
-        first = [row for part in found for row in part.get("first_weights", [])][:NAMED]
-        raise InputError(f"weights must be finite and nonnegative: {count} of {n} are not, the first of rows {first}")
-    large = [part for part in found if "large" in part]
-    sizes = [part["size"] for part in found if "size" in part]
-    if large or (sizes and 0 < max(sizes) < 1 / LARGEST):
-        refuse_size(max([part["large"] for part in large] or sizes), LARGEST, 1 / LARGEST)
-
-
-def refuse_size(size: float, most: float, least: float, of: str = "the squares of the rows") -> None:
-    """InputError for rows whose squares, say, are no numbers any more: ``least`` to ``most`` are those that can be."""
-    what = "overflow" if size > 1 else "underflow"
-    unit = -int(np.floor(np.log2(size))) if np.isfinite(size) else -1000
-    raise InputError(
-        f"{of} {what}: they reach to {size:.3g}, and {least:.3g} to {most:.3g} can be worked with here. Multiply "
-        f"all rows by 2**{unit}, which rounds nothing" + (", or give them as float64" if most == MOST_32 else "")
-    )
-
-
-def checked_shape(source: RowSource, at_least: int = 1) -> tuple[int, int]:
-    """(n, d) of a source: two dimensions, at least so many rows and one column, and what lies beside as long."""
-    if len(source.shape) != 2:
-        raise InputError(
-            f"rows must form a 2-dimensional array (n, d); got {len(source.shape)} dimension(s), shape "
-            f"{source.shape}. Reshape your data: one row a point"
-        )
-    n, d = map(int, source.shape)
-    if n < at_least:
-        raise InputError(
-            f"Found array with {n} sample(s) (shape={source.shape}) while a minimum of {at_least} is required."
-        )
-    if d == 0:
-        raise InputError(f"Found array with 0 feature(s) (shape={source.shape}) while a minimum of 1 is required.")
-    for name, other in source.beside.items():
-        if len(other.shape) != 1 or other.shape[0] != n:
-            raise InputError(f"{name} have shape {other.shape}; one number a row is needed, so shape ({n},)")
-    return n, d

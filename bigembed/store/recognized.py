@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.store.arrays import StoredRows, is_zarr, missing_shards
+from bigembed.store.opening import StoredRows, is_zarr, missing_shards
 from bigembed.store.paths import AnyPath, at
 
 GETTERS = {"getter", "getter_nofancy", "getter_inline", "getitem"}

@@ -10,9 +10,10 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, settled
 from bigembed.errors import InputError
-from bigembed.store.arrays import cached, open_zarr, read_array, read_window
+from bigembed.store.arrays import cached, read_array, read_window
 from bigembed.store.attributes import columns_of
 from bigembed.store.npy import npy_rows
+from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, stored
 from bigembed.store.reader import TEXT, is_text, pieces
 from bigembed.store.superseded import Mark

@@ -21,7 +21,9 @@ from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.offenders import checked_shape
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 COLUMNS = 4096

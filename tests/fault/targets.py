@@ -34,8 +34,8 @@ from bigembed.methods import REGISTRY
 from bigembed.methods import method as class_of
 from bigembed.stages import Run
 from bigembed.store import copying
-from bigembed.store.arrays import open_array
 from bigembed.store.formats import ingest
+from bigembed.store.opening import open_array
 from tests.fault.corruption import Target
 
 SOME = ("pca", "diffusion_map", "isomap", "landmark_mds", "nmf", "kernel_pca")

@@ -21,7 +21,7 @@ from bigembed.operators.pairs import vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 from bigembed.store.tiles import PANEL_BYTES, tiles
 from bigembed.store.vectors import StoredSpace

@@ -12,7 +12,8 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import locate_blocks
 from bigembed.neighbors.radius_query import AnyIndex
 from bigembed.neighbors.survey import Shape, prepare
-from bigembed.store.passes import LEAST_32, MOST_32, RowBlock, refuse_block, refuse_size
+from bigembed.store.offenders import LEAST_32, MOST_32, refuse_block, refuse_size
+from bigembed.store.row_blocks import RowBlock
 
 
 class Located(Protocol):

@@ -26,7 +26,8 @@ from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 from bigembed.store.vectors import StoredSpace
 

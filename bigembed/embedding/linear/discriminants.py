@@ -23,7 +23,9 @@ from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.labels import Labels, classes_as_json
-from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.offenders import checked_shape
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 LABEL_ROWS = 1 << 18

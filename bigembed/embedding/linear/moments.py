@@ -11,7 +11,9 @@ from bigembed.embedding.costs import summing_cost
 from bigembed.errors import InputError
 from bigembed.stages import Context, Stage
 from bigembed.store.arrays import write_array
-from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.offenders import checked_shape
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 

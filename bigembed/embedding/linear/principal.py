@@ -17,7 +17,7 @@ from bigembed.errors import InputError
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import checked_shape
+from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 GRAM_COLUMNS = 4096

@@ -24,7 +24,8 @@ from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 PLANNED = 50

@@ -16,7 +16,8 @@ from bigembed.blocks.affine import affine_block
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
 from bigembed.store.masked import unmasked
-from bigembed.store.passes import Parts, RowBlock
+from bigembed.store.passes import Parts
+from bigembed.store.row_blocks import RowBlock
 
 RULES = ("nndsvd", "nndsvda", "nndsvdar", "random")
 GRAM_COLUMNS = 4096

@@ -8,7 +8,8 @@ from bigembed.blocks.distances import Metric
 from bigembed.blocks.rows import bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_grid, create_rows, write_rows, write_window
-from bigembed.store.passes import RowBlock, checked_shape, offenders, refuse, usable
+from bigembed.store.offenders import checked_shape, offenders, refuse, usable
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 TILE = 1_024

@@ -23,7 +23,8 @@ from bigembed.landmarks.triangulate import FLOOR, classical, triangulated
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 SHARES = (2, 4)

@@ -18,7 +18,9 @@ from bigembed.landmarks.select import LandmarkChoice, max_min, max_min_by, unifo
 from bigembed.neighbors.partition import kmeans
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import Parts, RowBlock, checked_shape, reduce_rows
+from bigembed.store.offenders import checked_shape
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 SELECTIONS = (*FROM_ROWS, "k-means")

@@ -25,7 +25,8 @@ from bigembed.landmarks.roseland import (
 )
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import Parts, RowBlock, reduce_rows
+from bigembed.store.passes import Parts, reduce_rows
+from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 TILE_ROWS = 2_048

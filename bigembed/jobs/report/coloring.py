@@ -14,10 +14,10 @@ from bigembed.errors import BigembedError, InputError
 from bigembed.jobs.job import BESIDE
 from bigembed.jobs.report.summary import Contents
 from bigembed.plotting.stream import Rows
-from bigembed.store.arrays import open_zarr
 from bigembed.store.copying import rows_of_reader
 from bigembed.store.formats import open_reader
 from bigembed.store.npy import npy_rows
+from bigembed.store.opening import open_zarr
 from bigembed.store.paths import at
 from bigembed.store.source import RowSource
 

@@ -15,8 +15,9 @@ from bigembed.errors import BigembedWarning, InputError
 from bigembed.estimator.base import Estimator
 from bigembed.methods import REGISTRY
 from bigembed.stages import Context, Cost, Run, Stage, run_stages
-from bigembed.store.arrays import create_rows, open_array, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.input import row_source
+from bigembed.store.opening import open_array
 from bigembed.store.source import RowSource
 
 NAME = "small"

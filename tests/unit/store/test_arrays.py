@@ -10,16 +10,9 @@ import pytest
 import zarr
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.arrays import (
-    create_rows,
-    missing_shards,
-    open_array,
-    open_zarr,
-    read_array,
-    write_array,
-    write_rows,
-)
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.manifest import publish
+from bigembed.store.opening import missing_shards, open_array, open_zarr
 from bigembed.store.source import work_dtype
 
 

@@ -15,9 +15,10 @@ import zarr
 from bigembed import PCA
 from bigembed.errors import BigembedError, DamagedError, InputError, PlanError
 from bigembed.store import claims
-from bigembed.store.arrays import open_zarr, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.formats import ingest, open_reader
 from bigembed.store.idx import read_idx
+from bigembed.store.opening import open_zarr
 from bigembed.store.reader import Choice
 from bigembed.store.sparse import group_source, read_csr, write_csr
 

@@ -8,9 +8,10 @@ import pytest
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import copying, delimited, parquet, reader
-from bigembed.store.arrays import open_zarr, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.beside import beside_of
 from bigembed.store.formats import ingest, open_reader
+from bigembed.store.opening import open_zarr
 from bigembed.store.reader import Choice
 from bigembed.store.seal import SEAL
 from bigembed.store.sparse import group_source

@@ -13,10 +13,11 @@ import zarr
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import copying, idx, parquet
-from bigembed.store.arrays import missing_shards, open_zarr, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.attributes import source_of
 from bigembed.store.copying import write_dask
 from bigembed.store.formats import ingest, open_reader
+from bigembed.store.opening import missing_shards, open_zarr
 from bigembed.store.reader import Choice
 
 

@@ -12,16 +12,9 @@ from bigembed.blocks import rows as rows_module
 from bigembed.errors import InputError
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.passes import (
-    RowBlock,
-    checked_shape,
-    reduce_rows,
-    row_blocks,
-    row_groups,
-    task_runs,
-    windows,
-    write_mapped,
-)
+from bigembed.store.offenders import checked_shape
+from bigembed.store.passes import reduce_rows, row_groups, task_runs, write_mapped
+from bigembed.store.row_blocks import RowBlock, row_blocks, windows
 from bigembed.store.source import RowSource
 
 N, D = 1003, 5

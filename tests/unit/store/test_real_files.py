@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from bigembed.errors import InputError
-from bigembed.store.arrays import open_zarr, read_array
+from bigembed.store.arrays import read_array
 from bigembed.store.formats import ingest, open_reader
+from bigembed.store.opening import open_zarr
 from bigembed.store.reader import Choice
 
 ENVIRONMENT = "BIGEMBED_DATA"
