@@ -58,7 +58,8 @@ def matrix(run: str) -> Any:
     from scipy.sparse import coo_array, diags_array
 
     from bigembed.embedding.walk.spectral import weights_of
-    from bigembed.stages import Context, Run, Stage, silent
+    from bigembed.runs import Run
+    from bigembed.stages import Context, Stage, silent
     from bigembed.store.arrays import read_array
     from bigembed.store.exchange import Exchange
 

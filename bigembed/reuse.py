@@ -14,7 +14,8 @@ from bigembed.store.documents import digest_of
 from bigembed.store.manifest import Manifest
 
 if TYPE_CHECKING:
-    from bigembed.stages import Run, Stage
+    from bigembed.runs import Run
+    from bigembed.stages import Stage
 
 BESIDE = ("ids",)
 """Stages of a job that belong to its rows, whatever the method is."""

@@ -26,7 +26,8 @@ from bigembed.estimator.frames import Framed
 from bigembed.estimator.names import coordinate_names
 from bigembed.estimator.routing import Routed
 from bigembed.estimator.warning import warn_of
-from bigembed.stages import Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
 

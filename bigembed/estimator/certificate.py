@@ -11,7 +11,7 @@ from bigembed.embedding.graph.parts import least_rows
 from bigembed.embedding.walk.stability import UNSTABLE
 from bigembed.neighbors.recall import missed
 from bigembed.quality.judgement import ONE_COLUMN, judged
-from bigembed.stages import Run
+from bigembed.runs import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
 FLAT = 10.0

@@ -14,7 +14,8 @@ from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.survey import METRICS
-from bigembed.stages import Run, Stage, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Stage, run_stages
 from bigembed.store.input import column_source, row_source
 from bigembed.store.source import RowSource
 from bigembed.store.streamed import StreamedRows

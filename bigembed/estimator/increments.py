@@ -14,7 +14,8 @@ from bigembed.estimator.base import Estimator
 from bigembed.estimator.fitting import remember_features
 from bigembed.estimator.names import check_names
 from bigembed.estimator.progress import telling
-from bigembed.stages import Run, Stage, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.input import column_source, row_source
 from bigembed.store.paths import at

@@ -20,7 +20,7 @@ import numpy as np
 from bigembed.blocks.functions import is_name
 from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
 from bigembed.estimator import AROUND
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.chunks import ENTRY
 from bigembed.store.documents import read_json, sealed, unsealed

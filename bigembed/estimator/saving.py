@@ -28,7 +28,7 @@ from bigembed.estimator.model_files import (
     read_description,
     saved_at,
 )
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
 from bigembed.store.documents import write_json

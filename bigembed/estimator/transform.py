@@ -19,7 +19,8 @@ from bigembed.embedding.extension import Extension, in_one_array, write_extended
 from bigembed.embedding.streaming import STAGE, placed_stage
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
-from bigembed.stages import Context, Run, Stage, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Context, Stage, run_stages
 from bigembed.store import manifest as manifests
 from bigembed.store.attributes import describe
 from bigembed.store.input import column_source, row_source

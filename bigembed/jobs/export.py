@@ -13,7 +13,7 @@ from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record
 from bigembed.jobs.report.summary import Contents
 from bigembed.methods import REGISTRY, method
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store import roots
 from bigembed.store.annotate import is_annotated, write_obsm
 from bigembed.store.apart import require_apart

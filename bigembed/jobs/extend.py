@@ -28,7 +28,8 @@ from bigembed.jobs.watching import status
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
-from bigembed.stages import Run, keeping
+from bigembed.runs import Run
+from bigembed.stages import keeping
 from bigembed.store.apart import require_apart
 from bigembed.store.beside import link, place_beside
 from bigembed.store.documents import read_json, write_json

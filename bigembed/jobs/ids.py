@@ -7,7 +7,8 @@ from typing import Any
 
 from bigembed.errors import ExistingOutputError
 from bigembed.jobs.inputs import Input
-from bigembed.stages import Context, Cost, Run, Stage, locked, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage, locked, run_stages
 from bigembed.store import manifest as manifests
 from bigembed.store.attributes import ABOUT, source_of
 from bigembed.store.beside import require_length, vector_source

@@ -9,7 +9,7 @@ from bigembed.estimator.model_files import check_stages, read_description
 from bigembed.jobs.record import kind_of, read_record
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import method
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
 from bigembed.store.paths import AnyPath

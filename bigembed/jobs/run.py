@@ -26,7 +26,8 @@ from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
 from bigembed.reuse import supersede
-from bigembed.stages import Event, Observer, Run, exchange_home, keeping, locked, observing
+from bigembed.runs import Run
+from bigembed.stages import Event, Observer, exchange_home, keeping, locked, observing
 from bigembed.store import documents
 from bigembed.store import manifest as manifests
 from bigembed.store.making import making

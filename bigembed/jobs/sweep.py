@@ -28,7 +28,8 @@ from bigembed.jobs.session import session, working
 from bigembed.jobs.spec import checked_parameters
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import method
-from bigembed.stages import Run, Stage, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Stage, run_stages
 from bigembed.store import roots
 from bigembed.store.documents import digest_of, write_json
 from bigembed.store.paths import AnyPath, put

@@ -24,7 +24,8 @@ from bigembed.errors import InputError
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource

@@ -35,7 +35,8 @@ from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
 from bigembed.neighbors.survey import shape_of
-from bigembed.stages import Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
 

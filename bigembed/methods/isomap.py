@@ -24,7 +24,8 @@ from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.paths import routes
-from bigembed.stages import Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource

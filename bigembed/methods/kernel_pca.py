@@ -30,7 +30,8 @@ from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
-from bigembed.stages import Context, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Context, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource

@@ -16,7 +16,8 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import Kernel, checked_kernel
 from bigembed.landmarks.roseland import RANK
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
-from bigembed.stages import Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource

@@ -23,7 +23,8 @@ from bigembed.embedding.scaling.landmark_sample import SELECTIONS, Asked, landma
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.stages import Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource

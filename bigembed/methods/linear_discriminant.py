@@ -32,7 +32,8 @@ from bigembed.embedding.linear.discriminants import (
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.stages import Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.labels import Labels, classes_from_json, read_labels, with_classes
 from bigembed.store.offenders import checked_shape

@@ -18,7 +18,8 @@ from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import combine_sums, spread_block
-from bigembed.stages import Context, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.offenders import checked_shape
 from bigembed.store.passes import reduce_rows

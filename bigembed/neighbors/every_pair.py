@@ -19,7 +19,8 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.witness import BINS, distance_counts, spread_rows, unit_of
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.matrix import write_outbox, write_structure, write_values
 

@@ -20,7 +20,8 @@ from bigembed.neighbors.search import search_stage, shortlist_stage
 from bigembed.neighbors.survey import METRICS, Shape, checked_metric, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.neighbors.witness import recall_stage, witness_stage
-from bigembed.stages import Run, Stage, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.input import row_source
 from bigembed.store.matrix import StoredMatrix

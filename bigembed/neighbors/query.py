@@ -28,7 +28,7 @@ from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.witness import EXACT_ROWS
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
 MAX_PAIRS = 1 << 21

@@ -16,7 +16,7 @@ from bigembed.neighbors.order import KEPT_BYTES, CellReader, Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory, locate
 from bigembed.neighbors.radius import EDGES_PLANNED, near_cells, pairs_within
 from bigembed.neighbors.survey import Shape
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
 _TOGETHER = 256

@@ -14,7 +14,7 @@ from bigembed.errors import InputError
 from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.survey import Shape, prepare, shape_of
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.input import row_source

@@ -22,7 +22,8 @@ from bigembed.neighbors.recall import Truth, share_found
 from bigembed.neighbors.search import spread_block, write_lists
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.neighbors.witness import EXACT_ROWS, exact_witnesses
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import map_row_blocks

@@ -19,7 +19,8 @@ from bigembed.embedding.linear.moments import moments_stage
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.offenders import checked_shape
 from bigembed.store.passes import Parts, reduce_rows

@@ -23,7 +23,7 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep import sweep
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.formats import ingest
 from bigembed.store.growing import append_rows

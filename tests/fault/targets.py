@@ -32,7 +32,7 @@ from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY
 from bigembed.methods import method as class_of
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store import copying
 from bigembed.store.formats import ingest
 from bigembed.store.opening import open_array

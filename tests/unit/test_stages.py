@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
-from bigembed.stages import Context, Event, Run, Stage, locked, observing, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Context, Event, Stage, locked, observing, run_stages
 from bigembed.store import manifest
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.documents import sealed

@@ -20,7 +20,7 @@ from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape
 from bigembed.paths.geodesic import KeptDistances
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array, read_by_id, read_rows
 
 BATCH_ROWS = 8_192

@@ -20,7 +20,8 @@ from bigembed.embedding.linear.moments import moments_of_block
 from bigembed.errors import InputError, KernelSignError, OutOfReachError
 from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
 from bigembed.kernels.linearized_sums import EPSILONS, combine_sums, spread_block, total_block
-from bigembed.stages import Context, Cost, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, reduce_rows
 from bigembed.store.source import RowSource

@@ -24,7 +24,7 @@ from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
 

@@ -21,7 +21,8 @@ from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import UNCOMPILED_ROWS, Plan, place_of
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
-from bigembed.stages import Run, Stage, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.growing import StoreRows, append_source
 from bigembed.store.lock import Lock

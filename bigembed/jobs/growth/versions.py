@@ -28,7 +28,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, JobEr
 from bigembed.jobs.growth.account import Range, prove, read_account
 from bigembed.jobs.growth.ledger import Ledger
 from bigembed.jobs.job import CHOICE, JobSpec
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
 from bigembed.store.apart import require_apart

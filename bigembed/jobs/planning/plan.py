@@ -28,7 +28,8 @@ from bigembed.jobs.planning.time_model import TASK_HERE, Pace
 from bigembed.jobs.units import size
 from bigembed.methods import method
 from bigembed.reuse import DAMAGED, outdated
-from bigembed.stages import Cost, Run, Stage
+from bigembed.runs import Run
+from bigembed.stages import Cost, Stage
 from bigembed.store import roots
 from bigembed.store.beside import vector_source
 from bigembed.store.objects import library

@@ -8,7 +8,7 @@ from bigembed.errors import BigembedError
 from bigembed.jobs.report.figures import coordinate_lines, map_figures, text_table
 from bigembed.jobs.report.glossary import CATEGORIES, entries_of
 from bigembed.jobs.units import duration, size
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import UNLIMITED, at
 from bigembed.store.superseded import told

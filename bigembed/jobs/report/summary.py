@@ -31,7 +31,7 @@ from bigembed.jobs.report.timeline import StageLine, stage_lines
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY, method
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import AnyPath, at
 from bigembed.store.superseded import superseded, told

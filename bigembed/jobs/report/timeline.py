@@ -9,7 +9,7 @@ from typing import Any
 
 from bigembed.errors import DamagedError
 from bigembed.jobs.planning.plan import MARGIN
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import Manifest
 from bigembed.store.paths import AnyPath

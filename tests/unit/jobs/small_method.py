@@ -14,7 +14,8 @@ from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import BigembedWarning, InputError
 from bigembed.estimator.base import Estimator
 from bigembed.methods import REGISTRY
-from bigembed.stages import Context, Cost, Run, Stage, run_stages
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage, run_stages
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.input import row_source
 from bigembed.store.opening import open_array

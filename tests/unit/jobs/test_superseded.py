@@ -20,7 +20,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.paths import stored
 from bigembed.store.superseded import superseded
 

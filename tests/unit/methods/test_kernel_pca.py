@@ -19,7 +19,7 @@ import bigembed as be
 from bigembed.embedding.kernel import solve as kernel_solve
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, NotFittedError, PlanError
 from bigembed.methods import kernel_pca
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.source import RowSource
 
 KERNELS = [

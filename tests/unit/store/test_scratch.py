@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from bigembed.stages import Run
+from bigembed.runs import Run
 from bigembed.store.scratch import new_folder, sweep
 
 MAKE = (

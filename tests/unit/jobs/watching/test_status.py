@@ -130,6 +130,7 @@ def test_of_an_extension(tmp_path):
 
 def hold_of(out):
     """Another one that writes the same."""
-    from bigembed.stages import Run, locked
+    from bigembed.runs import Run
+    from bigembed.stages import locked
 
     return locked(Run(f"{out}.partial"))
