@@ -24,7 +24,7 @@ from bigembed.store.documents import read_json
 from bigembed.store.groups import put_metadata
 from bigembed.store.objects import ObjectPath, asking
 from bigembed.store.paths import PathLike, at, stamp
-from bigembed.store.seal import unsealed
+from bigembed.store.seal import sealed_checksums
 
 if TYPE_CHECKING:
     pass
@@ -239,7 +239,7 @@ def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None, RowChu
 def _sealed(path: str, written: str) -> Array | None:
     """Checksums of the chunks of an array that is sealed; :class:`DamagedError` where its metadata are others."""
     file = at(path) / METADATA[0]
-    return unsealed(read_json(file), path) if file.is_file() else None
+    return sealed_checksums(read_json(file), path) if file.is_file() else None
 
 
 def refuse_unsealed(path: PathLike) -> None:

@@ -24,7 +24,7 @@ from bigembed.store.masked import unmasked
 from bigembed.store.npy import npy_rows
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
-from bigembed.store.seal import unsealed, with_seal, without_seal
+from bigembed.store.seal import sealed_checksums, with_seal, without_seal
 from bigembed.store.sealing import checksums
 from bigembed.store.source import RowSource
 
@@ -186,7 +186,7 @@ def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> 
     Until all is moved, the last unit of the ``n`` rows that are there may be the old one or the new one.
     """
     there = read_json(root / "zarr.json")
-    old, array = unsealed(there, root), cached(aside)
+    old, array = sealed_checksums(there, root), cached(aside)
     if old is None:
         return metadata
     rows, first = array.chunks[0], (n - n % _unit(root)) // array.chunks[0]

@@ -33,7 +33,7 @@ def with_seal(metadata: Mapping[str, Any], **body: Any) -> dict[str, Any]:
     that goes on; ``parts``, the digests of the arrays of a group.
 
     >>> whole = with_seal({"shape": [3]}, chunks=np.array([7], "<u4"))
-    >>> unsealed(whole, "x.zarr").tolist()
+    >>> sealed_checksums(whole, "x.zarr").tolist()
     [[7]]
     """
     said = {name: text_of(value) if isinstance(value, np.ndarray) else value for name, value in body.items()}
@@ -47,7 +47,7 @@ def without_seal(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {**metadata, "attributes": attributes}
 
 
-def unsealed(metadata: Any, path: PathLike) -> Array | None:
+def sealed_checksums(metadata: Any, path: PathLike) -> Array | None:
     """Checksums that chunks may have (1 or 2, chunks); None without a seal, or for a group.
 
     :class:`DamagedError` where the metadata are not those that were sealed.

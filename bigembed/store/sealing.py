@@ -13,7 +13,7 @@ from bigembed.store.chunks import RowChunks, checksummed
 from bigembed.store.documents import digest_of, read_json, write_json
 from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath
-from bigembed.store.seal import seal_of, unsealed, with_seal
+from bigembed.store.seal import seal_of, sealed_checksums, with_seal
 
 CHUNKS_A_TASK = 1 << 10
 
@@ -42,7 +42,7 @@ def prove_group(path: AnyPath) -> None:
     if not (path / "zarr.json").is_file():
         return
     said = read_json(path / "zarr.json")
-    unsealed(said, path)
+    sealed_checksums(said, path)
     for name, digest in ((seal_of(said) or {}).get("parts") or {}).items():
         if digest_of(seal_of(read_json(path / name / "zarr.json"))) != digest:
             raise DamagedError(f"{path}: damaged: {name} is not the one that was written. Write the rows again")
