@@ -44,11 +44,11 @@ class Cost:
     """Peak of the coordinating process, above its footprint."""
     flops: float = 0.0
     """Floating-point operations of matrix products and factorizations, in tasks."""
-    looks: float = 0.0
+    scalar_ops: float = 0.0
     """Entries that tasks look up in random places, sort, compare or put through a kernel, one by one."""
-    alone: float = 0.0
+    serial_flops: float = 0.0
     """Floating-point operations of one process while the others wait."""
-    sweeps: float = 0.0
+    maps: float = 0.0
     """Maps over the blocks, one after another, where they are not as many as the passes."""
     blocks: int = 0
     """Tasks of a map, where they are not the canonical blocks of the rows."""

@@ -26,7 +26,7 @@ def output_cost(source: RowSource, width: int, dtype: Any = np.float64, against:
         disk=size,
         memory=pass_memory(source) + 3 * source.block * width * 8,
         flops=2 * n * (against * (d + width) if against else d * width),
-        looks=n * against,
+        scalar_ops=n * against,
     )
 
 

@@ -59,7 +59,7 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
         scratch=size * source.row_bytes,
         memory=pass_memory(source),
         coordinator=4 * size * (source.row_bytes + 8 * d),
-        alone=2 * size * wanted * d if selection == "max-min" else 0,
+        serial_flops=2 * size * wanted * d if selection == "max-min" else 0,
     )
     return Stage("landmarks", (), parameters | {"at_least": at_least}, run, cost)
 

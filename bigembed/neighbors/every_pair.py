@@ -60,7 +60,7 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
         write=(4 + item) * pairs,
         disk=(4 + item) * pairs + 40 * shape.n + 8 * BINS,
         memory=(12 + item) * pairs + 20 * shape.n * shape.d,
-        looks=pairs,
+        scalar_ops=pairs,
     )
     return Stage("graph", ("survey", "order"), {"n_neighbors": shape.n - 1, "seed": seed}, run, cost)
 

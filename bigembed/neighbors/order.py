@@ -99,8 +99,8 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
         scratch=total + 8 * shape.n,
         memory=6 * block,
         coordinator=4 * shape.n // cell_size * shape.row_bytes,
-        looks=40 * shape.n,
-        sweeps=2,
+        scalar_ops=40 * shape.n,
+        maps=2,
     )
     return Stage("order", ("survey", "partition"), {"cell_size": cell_size, "seed": seed}, run, cost)
 

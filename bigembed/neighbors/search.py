@@ -122,8 +122,8 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
         disk=lists + (12 + PROBES) * n,
         scratch=n * row_bytes,
         memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20),
-        looks=n * min(n, COMPARED),
-        sweeps=3,
+        scalar_ops=n * min(n, COMPARED),
+        maps=3,
     )
     return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors, "probed": True}, run, cost)
 

@@ -41,8 +41,8 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
         disk=8 * edges + 8 * n,
         scratch=20 * edges // 2,
         memory=6 * 24 * 2 * block * n_neighbors,
-        looks=edges,
-        sweeps=3,
+        scalar_ops=edges,
+        maps=3,
     )
     return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run, cost)
 

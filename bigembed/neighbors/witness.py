@@ -54,8 +54,8 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         memory=shape.block * shape.row_bytes + 8 * size * _TILE_ROWS * 6,
         coordinator=4 * size * (k * 16 + 1000),
         flops=2 * size * shape.n * shape.row_bytes / 4,
-        looks=size * shape.n / 4,
-        sweeps=4,
+        scalar_ops=size * shape.n / 4,
+        maps=4,
     )
     return Stage("witness", ("order", "shortlist"), {"n_neighbors": k, "target": target, "seed": seed}, run, cost)
 

@@ -103,8 +103,8 @@ def cost_of(rows: RowSource, coordinates: RowSource, *, n_neighbors: int = NEIGH
         memory=4 * blocks + 3 * sampled + 4 * lists + TILES,
         coordinator=3 * sampled + 24 * lists + s * n_neighbors**2,
         flops=4.0 * s * n * (rows.width + coordinates.width),
-        looks=s * n,
-        sweeps=7,
+        scalar_ops=s * n,
+        maps=7,
     )
 
 

@@ -17,7 +17,7 @@ def dimension_stage(n: int, n_neighbors: int) -> Stage:
         blocks = len(read_array(context.of("order", "starts"))) - 1
         return _chosen(intrinsic_dimension(context.of("search", "squared"), blocks))
 
-    return Stage("dimension", ("order", "search"), {}, run, Cost(read=4 * n * n_neighbors, looks=n * n_neighbors))
+    return Stage("dimension", ("order", "search"), {}, run, Cost(read=4 * n * n_neighbors, scalar_ops=n * n_neighbors))
 
 
 def dimension_of_pairs_stage(n: int) -> Stage:
@@ -26,7 +26,7 @@ def dimension_of_pairs_stage(n: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         return _chosen(dimension_of_pairs(context.of("graph")))
 
-    return Stage("dimension", ("graph",), {}, run, Cost(read=8 * n**2, looks=n**2, memory=24 * n**2))
+    return Stage("dimension", ("graph",), {}, run, Cost(read=8 * n**2, scalar_ops=n**2, memory=24 * n**2))
 
 
 def _chosen(found: Dimension) -> dict[str, Any]:
@@ -42,4 +42,4 @@ def dimension_within_stage(radius: float, edges: int) -> Stage:
         found = dimension_within(context.of("graph"), blocks, radius)
         return {"value": found.likelihood.value or 0.0, **asdict(found)}
 
-    return Stage("dimension", ("graph",), {"radius": radius}, run, Cost(read=4 * edges, looks=edges))
+    return Stage("dimension", ("graph",), {"radius": radius}, run, Cost(read=4 * edges, scalar_ops=edges))

@@ -86,7 +86,7 @@ def given_stages(source: RowSource, rule: Rule) -> list[Stage]:
     size = shape.n * shape.row_bytes
     held = 4 * PANEL_BYTES + 120 * shape.block * min(shape.n, rule.n_neighbors or BLOCK_EDGES // shape.block)
     checked = Cost(passes=1, read=size, memory=4 * PANEL_BYTES)
-    joined = Cost(passes=1, read=size, memory=held, looks=shape.n**2, disk=24 * shape.n, sweeps=3)
+    joined = Cost(passes=1, read=size, memory=held, scalar_ops=shape.n**2, disk=24 * shape.n, maps=3)
     return [
         Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, check, checked),
         order_stage(shape, rule),

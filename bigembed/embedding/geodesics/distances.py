@@ -116,7 +116,7 @@ def landmark_distances_stage(n: int, edges: int, n_landmarks: int, block: int) -
         scratch=graph + 20 * n * n_landmarks,
         memory=block * (60 * edges // max(1, n) + 20 * GROUP + 64 + 8 * n_landmarks),
         coordinator=24 * n_landmarks**2,
-        sweeps=4,
+        maps=4,
         blocks=groups * -(-n // block),
     )
     return Stage("geodesics", ("landmarks", "components"), {"squared": True}, run, cost, resumes=True)
@@ -171,7 +171,7 @@ def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> S
         disk=4 * n * n,
         memory=task,
         coordinator=64 * n,
-        looks=n * (edges + 4 * n),  # a heap for each row
+        scalar_ops=n * (edges + 4 * n),  # a heap for each row
         blocks=-(-4 * n * n // (PAIR_MIB << 20)),
     )
     return Stage("geodesics", ("order", "components"), {"policy": policy, "n_components": n_components}, run, cost)

@@ -57,5 +57,7 @@ def inverse_stage(kernel: Kernel, alpha: float, landmarks: int, d: int, m: int, 
         return {"alpha": alpha}
 
     size = 8 * landmarks * (m + d)
-    cost = Cost(disk=size, coordinator=16 * landmarks**2 + 3 * size, alone=landmarks**3 / 3 + 2 * landmarks**2 * d)
+    cost = Cost(
+        disk=size, coordinator=16 * landmarks**2 + 3 * size, serial_flops=landmarks**3 / 3 + 2 * landmarks**2 * d
+    )
     return Stage("inverse", ("landmarks", "solve"), {**kernel.key(), "alpha": alpha}, run, cost)

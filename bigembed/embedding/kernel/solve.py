@@ -98,9 +98,9 @@ def exact_solve_stage(
         memory=held(n, source.shape[1], width, kernel.own),
         coordinator=40 * n + 24 * size // max(1, n) * VECTOR_ROWS,
         flops=0 if dense else 2 * PASSES * n * n * (source.shape[1] + 2 * width),
-        looks=2 * (1 if dense else PASSES) * n * n,
-        alone=9 * n**3 if dense else 0,
-        sweeps=2 * PASSES,
+        scalar_ops=2 * (1 if dense else PASSES) * n * n,
+        serial_flops=9 * n**3 if dense else 0,
+        maps=2 * PASSES,
         blocks=-(-n // VECTOR_ROWS),
     )
     parameters = {**kernel.key(), "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
@@ -216,9 +216,9 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
         disk=size,
         memory=4 * 8 * VECTOR_ROWS * (n_landmarks + source.shape[1]) + size,
         flops=2 * n * n_landmarks * (source.shape[1] + n_landmarks),
-        looks=n * n_landmarks,
+        scalar_ops=n * n_landmarks,
     )
-    solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size, alone=20 * n_landmarks**3)
+    solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size, serial_flops=20 * n_landmarks**3)
     return [
         Stage("moments", ("landmarks",), kernel.key(), moments, pass_cost, resumes=True),
         Stage("solve", ("landmarks", "moments"), {**kernel.key(), "n_components": m}, solve, solve_cost),

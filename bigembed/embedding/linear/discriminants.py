@@ -87,7 +87,7 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dic
         write_array(context.path("scatter"), found.scatter)
         return {"n": known + n, "d": d, "dtype": str(source.work)}
 
-    cost = summing_cost(source, size, disk=size, flops=2 * n * d * d, looks=n * d)
+    cost = summing_cost(source, size, disk=size, flops=2 * n * d * d, scalar_ops=n * d)
     parameters = {"source": source.fingerprint(), "by_class": by_class}
     if before is not None:
         parameters["before"] = before["digest"]

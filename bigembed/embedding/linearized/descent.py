@@ -66,8 +66,8 @@ def factors_stage(source: RowSource, asked: Asked) -> Stage:
         memory=6 * 8 * min(source.block, n) * m + (16 << 20),
         coordinator=80 * (d + 3) * m,
         flops=6 * passes * n * d * m,
-        looks=2 * passes * n * m * m,
-        sweeps=2 * passes,
+        scalar_ops=2 * passes * n * m * m,
+        maps=2 * passes,
     )
     parameters = asdict(asked) | {"source": source.fingerprint()}
     return Stage("coordinates", ("degrees",), parameters, run, cost, resumes=True)

@@ -296,5 +296,5 @@ def _cost(source: RowSource, passes: int, m: int, sums: int = 0) -> Cost:
         memory=6 * 8 * min(source.block, n) * m + 4 * 8 * d * m,
         coordinator=10 * 8 * d * m,
         flops=6 * passes * n * d * m,
-        looks=passes * n * m * m,
+        scalar_ops=passes * n * m * m,
     )

@@ -42,7 +42,7 @@ def distances_stage(source: RowSource, metric: Metric) -> Stage:
         disk=n * (n * size + source.row_bytes),
         memory=3 * TASK_ROWS * TILE * 8 + 4 * TASK_ROWS * source.row_bytes,
         flops=2 * n * n * d,
-        looks=n * n,
+        scalar_ops=n * n,
         blocks=-(-n // TASK_ROWS),
     )
     return Stage("distances", (), {"source": source.fingerprint(), **metric.key()}, run, cost)

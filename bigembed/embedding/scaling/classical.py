@@ -79,8 +79,8 @@ def distance_solve_stage(
         memory=3 * panel_bytes(n, dtype.itemsize, (TILE, TILE) if made else source.chunks) + 8 * n * 4 * width_of(m),
         coordinator=40 * n * (m + 2) + (40 * n * n if n <= DENSE_ROWS else 0),
         flops=4 * PASSES * n * n * width_of(m),
-        alone=9 * n**3 if n <= DENSE_ROWS else 0,
-        sweeps=2 * PASSES,
+        serial_flops=9 * n**3 if n <= DENSE_ROWS else 0,
+        maps=2 * PASSES,
         blocks=-(-n // VECTOR_ROWS),
     )
     return Stage("solve", ("distances",) if made else (), parameters, run, cost)

@@ -72,7 +72,7 @@ def affine_solve_stage(source: RowSource, m: int, count: int) -> Stage:
         disk=8 * (d + count) * (m + 2),
         memory=pass_memory(source) if wide else 0,
         coordinator=60 * (min(count, d) ** 2 + count**2) + 8 * PROBES * (PROBES + 4 * count + d),
-        alone=10 * min(count, d) ** 3,
+        serial_flops=10 * min(count, d) ** 3,
     )
     return Stage("solve", ("sample", "landmarks"), {"m": m}, run, cost)
 
@@ -118,7 +118,7 @@ def distance_solve_stage(source: RowSource, metric: Metric, m: int, count: int) 
         }
 
     held = 60 * count**2 + 8 * PROBES * (PROBES + 4 * count)
-    cost = Cost(disk=8 * count * (m + 3), coordinator=held, alone=10 * count**3)
+    cost = Cost(disk=8 * count * (m + 3), coordinator=held, serial_flops=10 * count**3)
     return Stage("solve", ("sample", "landmarks"), metric.key() | {"m": m}, run, cost)
 
 
@@ -163,7 +163,7 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
         memory=pass_memory(source) + 6 * SLICE + 8 * count * (d + m) + 24 * min(n, source.block) * m,
         coordinator=24 * count * (count + d),
         flops=2 * n * count * (d + m),
-        looks=n * count,
+        scalar_ops=n * count,
     )
     return Stage("coordinates", ("landmarks", "solve"), {"source": source.fingerprint()}, run, cost, resumes=True)
 

@@ -135,7 +135,7 @@ def landmarks_stage(asked: Asked, metric: Metric, d: int) -> Stage:
         }
 
     parameters = {**asked.key(), **metric.key()}
-    cost = Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20, alone=100 * asked.count**2 * d)
+    cost = Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20, serial_flops=100 * asked.count**2 * d)
     return Stage("landmarks", ("sample",), parameters, run, cost)
 
 

@@ -145,10 +145,10 @@ def judgement_stage(
     cost = replace(
         compared,
         read=24 * n * width + compared.read,
-        looks=n * width + compared.looks,
+        scalar_ops=n * width + compared.scalar_ops,
         memory=max(64 * min(block, n) * width, compared.memory),
         coordinator=max(32 * few**2, compared.coordinator),
-        sweeps=3 + compared.sweeps,
+        maps=3 + compared.maps,
     )
     return Stage("judgement", inputs, {"seed": seed, "samples": samples, "tol": tol}, run, cost)
 

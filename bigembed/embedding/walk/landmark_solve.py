@@ -283,9 +283,9 @@ def landmark_cost(asked: Landmarks, wanted: int, n: int, n_neighbors: int, block
         memory=rows * (48 * reach + 64 * n_neighbors + 100 * wanted) + 8 * TILE_ROWS * (4 * asked.count + 12 * reach),
         coordinator=10 * 8 * asked.count**2,
         flops=8 * n * reach * reach,
-        looks=edges * reach,
-        alone=20 * asked.count**3,
-        sweeps=8,
+        scalar_ops=edges * reach,
+        serial_flops=20 * asked.count**3,
+        maps=8,
     )
 
 

@@ -193,7 +193,7 @@ def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
         memory=tile,
         coordinator=24 * n_landmarks**2,
         flops=source.shape[0] * (2 * source.shape[1] * n_landmarks + size / 4),
-        looks=source.shape[0] * n_landmarks,
+        scalar_ops=source.shape[0] * n_landmarks,
     )
 
 
@@ -242,5 +242,5 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
         ("landmarks", "sums", "gram"),
         {"n_components": m, "t": t},
         run,
-        Cost(disk=size, coordinator=8 * size, alone=10 * n_landmarks**3),
+        Cost(disk=size, coordinator=8 * size, serial_flops=10 * n_landmarks**3),
     )

@@ -143,9 +143,9 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
         coordinator=0 if small else held_here(n, width),
         flops=0 if small else PASSES * 24 * n * width**2,
-        looks=edges if small else PASSES * edges,
-        alone=3 * n**3 if small else 0,
-        sweeps=0 if small else 4 * PASSES,
+        scalar_ops=edges if small else PASSES * edges,
+        serial_flops=3 * n**3 if small else 0,
+        maps=0 if small else 4 * PASSES,
     )
 
 

@@ -39,6 +39,6 @@ class Pace:
         rates, busy = self.rates, min(self.at_once, blocks)
         # What is kept is read once more, for its digests.
         work = (cost.read + cost.disk) / rates.read + cost.write / rates.write
-        work += cost.flops / rates.product + cost.looks / rates.look
-        maps = cost.sweeps or max(1.0, cost.passes)
-        return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work / busy + cost.alone / rates.product
+        work += cost.flops / rates.product + cost.scalar_ops / rates.look
+        maps = cost.maps or max(1.0, cost.passes)
+        return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work / busy + cost.serial_flops / rates.product

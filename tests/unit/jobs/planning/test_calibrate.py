@@ -63,13 +63,13 @@ def test_without_a_cache_folder_it_is_measured_each_time(tmp_path, monkeypatch):
 def test_seconds_of_a_stage():
     pace = Pace(RATES, at_once=2, task=0.0, start=3.0)
     assert pace.seconds(Cost(), 1) == PUBLISH
-    assert pace.seconds(Cost(passes=1, read=10**8, write=10**8, flops=1e9, looks=1e7), 9) == PUBLISH + 5 / 2
+    assert pace.seconds(Cost(passes=1, read=10**8, write=10**8, flops=1e9, scalar_ops=1e7), 9) == PUBLISH + 5 / 2
     assert pace.seconds(Cost(passes=1, read=10**8), 1) == PUBLISH + 1  # one block, one worker
-    assert pace.seconds(Cost(alone=1e9), 9) == PUBLISH + 1  # one process, however many there are
+    assert pace.seconds(Cost(serial_flops=1e9), 9) == PUBLISH + 1  # one process, however many there are
     assert pace.seconds(Cost(disk=10**8), 1) == PUBLISH + 1  # read back for its digests
     slow = Pace(RATES, at_once=2, task=0.01, start=3.0)
     assert slow.seconds(Cost(passes=10), 4) == pytest.approx(PUBLISH + 10 * (MESSAGES + 2) * 0.01)
-    assert slow.seconds(Cost(passes=10, sweeps=2), 4) == pytest.approx(PUBLISH + 2 * (MESSAGES + 2) * 0.01)
+    assert slow.seconds(Cost(passes=10, maps=2), 4) == pytest.approx(PUBLISH + 2 * (MESSAGES + 2) * 0.01)
     assert slow.seconds(Cost(passes=1, blocks=8), 4) == pytest.approx(PUBLISH + (MESSAGES + 4) * 0.01)
 
 
