@@ -22,8 +22,8 @@ from bigembed.methods.nmf import NMF as NMF
 from bigembed.methods.pca import PCA as PCA
 from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
 from bigembed.neighbors.graph import build_neighbor_graph as build_neighbor_graph
-from bigembed.paths.routes import geodesic_distances as geodesic_distances
-from bigembed.paths.routes import shortest_path as shortest_path
+from bigembed.paths.shortest_paths import geodesic_distances as geodesic_distances
+from bigembed.paths.shortest_paths import shortest_path as shortest_path
 from bigembed.quality.certify import certify as certify
 from bigembed.store.growing import append_rows as append_rows
 from bigembed.store.opening import open_array as open_array

@@ -23,7 +23,7 @@ from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.vectors import VectorSpace, assembled
+from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
 from bigembed.operators.base import BlockOperator
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.vectors import assembled
+from bigembed.blocks.vector_space import assembled
 from bigembed.eigen.base import EigenResult, Reason, extremes, gaps_of
 from bigembed.eigen.krylov import leading_pairs
 from bigembed.errors import InputError

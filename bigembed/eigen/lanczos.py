@@ -16,7 +16,7 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import tree_sum
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import ADVICE, EigenResult, Reason, extremes, gaps_of, signs_of
 from bigembed.errors import InputError
 from bigembed.operators.base import SymmetricOperator

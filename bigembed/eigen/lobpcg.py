@@ -38,7 +38,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import tree_sum
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import ADVICE, EigenResult, Reason, gaps_of, signs_of
 from bigembed.eigen.coarse import KEPT, NAMES, Coarse, build, shape_of
 from bigembed.eigen.dense import solve_dense

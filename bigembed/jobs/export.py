@@ -15,10 +15,10 @@ from bigembed.jobs.report.summary import Contents
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
 from bigembed.store import roots
-from bigembed.store.annotate import is_annotated, write_obsm
+from bigembed.store.aligned import beside_of, require_length, vector_source
+from bigembed.store.anndata_writer import is_annotated, write_obsm
 from bigembed.store.apart import require_apart
 from bigembed.store.attributes import attributes_of
-from bigembed.store.beside import beside_of, require_length, vector_source
 from bigembed.store.making import making
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, PathLike, at

@@ -30,8 +30,8 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
 from bigembed.runs import Run
 from bigembed.stages import keeping
+from bigembed.store.aligned import link, place_beside
 from bigembed.store.apart import require_apart
-from bigembed.store.beside import link, place_beside
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.lock import FOLDER, Owner, holder
 from bigembed.store.making import making

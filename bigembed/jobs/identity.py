@@ -7,7 +7,7 @@ from typing import Any
 from bigembed import __version__
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import CHOICE, JobSpec
-from bigembed.store.beside import vector_source
+from bigembed.store.aligned import vector_source
 from bigembed.store.documents import digest_of
 from bigembed.store.paths import PathLike, absolute, published
 

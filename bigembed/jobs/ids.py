@@ -10,8 +10,8 @@ from bigembed.jobs.inputs import Input
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage, locked, run_stages
 from bigembed.store import manifest as manifests
+from bigembed.store.aligned import require_length, vector_source
 from bigembed.store.attributes import ABOUT, source_of
-from bigembed.store.beside import require_length, vector_source
 from bigembed.store.copying import copy_vector
 from bigembed.store.ids import check_ids
 from bigembed.store.paths import AnyPath, published

@@ -19,9 +19,9 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import needed_beside, placed
+from bigembed.store.aligned import beside_of, link, named_vector, place_beside, require_length, vector_source
 from bigembed.store.apart import require_apart
 from bigembed.store.attributes import ABOUT, source_of
-from bigembed.store.beside import beside_of, link, named_vector, place_beside, require_length, vector_source
 from bigembed.store.copying import rows_of_reader, same_rows
 from bigembed.store.documents import digest_of
 from bigembed.store.formats import copy_beside, in_place, is_copy, open_reader, stays_sparse, write_copy

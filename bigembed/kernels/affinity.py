@@ -18,7 +18,7 @@ from bigembed.kernels.target import Target, Walk, cut_moment
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix, write_values
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 RULES = ("auto", "ksum", "median", "max-min", "mean-min")
 

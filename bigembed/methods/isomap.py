@@ -23,7 +23,6 @@ from bigembed.estimator.certificate import components_warnings, recall_warnings,
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import METRICS, shape_of
-from bigembed.paths import routes
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -198,12 +197,12 @@ class Isomap(Estimator):
 
     def geodesic_distances(self, rows: Any) -> Array:
         """Lengths of shortest paths from rows of the input to all rows: see :func:`bigembed.geodesic_distances`."""
-        return routes.geodesic_distances(self._paths_on(), rows)
+        return shortest_paths.geodesic_distances(self._paths_on(), rows)
 
     def shortest_path(self, i: int, j: int) -> tuple[float, Array]:
         """Length of the shortest path between two rows of the input, and the rows on it: see
         :func:`bigembed.shortest_path`."""
-        return routes.shortest_path(self._paths_on(), i, j)
+        return shortest_paths.shortest_path(self._paths_on(), i, j)
 
     @property
     def dist_matrix_(self) -> Any:

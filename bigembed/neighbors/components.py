@@ -16,7 +16,7 @@ from bigembed.blocks.csr import BlockMatrix, CSRBlock, products
 from bigembed.blocks.rows import Array, offsets
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 MAX_LISTED = 1_000
 RESOLVED = 1e-10

@@ -15,10 +15,10 @@ from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.blocks.squared import all_squared
 from bigembed.errors import InputError
 from bigembed.neighbors.complete import dense_block
+from bigembed.neighbors.ground_truth import BINS, distance_counts, spread_rows, unit_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
 from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.witness import BINS, distance_counts, spread_rows, unit_of
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array

@@ -12,6 +12,7 @@ from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
+from bigembed.neighbors.ground_truth import recall_stage, witness_stage
 from bigembed.neighbors.order import Ordered, order_stage, partition_stage
 from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
 from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, missed, share_found
@@ -19,7 +20,6 @@ from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recal
 from bigembed.neighbors.search import search_stage, shortlist_stage
 from bigembed.neighbors.survey import METRICS, Shape, checked_metric, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
-from bigembed.neighbors.witness import recall_stage, witness_stage
 from bigembed.runs import Run
 from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays import read_array

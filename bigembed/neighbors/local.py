@@ -16,17 +16,17 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import rounding
-from bigembed.neighbors.frames import Frame, frame_block
+from bigembed.neighbors.local_basis import LocalBasis, basis_block
 
 if TYPE_CHECKING:
     from bigembed.neighbors.probes import Probing
 
 _CHUNK_ROWS = 1024
 _CHUNK_CANDIDATES = 512
-_FRAME_CELLS = 8
-"""Cells that share a frame."""
+_BASIS_CELLS = 8
+"""Cells that share a basis."""
 _FRAME_PAIRS = 2_000_000
-"""Pairs from which finding a frame takes less time than it saves."""
+"""Pairs from which finding a basis takes less time than it saves."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Cells:
     centers: Array
     """(c, d)."""
 
-    def frame(self, first: int, probing: Probing) -> Frame | None:
-        """The frame of the cells from ``first``, which are near each other; None where few rows probe them."""
-        part = self.offsets[first : first + _FRAME_CELLS + 1]
-        asking = sum(len(probing.of(number)) for number in self.numbers[first : first + _FRAME_CELLS].tolist())
+    def basis(self, first: int, probing: Probing) -> LocalBasis | None:
+        """The basis of the cells from ``first``, which are near each other; None where few rows probe them."""
+        part = self.offsets[first : first + _BASIS_CELLS + 1]
+        asking = sum(len(probing.of(number)) for number in self.numbers[first : first + _BASIS_CELLS].tolist())
         if asking * (part[-1] - part[0]) < _FRAME_PAIRS * (len(part) - 1):
             return None
-        return frame_block(self.rows[part[0] : part[-1]], self.centers[first : first + _FRAME_CELLS], part)
+        return basis_block(self.rows[part[0] : part[-1]], self.centers[first : first + _BASIS_CELLS], part)
 
 
 def search_cells(ids: Array, squared: Array, rows: Array, row_ids: Array, probing: Probing, piece: Cells) -> int:
@@ -64,7 +64,7 @@ def search_cells(ids: Array, squared: Array, rows: Array, row_ids: Array, probin
     work = _Work(ids, squared, rows, row_ids)
     pairs = 0
     for c, number in enumerate(piece.numbers.tolist()):
-        work.frame = piece.frame(c, probing) if c % _FRAME_CELLS == 0 else work.frame
+        work.basis = piece.basis(c, probing) if c % _BASIS_CELLS == 0 else work.basis
         asking = probing.of(number)
         if len(asking):
             cell = slice(int(piece.offsets[c]), int(piece.offsets[c + 1]))
@@ -83,8 +83,8 @@ def search_own(ids: Array, squared: Array, rows: Array, row_ids: Array, probing:
     spans = list(zip(own.numbers.tolist(), own.offsets[:-1].tolist(), own.offsets[1:].tolist()))
     for inside in (True, False):
         for c, (number, start, stop) in enumerate(spans):
-            if not inside and c % _FRAME_CELLS == 0:  # lists are full now, which lower bounds need
-                work.frame = own.frame(c, probing)
+            if not inside and c % _BASIS_CELLS == 0:  # lists are full now, which lower bounds need
+                work.basis = own.basis(c, probing)
             asking = probing.of(number)
             low, high = np.searchsorted(asking, [start, stop])
             chosen = asking[low:high] if inside else np.concatenate([asking[:low], asking[high:]])
@@ -122,7 +122,7 @@ class _Work:
         self.row_ids = row_ids
         d, dtype = rows.shape[1], rows.dtype
         self.rounding = rounding(d, dtype)
-        self.frame: Frame | None = None
+        self.basis: LocalBasis | None = None
         self.nothing = np.zeros(_CHUNK_ROWS, dtype)
         self.shifted = np.empty((_CHUNK_ROWS, d), dtype)
         self.norms = np.empty(_CHUNK_ROWS, dtype)
@@ -143,7 +143,7 @@ class _Work:
 
     def _compare(self, asking: Array, center: Array, candidates: Array, candidate_ids: Array) -> int:
         ids, squared = self.lists
-        frame = self.frame
+        basis = self.basis
         near, near_norms, farthest = self._shift(candidates, center)
         radius = float(np.sqrt(np.float64(near_norms[: len(candidates)].max())))
         pairs = 0
@@ -164,8 +164,8 @@ class _Work:
             shifted, outside = self.shifted[:count], self.nothing
             products = self.products[: count * len(near)].reshape(count, len(near))
             with np.errstate(over="ignore", invalid="ignore"):
-                if frame is not None:
-                    shifted = shifted @ frame.basis
+                if basis is not None:
+                    shifted = shifted @ basis.directions
                     self.kernels.residuals(shifted, self.norms)
                     outside = np.ascontiguousarray(shifted[:, -1])
                 np.matmul(shifted, near.T, out=products)
@@ -179,8 +179,8 @@ class _Work:
                 self.kept,
                 self.norms,
                 radius,
-                frame.rounding if frame else self.rounding,
-                frame.root if frame else 0.0,
+                basis.rounding if basis else self.rounding,
+                basis.root if basis else 0.0,
                 outside,
                 farthest,
                 self.lows,
@@ -192,8 +192,8 @@ class _Work:
         return pairs
 
     def _shift(self, candidates: Array, center: Array) -> tuple[Array, Array, float]:
-        """−2 ỹ for ỹ = candidates − center (reduced, where there is a frame), ‖ỹ‖², and the largest part outside the
-        frame; padded with zero rows of infinite norm."""
+        """−2 ỹ for ỹ = candidates − center (reduced, where there is a basis), ‖ỹ‖², and the largest part outside the
+        basis; padded with zero rows of infinite norm."""
         n, width, farthest = len(candidates), self.kernels.WIDTH, 0.0
         padded = -(-n // width) * width
         near, norms = self.near[:padded], self.near_norms[:padded]
@@ -201,8 +201,8 @@ class _Work:
             np.subtract(candidates, center, out=near[:n])
             np.einsum("ij,ij->i", near[:n], near[:n], out=norms[:n])
             near[n:] = 0
-            if self.frame is not None:
-                near = near @ self.frame.basis
+            if self.basis is not None:
+                near = near @ self.basis.directions
                 farthest = self.kernels.residuals(near[:n], norms)
             near *= -2
         norms[n:] = np.inf

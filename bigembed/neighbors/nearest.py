@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.lanes import lowest_bit, near_bits, squared_distance
 from bigembed.blocks.rows import Array
+from bigembed.blocks.simd import lowest_bit, near_bits, squared_distance
 from bigembed.blocks.squared import rounding
 
 _WIDTH = 16

@@ -70,7 +70,7 @@ def probe_rows(
     rows: Array, home: Array, shortlist: Array, centers: Array, n_probes: int, sizes: Array, least: int
 ) -> Array:
     """:func:`probe_block` for few rows a cell, compiled: ``home`` (n,) is the list of each row in ``shortlist``."""
-    from bigembed.neighbors.within import nearest_cells  # imports numba
+    from bigembed.neighbors.compiled_query import nearest_cells  # imports numba
 
     wanted = np.minimum(_wanted(shortlist, n_probes, sizes, least), np.count_nonzero(shortlist >= 0, axis=1))
     probes = np.full((len(rows), max(n_probes, int(wanted.max()))), -1, np.int32)

@@ -19,15 +19,15 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.squared import every_squared
 from bigembed.errors import InputTypeError
+from bigembed.neighbors.cell_spans import CellSpan, StoredCells
 from bigembed.neighbors.exact import empty_lists, update_lists
+from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.partition import assign_block
-from bigembed.neighbors.pieces import Piece, StoredCells
 from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
 from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -162,8 +162,8 @@ def locate_blocks(rows: Array, ordered: Ordered, centers: str) -> Array:
 def join_memory(index: Index, shape: Shape, rows: int) -> int:
     """Bytes that :func:`join_batches` holds for so many new rows, beside them: planned for twice k edges a row."""
     k, cells = index.n_neighbors, len(read_array(f"{index.order}/cell_starts"))
-    piece = shape.block * (2 * shape.row_bytes + 9 * index.n_probes + 40) + (32 << 20)
-    return piece + cells * shape.row_bytes + rows * (shape.row_bytes + 24 * k + 20 * index.n_probes + 2 * k * 120)
+    span = shape.block * (2 * shape.row_bytes + 9 * index.n_probes + 40) + (32 << 20)
+    return span + cells * shape.row_bytes + rows * (shape.row_bytes + 24 * k + 20 * index.n_probes + 2 * k * 120)
 
 
 class _Fitted:
@@ -225,31 +225,31 @@ class _Fitted:
         is_home = np.zeros(len(self.cells.sizes), bool)
         is_home[homes] = True
         found: list[tuple[Array, Array, Array, Array]] = []
-        for piece in self.cells.pieces(np.flatnonzero(wanted), np.unique(self.cells.block_of(homes))):
-            search_cells(ids, squared, rows, nobody, at_home, piece.cells)  # first, so that lists are full of near rows
-            search_cells(ids, squared, rows, nobody, elsewhere, piece.cells)
+        for span in self.cells.spans(np.flatnonzero(wanted), np.unique(self.cells.block_of(homes))):
+            search_cells(ids, squared, rows, nobody, at_home, span.cells)  # first, so that lists are full of near rows
+            search_cells(ids, squared, rows, nobody, elsewhere, span.cells)
             if len(stray):
                 lists = twin[stray], twin_squared[stray]
-                search_cells(*lists, rows[stray], nobody[stray], straying, piece.cells)
+                search_cells(*lists, rows[stray], nobody[stray], straying, span.cells)
                 twin[stray], twin_squared[stray] = lists
-            found.append(self._reverse(piece, is_home, new))
+            found.append(self._reverse(span, is_home, new))
             if sum(len(part[0]) for part in found) > MAX_PAIRS and len(rows) > 1:
                 raise _Crowded
         return _concatenated(found, rows.dtype)
 
-    def _reverse(self, piece: Piece, is_home: Array, new: Cells) -> tuple[Array, Array, Array, Array]:
-        """Pairs of a row of the piece and a new row within its reach in a cell that it probes."""
-        lists = read_array(f"{self.index.shortlist}/shortlist/{piece.block}")
-        first = int(piece.cells.numbers[0] - self.cells.block_starts[piece.block])
-        lists = lists[first : first + len(piece.cells.numbers)]
-        probed = unpack_probes(piece.read(f"{self.index.search}/probed"), piece.cells.offsets, lists)
+    def _reverse(self, span: CellSpan, is_home: Array, new: Cells) -> tuple[Array, Array, Array, Array]:
+        """Pairs of a row of the span and a new row within its reach in a cell that it probes."""
+        lists = read_array(f"{self.index.shortlist}/shortlist/{span.block}")
+        first = int(span.cells.numbers[0] - self.cells.block_starts[span.block])
+        lists = lists[first : first + len(span.cells.numbers)]
+        probed = unpack_probes(span.read(f"{self.index.search}/probed"), span.cells.offsets, lists)
         probed[~is_home[probed]] = -1
-        limits = piece.read(f"{self.index.search}/rho_squared")
-        row, found, squared = reverse_cells(piece.cells.rows, limits, group_probes(probed), new)
+        limits = span.read(f"{self.index.search}/rho_squared")
+        row, found, squared = reverse_cells(span.cells.rows, limits, group_probes(probed), new)
         largest = np.full(len(row), _NOBODY)
         if len(ties := np.flatnonzero(squared == limits[row])):
-            largest[ties] = piece.read(f"{self.index.search}/kappa")[row[ties]]
-        return found, piece.cells.ids[row], squared, largest
+            largest[ties] = span.read(f"{self.index.search}/kappa")[row[ties]]
+        return found, span.cells.ids[row], squared, largest
 
     def _probes(self, rows: Array, home: Array) -> Array:
         """The cells that rows probe, as in the search: int32 (n, T), −1 is none."""

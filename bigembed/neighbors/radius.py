@@ -17,11 +17,11 @@ from bigembed.blocks.squared import paired_squared
 from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
+from bigembed.neighbors.ground_truth import BINS, choose_block, sample_size
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search import foreign_pieces, spread_block
 from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.witness import BINS, choose_block, witnesses
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -74,7 +74,7 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
         _refuse(out, shape.n, max(ordered.rows_of), free_bytes(context.home.root))
         return out
 
-    size = witnesses(shape.n)
+    size = sample_size(shape.n)
     cost = Cost(
         passes=1,
         read=shape.n * shape.row_bytes,

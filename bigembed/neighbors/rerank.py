@@ -17,11 +17,11 @@ from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
+from bigembed.neighbors.ground_truth import EXACT_ROWS, exact_truth
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import Truth, share_found
 from bigembed.neighbors.search import spread_block, write_lists
 from bigembed.neighbors.survey import Shape, prepare
-from bigembed.neighbors.witness import EXACT_ROWS, exact_witnesses
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -130,10 +130,10 @@ def settle_block(
 
 
 def true_witness_stage(shape: Shape, k: int, seed: int) -> Stage:
-    """Exact neighbors of the witnesses, and the distance histogram, in the space that orders."""
+    """Exact neighbors of sampled rows, and the distance histogram, in the space that orders."""
 
     def run(context: Context) -> dict[str, Any]:
-        return {"witnesses": len(exact_witnesses(context, k, seed).ids)}
+        return {"witnesses": len(exact_truth(context, k, seed).ids)}
 
     return Stage("witness", ("order",), {"n_neighbors": k, "seed": seed}, run, Cost(passes=1))
 

@@ -29,7 +29,7 @@ def reverse_cells(rows: Array, limits: Array, probing: Probing, new: Cells) -> P
 
     ``limits`` (n,) in the dtype of the rows. Rows and candidates are counted in ``rows`` and ``new.rows``.
     """
-    from bigembed.neighbors.within import reverse  # imports numba: only here
+    from bigembed.neighbors.compiled_query import reverse  # imports numba: only here
 
     place = np.searchsorted(probing.cells, new.numbers)
     asked = np.append(probing.cells, -1)[place] == new.numbers

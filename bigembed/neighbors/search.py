@@ -10,6 +10,7 @@ import numpy as np
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.exact import empty_lists, exact_block
+from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import (
@@ -19,7 +20,6 @@ from bigembed.neighbors.probes import (
     pack_probes,
     probe_block,
 )
-from bigembed.neighbors.witness import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange

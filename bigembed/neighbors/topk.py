@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.lanes import lowest_bit, near_bits, squared_distance
 from bigembed.blocks.rows import Array
+from bigembed.blocks.simd import lowest_bit, near_bits, squared_distance
 
 WIDTH = 16
 """Candidates come padded to a multiple of this; padding has infinite norm."""
@@ -144,8 +144,8 @@ def update(
     """Take candidates into the lists of the rows ``kept``; products[m, j] = −2 x̃_m·ỹ_j.
 
     What exceeds the last distance of a list by more than the rounding bound is rejected; the rest is
-    computed exactly. ``lows`` and ``best`` (k + 1 entries) are scratch. With a frame the products are
-    those of reduced rows, lower bounds: ``root`` > 0 is the frame's, ``outside`` (m,) the rows' parts
+    computed exactly. ``lows`` and ``best`` (k + 1 entries) are scratch. With a basis the products are
+    those of reduced rows, lower bounds: ``root`` > 0 is the basis's, ``outside`` (m,) the rows' parts
     outside it, ``farthest`` the largest of the candidates'.
     """
     n, width, d = candidate_ids.shape[0], products.shape[1], rows.shape[1]

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.vectors import VectorSpace, assembled, tree_sum
+from bigembed.blocks.vector_space import VectorSpace, assembled, tree_sum
 from bigembed.errors import InputError
 
 Then = Callable[..., tuple[Sequence[Array], Any]]

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.blocks.distances import NAMED, wrong_entries
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import VectorSpace, assembled, tree_fold
+from bigembed.blocks.vector_space import VectorSpace, assembled, tree_fold
 from bigembed.errors import InputError
 from bigembed.operators.pairs import PairsOperator, centered_norm
 from bigembed.store.source import RowSource

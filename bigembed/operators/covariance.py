@@ -14,7 +14,7 @@ import numpy as np
 
 from bigembed.blocks.moments import tiles
 from bigembed.blocks.rows import Array, is_sparse
-from bigembed.blocks.vectors import MemorySpace
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.operators.base import Multiply, SymmetricOperator
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, reduce_rows

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import VectorSpace, tree_sum
+from bigembed.blocks.vector_space import VectorSpace, tree_sum
 from bigembed.operators.base import Multiply, SymmetricOperator
 
 

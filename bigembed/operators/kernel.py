@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import VectorSpace, tree_sum
+from bigembed.blocks.vector_space import VectorSpace, tree_sum
 from bigembed.errors import InputError
 from bigembed.operators.pairs import PairsOperator, centered_norm, spans_of
 from bigembed.store.source import RowSource

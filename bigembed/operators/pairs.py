@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, offsets
-from bigembed.blocks.vectors import VectorSpace, assembled
+from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.operators.base import Multiply, SymmetricOperator
 from bigembed.store.tiles import Tile
 

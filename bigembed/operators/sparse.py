@@ -15,7 +15,7 @@ from scipy import sparse
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import VectorSpace
+from bigembed.blocks.vector_space import VectorSpace
 from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator, Multiply
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.lanes import lowest_bit, near_bits, squared_distance
 from bigembed.blocks.rows import Array
+from bigembed.blocks.simd import lowest_bit, near_bits, squared_distance
 
 _WIDTH = 16
 

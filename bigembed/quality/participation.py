@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
-from bigembed.blocks.vectors import tree_sum
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.store.arrays import read_array
 
 TENTH = 0.1

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store import annotated, delimited, hdf5, netcdf, vecs
-from bigembed.store.annotated import CsrReader
+from bigembed.store import anndata_reader, delimited, fvecs, hdf5, netcdf
+from bigembed.store.aligned import link, named_vector, place_beside, vector_source
+from bigembed.store.anndata_reader import CsrReader
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import cached, zarr_place
 from bigembed.store.attributes import named_columns
-from bigembed.store.beside import link, named_vector, place_beside, vector_source
 from bigembed.store.claims import (
     CHUNKS,
     refuse_rows,
@@ -118,8 +118,8 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
 def _opened(path: AnyPath, choice: Choice) -> Reader:
     if parquet := parquet_files(path):
         return open_parquet(parquet, choice)
-    if annotated.is_anndata(path):
-        return annotated.open_anndata(path, choice)
+    if anndata_reader.is_anndata(path):
+        return anndata_reader.open_anndata(path, choice)
     if path.is_dir():
         choice.only(path, "Zarr", "fill_absent")
         return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent)
@@ -132,8 +132,8 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
     choice.only(path, "a file of one array")
     if path.suffix == ".npy":
         return rows_at(path)
-    if path.suffix in vecs.TYPES:
-        return vecs.open_vecs(path, choice)
+    if path.suffix in fvecs.TYPES:
+        return fvecs.open_vecs(path, choice)
     if isinstance(path, Path) and is_idx(path):
         return open_idx(path)
     raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")

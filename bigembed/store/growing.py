@@ -16,8 +16,8 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
+from bigembed.store.aligned import beside_of
 from bigembed.store.arrays import cached, read_array, write_rows
-from bigembed.store.beside import beside_of
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.lock import hold
 from bigembed.store.masked import unmasked

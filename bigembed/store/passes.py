@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.blocks.vectors import tree_fold
+from bigembed.blocks.vector_space import tree_fold
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.offenders import offenders, refuse, usable

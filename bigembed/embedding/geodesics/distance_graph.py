@@ -23,8 +23,8 @@ from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
+from bigembed.store.stored_space import StoredSpace
 from bigembed.store.tiles import PANEL_BYTES, tiles
-from bigembed.store.vectors import StoredSpace
 
 GIVEN = "precomputed"
 Edges = tuple[Array, Array, Array]

@@ -14,7 +14,7 @@ from bigembed.embedding.extension import Placed
 from bigembed.embedding.geodesics.distance_graph import GIVEN, GivenIndex, Rule, join_given
 from bigembed.embedding.graph.new_rows import place_rows, ready_rows
 from bigembed.landmarks.triangulate import triangulated
-from bigembed.neighbors.kept import nearest_kept
+from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
@@ -129,7 +129,7 @@ def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:
     outside = np.flatnonzero(home < 0)
     if len(outside) and (model.policy == "largest" or 0 in model.targets):
         ordered, found = Ordered.open(model.index.order), AffineMap.within(model.solve, 0).read()
-        nearest = nearest_kept(ordered, model.labels, rows[outside], joined.block[outside], joined.cell[outside])
+        nearest = nearest_embedded(ordered, model.labels, rows[outside], joined.block[outside], joined.cell[outside])
         for start, stop in bounds(len(outside), max(1, HELD_BYTES // (8 * model.columns(0)))):
             out[outside[start:stop]] = triangulated(model.distances(nearest[start:stop], 0), found)
     return out

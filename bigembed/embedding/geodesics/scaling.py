@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.blocks.vectors import tree_sum
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import extremes, signs_of
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.geodesics.distances import targets
@@ -25,7 +25,7 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 TILE_ROWS = 4_096
 """Rows placed at a time."""

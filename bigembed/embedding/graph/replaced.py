@@ -13,7 +13,6 @@ import numpy as np
 
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
-from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.stages import Context
 from bigembed.store.arrays import read_array, write_array
@@ -54,7 +53,7 @@ def fill_block(
     if len(outside):
         offsets, _ = ordered.cells(b)
         cell = owner_of(offsets, outside)
-        nearest = nearest_kept(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell, parts)
+        nearest = nearest_embedded(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell, parts)
     repeated, firsts = repeated_block(b, graph, ordered.starts) if graph else (outside[:0], nearest[:0])
     inside = label[repeated] < parts
     repeated, firsts = repeated[inside], firsts[inside]

@@ -15,7 +15,7 @@ from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.matrix import StoredMatrix, write_values
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 SYMMETRIC = 1e-12
 """Largest |w_ij − w_ji| that counts as rounding, as a share of the largest weight of nodes i and j."""

@@ -29,7 +29,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, reduce_rows
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 DENSE_ROWS = 2_000
 """Rows up to which the kernel is formed, in one task, and solved densely."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, bounds
-from bigembed.blocks.vectors import tree_sum
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.factored import ZERO, signed
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.embedding.linearized.kernel import (
@@ -26,7 +26,7 @@ from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.operators.factored import FactoredOperator
 from bigembed.stages import Context, Cost
 from bigembed.store.source import RowSource
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 EXPECTED = 40
 """Passes of a solve that are planned: two a product, some 20 products."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.rows import Array
-from bigembed.blocks.vectors import assembled
+from bigembed.blocks.vector_space import assembled
 from bigembed.eigen.base import EigenResult, extremes
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.embedding.affine import AffineMap
@@ -20,8 +20,8 @@ from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.source import RowSource
+from bigembed.store.stored_space import StoredSpace
 from bigembed.store.tiles import PANEL_BYTES, TILE_COLUMNS
-from bigembed.store.vectors import StoredSpace
 
 DENSE_ROWS = 1_024
 """Distances between up to so many rows are solved densely, with all eigenvalues."""

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.blocks.vectors import tree_fold, tree_sum
+from bigembed.blocks.vector_space import tree_fold, tree_sum
 from bigembed.eigen.base import gaps_of
 from bigembed.eigen.lanczos import residual_block
 from bigembed.eigen.ritz import rayleigh_ritz
@@ -41,7 +41,7 @@ from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import at
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 EXTENSIONS = ("galerkin", "nystrom")
 DROPPED = 1e-11

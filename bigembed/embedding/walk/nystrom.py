@@ -18,7 +18,6 @@ from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import local_squared
 from bigembed.landmarks.nystrom import divided
-from bigembed.neighbors.kept import nearest_kept
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
@@ -143,7 +142,7 @@ def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) ->
     outside = np.flatnonzero(~inside)
     if len(outside):
         lost = rows[members[outside]]
-        nearest = nearest_kept(
+        nearest = nearest_embedded(
             ordered, model.fitted.labels, lost, joined.block[outside], joined.cell[outside], model.parts
         )
         coordinates[outside] = model.fitted.of_rows(nearest)

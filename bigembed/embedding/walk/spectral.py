@@ -31,7 +31,7 @@ from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.paths import at
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 DENSE_ROWS = 2_000
 PASSES = 40

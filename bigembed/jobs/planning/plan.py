@@ -31,7 +31,7 @@ from bigembed.reuse import DAMAGED, outdated
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
 from bigembed.store import roots
-from bigembed.store.beside import vector_source
+from bigembed.store.aligned import vector_source
 from bigembed.store.objects import library
 from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
 from bigembed.store.tables import check_table

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import bounds
-from bigembed.blocks.vectors import MemorySpace
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.operators.sparse import SparseOperator
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigembed.blocks.vectors import tree_sum
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen import coarse
 from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
 from bigembed.eigen.dense import solve_dense, solve_dense_matrix

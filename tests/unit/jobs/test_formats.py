@@ -29,8 +29,8 @@ from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
+from bigembed.store.aligned import beside_of
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.beside import beside_of
 from bigembed.store.formats import ingest
 from tests.unit.store.written import (
     COLUMNS,

@@ -162,7 +162,7 @@ def test_all_rows_equal_still_give_a_graph(small_blocks: None) -> None:
 
 
 def test_a_recall_below_the_target_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigembed.neighbors.witness.choose_probes", lambda curve, target, pairs: 1)
+    monkeypatch.setattr("bigembed.neighbors.ground_truth.choose_probes", lambda curve, target, pairs: 1)
     X = np.random.default_rng(0).normal(size=(9_000, 12)).astype("f4")
     with pytest.warns(
         RecallWarning, match=r"recall of the neighbor graph is 0\.\d+ ± .* below the target 0.99"

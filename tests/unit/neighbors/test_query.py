@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.blocks.squared import paired_squared
-from bigembed.neighbors import kept, query
-from bigembed.neighbors.kept import nearest_kept
+from bigembed.neighbors import nearest_embedded as module
+from bigembed.neighbors import query
+from bigembed.neighbors.cell_spans import StoredCells
 from bigembed.neighbors.local import Cells
+from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.pieces import StoredCells
 from bigembed.neighbors.probes import group_probes, pack_probes, probe_block, probe_rows, unpack_probes
 from bigembed.neighbors.query import join_batches, join_rows, locate
 from bigembed.neighbors.reverse import reverse_cells, reverse_every
@@ -166,16 +167,16 @@ def test_the_nearest_kept_row_is_exact(graph, monkeypatch, tmp_path, compiled):
     label = np.random.default_rng(0).integers(0, 3, graph.n)
     for b, (start, stop) in enumerate(zip(ordered.starts, ordered.starts[1:], strict=False)):
         write_array(tmp_path / "labels" / str(b), label[start:stop])
-    monkeypatch.setattr(kept, "EXACT_ROWS", 0 if compiled else 10_000)
-    monkeypatch.setattr(kept, "_NEAREST_CELLS", 10_000)  # all: then it is the nearest of all rows
+    monkeypatch.setattr(module, "EXACT_ROWS", 0 if compiled else 10_000)
+    monkeypatch.setattr(module, "_NEAREST_CELLS", 10_000)  # all: then it is the nearest of all rows
     rows = draw_rows(6, 70, 4, "normal").astype(np.float32)
     block, cell = locate(rows, ordered, index_of(graph).centers)
     whole = np.concatenate([ordered.rows(b) for b in range(len(ordered.blocks))])
     squared = np.where(label == 0, all_squared(rows, whole), np.inf)
-    got = nearest_kept(ordered, str(tmp_path / "labels"), rows, block, cell)
+    got = nearest_embedded(ordered, str(tmp_path / "labels"), rows, block, cell)
     np.testing.assert_array_equal(got, squared.argmin(axis=1))
-    monkeypatch.setattr(kept, "_NEAREST_CELLS", 1)
-    few = nearest_kept(ordered, str(tmp_path / "labels"), rows, block, cell)
+    monkeypatch.setattr(module, "_NEAREST_CELLS", 1)
+    few = nearest_embedded(ordered, str(tmp_path / "labels"), rows, block, cell)
     assert (label[few] == 0).all()
     assert (few != got).any()  # a control: one cell is not enough
 
@@ -184,8 +185,8 @@ def test_runs_of_cells_hold_what_was_asked_for(graph, monkeypatch):
     cells = StoredCells(Ordered.open(graph.run.path("order")))
     wanted = np.array([0, 1, 5, len(cells.sizes) - 1])
     for gap in (0, 1 << 20):
-        monkeypatch.setattr("bigembed.neighbors.pieces.GAP_BYTES", gap)
-        pieces = list(cells.pieces(wanted))
+        monkeypatch.setattr("bigembed.neighbors.cell_spans.GAP_BYTES", gap)
+        pieces = list(cells.spans(wanted))
         numbers = np.concatenate([piece.cells.numbers for piece in pieces])
         assert len(set(numbers.tolist())) == len(numbers)
         assert set(wanted.tolist()) <= set(numbers.tolist())
@@ -196,5 +197,5 @@ def test_runs_of_cells_hold_what_was_asked_for(graph, monkeypatch):
             np.testing.assert_array_equal(piece.cells.rows, rows)
             assert piece.cells.ids[0] == cells.ordered.starts[piece.block] + piece.start
     last = int(cells.block_of(wanted[-1:])[0])
-    first = next(cells.pieces(wanted, np.array([last])))
+    first = next(cells.spans(wanted, np.array([last])))
     assert first.block == last

@@ -9,7 +9,7 @@ import pytest
 import zarr
 from scipy.spatial.distance import cdist
 
-from bigembed.blocks.vectors import MemorySpace
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
 from bigembed.operators.base import as_linear_operator, dot_test
@@ -18,7 +18,7 @@ from bigembed.store import tiles
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
-from bigembed.store.vectors import StoredSpace
+from bigembed.store.stored_space import StoredSpace
 
 N = 90
 BLOCKS = (40, 13, 37)

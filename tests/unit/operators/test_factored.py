@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bigembed.blocks.rows import bounds
-from bigembed.blocks.vectors import MemorySpace
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.factored import solve_factored
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError

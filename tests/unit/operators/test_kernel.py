@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigembed.blocks.vectors import MemorySpace
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel
 from bigembed.operators import pairs

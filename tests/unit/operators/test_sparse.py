@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bigembed.blocks.csr import MemoryMatrix
-from bigembed.blocks.vectors import MemorySpace
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import InputError
 from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.sparse import SparseOperator

@@ -8,8 +8,8 @@ import pytest
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import copying, delimited, parquet, reader
+from bigembed.store.aligned import beside_of
 from bigembed.store.arrays import read_array
-from bigembed.store.beside import beside_of
 from bigembed.store.formats import ingest, open_reader
 from bigembed.store.opening import open_zarr
 from bigembed.store.reader import Choice

@@ -11,8 +11,8 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import InputError, LockedError, MissingPathError
+from bigembed.store.aligned import link
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.beside import link
 from bigembed.store.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
 from bigembed.store.lock import hold
 from bigembed.store.source import RowSource

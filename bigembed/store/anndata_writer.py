@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.store.annotated import EXTRA, ROW_NAMES, is_anndata, obs_vector
+from bigembed.store.anndata_reader import EXTRA, ROW_NAMES, is_anndata, obs_vector
 from bigembed.store.arrays import zarr_place
 from bigembed.store.extras import needed
 from bigembed.store.hdf5 import opened

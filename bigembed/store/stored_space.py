@@ -54,7 +54,7 @@ class StoredSpace:
         posts: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One walk over all blocks: see :class:`bigembed.blocks.vectors.VectorSpace`."""
+        """One walk over all blocks: see :class:`bigembed.blocks.vector_space.VectorSpace`."""
         return map_blocks(
             sweep_block,
             [(block,) for block in range(len(self.rows))],

@@ -1,4 +1,4 @@
-"""Frames: a few directions in which near rows differ most, so that rejecting a pair costs less than d products.
+"""Local bases: a few directions in which near rows differ most, so that rejecting a pair costs less than d products.
 
 For orthonormal Q (d, p), with r_x = ‖x − QQᵀx‖ the part of x outside its span,
 
@@ -6,7 +6,7 @@ For orthonormal Q (d, p), with r_x = ‖x − QQᵀx‖ the part of x outside it
 
 and the right side is a squared distance again, of the p + 1 numbers (Qᵀx, r_x). Rows that lie near a
 surface of few dimensions lose next to nothing by it. The bound only rejects pairs; rounding is allowed for, so
-the neighbor lists are the same as without frames.
+the neighbor lists are the same as without them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import rounding
 
 _SAMPLE = 256
-"""Rows that a frame is found from."""
+"""Rows that a basis is found from."""
 _OUTSIDE = 0.05
-"""Share of the mean squared distance to the cell's center that may lie outside the frame."""
+"""Share of the mean squared distance to the cell's center that may lie outside its span."""
 _STEP = 8
 """p + 1 is a multiple of this, which suits the matrix product."""
 
 
 @dataclass(frozen=True)
-class Frame:
+class LocalBasis:
     """A basis Q with a column of zeros behind it, where the part outside is put."""
 
-    basis: Array
+    directions: Array
     """(d, p + 1) in the dtype of the rows."""
     rounding: float
     """As :func:`~bigembed.neighbors.exact.rounding`, for reduced rows."""
@@ -40,10 +40,10 @@ class Frame:
     """2√κ, where |computed r_x² − r_x²| ≤ κ‖x‖²."""
 
 
-def frame_block(rows: Array, centers: Array, offsets: Array) -> Frame | None:
-    """The frame of a few near cells, or None where it would not pay.
+def basis_block(rows: Array, centers: Array, offsets: Array) -> LocalBasis | None:
+    """The basis of a few near cells, or None where it would not pay.
 
-    ``rows`` (n, d) of cells with ``centers`` (c, d) and ``offsets`` (c+1,) in the rows. What the frame leaves out is
+    ``rows`` (n, d) of cells with ``centers`` (c, d) and ``offsets`` (c+1,) in the rows. What the basis leaves out is
     at most a twentieth of the mean squared distance to the center of the cell.
     """
     n, d = rows.shape
@@ -64,9 +64,9 @@ def frame_block(rows: Array, centers: Array, offsets: Array) -> Frame | None:
     p = _STEP * -(-(p + 1) // _STEP) - 1
     if outside[-1] > _OUTSIDE * inside or 2 * p >= min(d, len(sample)):
         return None
-    directions = sample.T @ vectors[:, :p] if across else vectors[:, :p]
-    basis = np.zeros((d, p + 1), rows.dtype)
-    basis[:, :p] = linalg.qr(directions, mode="economic")[0]
+    spanning = sample.T @ vectors[:, :p] if across else vectors[:, :p]
+    directions = np.zeros((d, p + 1), rows.dtype)
+    directions[:, :p] = linalg.qr(spanning, mode="economic")[0]
     # x̂ = fl(Qᵀx) is within ε‖x‖ of the exact one, for Q rounded from an orthonormal basis
     epsilon = rounding(d, rows.dtype) * np.sqrt(p)
-    return Frame(basis, rounding(d, rows.dtype) + 4 * epsilon, 2 * np.sqrt(6 * epsilon))
+    return LocalBasis(directions, rounding(d, rows.dtype) + 4 * epsilon, 2 * np.sqrt(6 * epsilon))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.lanes import lowest_bit, near_bits, squared_distance
 from bigembed.blocks.rows import Array
+from bigembed.blocks.simd import lowest_bit, near_bits, squared_distance
 from bigembed.neighbors.topk import WIDTH, gather, insert
 
 _ROWS = 1024

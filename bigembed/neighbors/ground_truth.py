@@ -1,4 +1,4 @@
-"""Witness rows: about a thousand sampled rows compared with *all* rows, once.
+"""Ground truth: about a thousand sampled rows compared with *all* rows, once.
 
 Their exact neighbors tell, before the search, what recall any number of probed cells would have, so
 the target is met by choice; after the search they measure it. Their distances give the histogram
@@ -24,10 +24,10 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
-WITNESSES = 1_000
+SAMPLE_ROWS = 1_000
 FEW = 200
 SPREAD = 200
-"""Witnesses whose distances to all rows go into the histogram."""
+"""Sampled rows whose distances to all rows go into the histogram."""
 BINS = 1 << 16
 EXACT_ROWS = 8_192
 """Up to here every pair of rows is compared in the search too, without compiled code."""
@@ -35,10 +35,10 @@ _TILE_ROWS = 4_096
 
 
 def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
-    """Exact neighbors of the witnesses, the distance histogram, and the number of cells to probe."""
+    """Exact neighbors of sampled rows, the distance histogram, and the number of cells to probe."""
 
     def run(context: Context) -> dict[str, Any]:
-        truth = exact_witnesses(context, k, seed)
+        truth = exact_truth(context, k, seed)
         ordered = Ordered.open(context.of("order"))
         rows = read_array(context.path("rows"))
         curve = recall_curve(rows, truth.ids, truth.neighbors, ordered, context.of("shortlist"))
@@ -46,7 +46,7 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         probes = choose_probes(curve, target, truth.neighbors.size)
         return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(truth.ids)}
 
-    size = witnesses(shape.n)
+    size = sample_size(shape.n)
     cost = Cost(
         passes=1,
         read=shape.n * shape.row_bytes,
@@ -60,8 +60,8 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
     return Stage("witness", ("order", "shortlist"), {"n_neighbors": k, "target": target, "seed": seed}, run, cost)
 
 
-def exact_witnesses(context: Context, k: int, seed: int) -> Truth:
-    """Choose the witnesses, compare them with all rows, and keep what was found: by internal ids."""
+def exact_truth(context: Context, k: int, seed: int) -> Truth:
+    """Choose the sampled rows, compare them with all rows, and keep what was found: by internal ids."""
     ordered, exchange = Ordered.open(context.of("order")), context.exchange
     blocks = [(b,) for b in range(len(ordered.blocks))]
     map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, exchange=exchange)
@@ -72,8 +72,8 @@ def exact_witnesses(context: Context, k: int, seed: int) -> Truth:
     write_array(context.path("ids"), ids)
     write_array(context.path("reach"), reach)
     unit = unit_of(context.results("survey"))
-    fixed: dict[str, Any] = {"ordered": ordered, "k": k, "witness": context.path(""), "seed": seed, "unit": unit}
-    map_blocks(witness_block, blocks, exchange=exchange, **fixed)
+    fixed: dict[str, Any] = {"ordered": ordered, "k": k, "out": context.path(""), "seed": seed, "unit": unit}
+    map_blocks(truth_block, blocks, exchange=exchange, **fixed)
     near, squared = merged(stored_lists("witness", len(blocks), exchange), k)
     counts = sum(exchange.piece("witness", b, "counts") for (b,) in blocks)
     write_array(context.path("neighbors"), near)
@@ -92,15 +92,15 @@ def unit_of(survey: Mapping[str, Any]) -> int:
     return int(np.frexp(survey["high"] / 2 - survey["low"] / 2)[1])
 
 
-def witnesses(n: int) -> int:
-    """How many rows are witnesses: a tenth, at least 200 and at most 1000."""
-    return min(n, max(FEW, min(WITNESSES, n // 10)))
+def sample_size(n: int) -> int:
+    """How many rows are sampled: a tenth, at least 200 and at most 1000."""
+    return min(n, max(FEW, min(SAMPLE_ROWS, n // 10)))
 
 
 def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, exchange: Exchange) -> None:
-    """The block's share of the witnesses, and the reach of each: no neighbor is farther than the k-th of its cell."""
+    """The block's share of the sampled rows, and the reach of each: no neighbor is farther than the k-th of its cell."""
     start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
-    wanted = witnesses(n)
+    wanted = sample_size(n)
     share = round(stop * wanted / n) - round(start * wanted / n)
     chosen = _chosen(b, stop - start, share, seed)
     rows = ordered.rows(b) if share else ordered.rows(b, 0, 1)
@@ -114,7 +114,7 @@ def _chosen(b: int, rows: int, share: int, seed: int) -> Array:
 
 def spread_rows(n: int, seed: int) -> Array:
     """The rows, of n in one block, whose distances to all rows go into the histogram."""
-    chosen = _chosen(0, n, witnesses(n), seed)
+    chosen = _chosen(0, n, sample_size(n), seed)
     return np.asarray(chosen[_spread(len(chosen), seed)])
 
 
@@ -132,13 +132,13 @@ def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
     return np.asarray(np.nextafter(reach, np.array(np.inf, rows.dtype)))
 
 
-def witness_block(b: int, *, ordered: Ordered, k: int, witness: str, seed: int, unit: int, exchange: Exchange) -> None:
-    """All witnesses against one block: its part of their neighbors, and of the histogram."""
-    queries, query_ids = read_array(f"{witness}rows"), read_array(f"{witness}ids")
+def truth_block(b: int, *, ordered: Ordered, k: int, out: str, seed: int, unit: int, exchange: Exchange) -> None:
+    """All sampled rows against one block: its part of their neighbors, and of the histogram."""
+    queries, query_ids = read_array(f"{out}rows"), read_array(f"{out}ids")
     spread = _spread(len(queries), seed)
     rows, start = ordered.rows(b), ordered.starts[b]
     ids, squared = empty_lists(len(queries), k, rows.dtype)
-    squared[:] = read_array(f"{witness}reach")[:, None]  # most cells are out of reach, and not compared
+    squared[:] = read_array(f"{out}reach")[:, None]  # most cells are out of reach, and not compared
     counts = np.zeros(BINS, np.int64)
     numbers = np.arange(start, start + len(rows), dtype=np.int64)
     if ordered.starts[-1] <= EXACT_ROWS:  # compiled only for large n
@@ -196,7 +196,7 @@ def choose_probes(curve: Array, target: float, pairs: int) -> int:
 
 
 def recall_stage(target: float) -> Stage:
-    """Measured share of the true neighbors of the witnesses that the lists hold."""
+    """Measured share of the true neighbors of the sampled rows that the lists hold."""
 
     def run(context: Context) -> dict[str, Any]:
         truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))

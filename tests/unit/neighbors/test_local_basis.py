@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bigembed.neighbors import local
 from bigembed.neighbors.exact import empty_lists, exact_block
-from bigembed.neighbors.frames import frame_block
 from bigembed.neighbors.local import Cells, search_cells, search_own
+from bigembed.neighbors.local_basis import basis_block
 from bigembed.neighbors.partition import cells_block
 from bigembed.neighbors.probes import group_probes
 
@@ -43,9 +43,9 @@ def test_lists_are_those_of_all_pairs(seed, noise, dtype, scale):
     with monkeypatch.context() as patch:
         patch.setattr(local, "_FRAME_PAIRS", 0)  # as many rows as in earnest would take long
         found = []
-        patch.setattr(local, "frame_block", lambda *given: found.append(frame_block(*given)) or found[-1])
+        patch.setattr(local, "frame_block", lambda *given: found.append(basis_block(*given)) or found[-1])
         _compare(seed, noise, dtype, scale)
-    assert any(frame is not None for frame in found)
+    assert any(basis is not None for basis in found)
 
 
 def _compare(seed, noise, dtype, scale):
@@ -62,22 +62,22 @@ def _compare(seed, noise, dtype, scale):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_reduced_distances_are_lower_bounds(dtype):
-    """Beyond the allowance of the frame no reduced distance exceeds the true one; most come near to it."""
+    """Beyond the allowance of the basis no reduced distance exceeds the true one; most come near to it."""
     from bigembed.neighbors.topk import residuals
 
     rows, cells = in_cells(near_a_plane(1, dtype=dtype))
-    frame = frame_block(rows[: cells.offsets[4]], cells.centers[:4], cells.offsets[:5])
-    assert frame is not None
-    assert frame.basis.shape[1] <= 16
+    basis = basis_block(rows[: cells.offsets[4]], cells.centers[:4], cells.offsets[:5])
+    assert basis is not None
+    assert basis.directions.shape[1] <= 16
     shifted = rows - cells.centers[0]
     norms = (shifted**2).sum(axis=1)
-    reduced = shifted @ frame.basis
+    reduced = shifted @ basis.directions
     residuals(reduced, norms)
     gap = lambda a: ((a[:, None].astype(float) - a[None].astype(float)) ** 2).sum(axis=2)  # noqa: E731
     true, bound = gap(rows), gap(reduced)
     length, outside = np.sqrt(norms), reduced[:, -1]
     reach = length[:, None] + length[None]
-    slack = frame.rounding * reach**2 + frame.root * reach * np.maximum(outside[:, None], outside[None])
+    slack = basis.rounding * reach**2 + basis.root * reach * np.maximum(outside[:, None], outside[None])
     assert (bound <= true + slack).all()
     plain = ~(outside > 0.1)
     assert (bound[plain][:, plain] >= 0.9 * true[plain][:, plain] - slack[plain][:, plain]).all()
@@ -89,22 +89,22 @@ def test_no_frame_where_it_would_not_pay():
     generator = np.random.default_rng(0)
     full = generator.normal(size=(500, 64)).astype(np.float32)
     for rows in (full, full[:, :3].copy(), near_a_plane(0)[:20], np.where(full > 3, np.inf, near_a_plane(0, n=500))):
-        assert frame_block(rows, rows.mean(axis=0, keepdims=True), np.array([0, len(rows)])) is None
+        assert basis_block(rows, rows.mean(axis=0, keepdims=True), np.array([0, len(rows)])) is None
 
 
 def test_wide_rows_have_frames_from_few_of_them():
     rows = near_a_plane(3, n=400, d=700)
-    frame = frame_block(rows, rows.mean(axis=0, keepdims=True), np.array([0, len(rows)]))
-    assert frame is not None
-    basis = frame.basis[:, :-1].astype(float)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-5)
-    assert not frame.basis[:, -1].any()
+    basis = basis_block(rows, rows.mean(axis=0, keepdims=True), np.array([0, len(rows)]))
+    assert basis is not None
+    directions = basis.directions[:, :-1].astype(float)
+    np.testing.assert_allclose(directions.T @ directions, np.eye(directions.shape[1]), atol=1e-5)
+    assert not basis.directions[:, -1].any()
 
 
 def test_equal_rows_have_no_directions():
     rows = np.ones((300, 40), np.float32)
-    frame = frame_block(rows, rows[:1], np.array([0, 300]))
-    if frame is not None:
+    basis = basis_block(rows, rows[:1], np.array([0, 300]))
+    if basis is not None:
         ids, squared = empty_lists(300, 4, rows.dtype)
         cells = Cells(np.arange(1), np.array([0, 300]), rows, np.arange(300), rows[:1])
         search_own(ids, squared, rows, np.arange(300), group_probes(np.zeros((300, 1), np.int32)), cells)

@@ -1,4 +1,4 @@
-"""Cells of the ordered rows, read in runs, block by block: what a query and the filling of components sweep over."""
+"""Cells of the ordered rows, read in spans, block by block: what a query and the filling of components sweep over."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ GAP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Piece:
+class CellSpan:
     """Consecutive cells of one block."""
 
     block: int
     start: int
-    """First row of the piece, counted inside its block."""
+    """First row of the span, counted inside its block."""
     stop: int
     cells: Cells
 
     def read(self, path: str) -> Array:
-        """The piece's rows of a per-row array that is stored by block under ``path/b``."""
+        """The span's rows of a per-row array that is stored by block under ``path/b``."""
         return read_array(f"{path}/{self.block}", self.start, self.stop)
 
 
@@ -46,8 +46,8 @@ class StoredCells:
         """The block that holds each cell."""
         return np.asarray(owner_of(self.block_starts, cells))
 
-    def pieces(self, cells: Array, blocks_first: Array | None = None) -> Iterator[Piece]:
-        """Runs that hold all of ``cells`` (ascending), each read once; ``blocks_first`` come before other blocks."""
+    def spans(self, cells: Array, blocks_first: Array | None = None) -> Iterator[CellSpan]:
+        """Spans that hold all of ``cells`` (ascending), each read once; ``blocks_first`` come before other blocks."""
         owner = self.block_of(cells)
         blocks = np.unique(owner)
         if blocks_first is not None:
@@ -61,11 +61,11 @@ class StoredCells:
     def _row_bytes(self) -> int:
         return int(self.centers.shape[1] * self.centers.itemsize)
 
-    def _read(self, b: int, first: int, last: int) -> Piece:
+    def _read(self, b: int, first: int, last: int) -> CellSpan:
         base = self.ordered.starts[b]
         start, stop = int(self.starts[first]), int(self.starts[last])
         rows = self.ordered.rows(b, start - base, stop - base)
         ids = np.arange(start, stop, dtype=np.int64)
         numbers = np.arange(first, last)
         cells = Cells(numbers, self.starts[first : last + 1] - start, rows, ids, self.centers[first:last])
-        return Piece(b, start - base, stop - base, cells)
+        return CellSpan(b, start - base, stop - base, cells)
