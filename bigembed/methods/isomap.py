@@ -23,6 +23,7 @@ from bigembed.estimator.certificate import components_warnings, recall_warnings,
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import METRICS, shape_of
+from bigembed.paths import shortest_paths
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array

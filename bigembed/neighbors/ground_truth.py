@@ -98,7 +98,7 @@ def sample_size(n: int) -> int:
 
 
 def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, exchange: Exchange) -> None:
-    """The block's share of the sampled rows, and the reach of each: no neighbor is farther than the k-th of its cell."""
+    """The block's share of the sampled rows; the reach of each: no neighbor is farther than the k-th of its cell."""
     start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
     wanted = sample_size(n)
     share = round(stop * wanted / n) - round(start * wanted / n)

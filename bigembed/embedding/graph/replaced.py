@@ -13,6 +13,7 @@ import numpy as np
 
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.stages import Context
 from bigembed.store.arrays import read_array, write_array

@@ -43,7 +43,7 @@ def test_lists_are_those_of_all_pairs(seed, noise, dtype, scale):
     with monkeypatch.context() as patch:
         patch.setattr(local, "_FRAME_PAIRS", 0)  # as many rows as in earnest would take long
         found = []
-        patch.setattr(local, "frame_block", lambda *given: found.append(basis_block(*given)) or found[-1])
+        patch.setattr(local, "basis_block", lambda *given: found.append(basis_block(*given)) or found[-1])
         _compare(seed, noise, dtype, scale)
     assert any(basis is not None for basis in found)
 

@@ -162,7 +162,7 @@ def test_compiled_probes_are_those_of_the_search_and_pack_into_bytes(kind, least
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_the_nearest_kept_row_is_exact(graph, monkeypatch, tmp_path, compiled):
+def test_the_nearest_embedded_row_is_exact(graph, monkeypatch, tmp_path, compiled):
     ordered = Ordered.open(graph.run.path("order"))
     label = np.random.default_rng(0).integers(0, 3, graph.n)
     for b, (start, stop) in enumerate(zip(ordered.starts, ordered.starts[1:], strict=False)):
