@@ -9,7 +9,14 @@ from typing import Annotated, Any, ClassVar, Self
 from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, is_integer, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.landmark_rows import duplicates_note, landmark_rows_stage
-from bigembed.embedding.walk.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
+from bigembed.embedding.walk.landmark_walk import (
+    LandmarkWalkModel,
+    extend,
+    gram_stage,
+    solve_stage,
+    sums_stage,
+    walk_of,
+)
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -176,7 +183,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         landmarks, solve = run.results("landmarks"), run.results("solve")
-        model = Model(
+        model = LandmarkWalkModel(
             run.path("landmarks", "rows"),
             run.path("sums", "sums"),
             run.path("solve"),

@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.declared import Count, Fraction, Requirements, at_least, one_of
 from bigembed.eigen.factored import ORDERS
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linearized.kernel import Asked, KernelChoice, StoredKernel, kernel_stages, need_kernel
+from bigembed.embedding.linearized.kernel import KernelChoice, SolverOptions, StoredKernel, kernel_stages, need_kernel
 from bigembed.embedding.linearized.solve import POWERS, map_rows, map_stage, solve_stage
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
@@ -152,7 +152,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
             )
         choice = KernelChoice.of(self)
         solver = self.solver if self.solver != "auto" else "factored" if d <= GRAM_COLUMNS else "lanczos"
-        asked = Asked(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
+        asked = SolverOptions(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
         if solver == "lanczos":
             asked = replace(asked, seed=self._seed())
         return [

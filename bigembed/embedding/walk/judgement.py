@@ -164,7 +164,7 @@ def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, see
     )
     walk = WalkCoordinates(*paths, ordered.starts, read_array(eigenvalues), scaling)
     coordinates = OrderedCoordinates(
-        (n, scaling.kept),
+        (n, scaling.count),
         np.dtype(np.float64),
         found=walk,
         replaced=replaced,

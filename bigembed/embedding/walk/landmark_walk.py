@@ -19,7 +19,7 @@ from bigembed.landmarks.roseland import (
     change_of_half,
     coordinates_block,
     gram_block,
-    pieces,
+    landmark_parts,
     spectrum,
     sums_block,
 )
@@ -67,7 +67,7 @@ class UserFunction:
 
 
 @dataclass(frozen=True)
-class Model:
+class LandmarkWalkModel:
     """Where a task finds the map of rows."""
 
     rows: str
@@ -82,7 +82,7 @@ def walk_of(function: Kernel | None, epsilon: float | None) -> Walk:
     return Walk(float(epsilon or 1.0), None if function is None else UserFunction(function))
 
 
-def extend(rows: Any, model: Model) -> Array:
+def extend(rows: Any, model: LandmarkWalkModel) -> Array:
     """λ^t ψ(x); InputError for rows of which a function reaches no landmark."""
     landmarks, sums = read_array(model.rows), read_array(model.sums)
     matrix = read_array(f"{model.solve}/matrix") * read_array(f"{model.solve}/eigenvalues") ** model.t
@@ -201,7 +201,7 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
 
     def run(context: Context) -> dict[str, Any]:
         gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
-        if (count := pieces(gram)) > 1:
+        if (count := landmark_parts(gram)) > 1:
             raise DisconnectedGraphError(
                 f"the {len(gram)} landmarks fall into {count} parts that no walk joins. Raise epsilon, take more "
                 "landmarks, or embed the parts apart"

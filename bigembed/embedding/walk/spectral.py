@@ -20,7 +20,7 @@ from bigembed.eigen.base import EigenResult
 from bigembed.eigen.coarse import held_by_block, held_here
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.embedding.graph.parts import Parts, parts_from, solved_sizes
-from bigembed.embedding.walk.assembly import assemble
+from bigembed.embedding.walk.assemble import assemble
 from bigembed.embedding.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
 from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
