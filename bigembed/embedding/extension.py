@@ -32,7 +32,7 @@ class Grouping:
     most: int
     """Rows that the method takes well at a time."""
     memory: Callable[[int], int]
-    """Bytes that the method holds for so many rows, beside the rows."""
+    """Bytes that the method holds for a number of rows, without the rows themselves."""
 
     def batch(self, n: int) -> int:
         """Rows that a task takes together at the most, of n."""

@@ -165,8 +165,8 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             )
         if self.n_components_ < self.n_components:
             degenerate.append(
-                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above {RANK}; so "
-                "many coordinates are given. Lower epsilon or raise n_landmarks"
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above {RANK}, so "
+                "there are as many coordinates. Lower epsilon or raise n_landmarks"
             )
         return {
             **solve,

@@ -128,7 +128,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes).
 
-        ``sample_weight`` (n,) counts a row so many times; ``epsilons`` (n,) are scales ε_i of the rows, instead of
+        ``sample_weight`` (n,) says how often each row counts; ``epsilons`` (n,) are scales ε_i of the rows, instead of
         ``epsilon``.
         """
         from bigembed.estimator.fitting import fit_rows
@@ -173,7 +173,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         return transform(self, X, **{EPSILONS: epsilons})
 
     def transform_to(self, X: Any, out: str | os.PathLike[str], epsilons: Any = None) -> None:
-        """The same, block by block, into a new Zarr array (n, m): one pass."""
+        """Coordinates of new rows, block by block, into a new Zarr array (n, m): one pass."""
         from bigembed.estimator.transform import transform_to
 
         self._check_fitted()

@@ -90,7 +90,7 @@ def grouping(model: GeodesicModel) -> Grouping | None:
 
 
 def extension_memory(model: GeodesicModel, rows: int) -> int:
-    """Bytes that :func:`extend_rows` holds at the most for so many rows, beside the rows."""
+    """Bytes that :func:`extend_rows` holds at most for that number of rows, without the rows themselves."""
     assert not isinstance(model.index, GivenIndex)
     return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
 
@@ -136,7 +136,7 @@ def _place_joined(rows: Array, joined: Joined, model: GeodesicModel) -> Array:
 
 
 def _home(joined: Joined, label: Array, policy: str) -> Array:
-    """Component of each new row: that of the nearest row joined to it (ties by id); −1 where there is none."""
+    """Component of each new row: that of the nearest row joined to it (ties by id); −1 for a row without neighbors."""
     count = len(joined.indptr) - 1
     of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
     if policy == "largest":

@@ -157,7 +157,7 @@ def iterated(context: Context, source: RowSource, asked: PrincipalOptions, freed
 
 
 def whitening(variance: Array) -> Array:
-    """1/√variance, and 0 where there is none."""
+    """1/√variance; 0 where the variance is 0."""
     return np.asarray(np.where(variance > 0, 1 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0))
 
 

@@ -47,7 +47,7 @@ def coordinates_by_distance(rows: Array, model: ByDistance, first: int = 0) -> A
 
 
 def refuse_distances(distances: Array, metric: Metric | None, first: int = 0) -> None:
-    """InputError where a distance to a known row is none."""
+    """InputError where a distance to a known row is NaN, infinite or negative."""
     if wrong := wrong_entries(distances, first):
         i, j, value = wrong[0]
         whose = "the distances given" if metric is None else f"metric={metric.text}"

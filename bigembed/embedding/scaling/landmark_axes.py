@@ -27,7 +27,7 @@ from bigembed.store.passes import Parts, RowBlock, reduce_rows
 from bigembed.store.source import RowSource
 
 SHARES = (2, 4)
-"""Of the landmarks, one of so many is kept to see how the coordinates change."""
+"""One landmark in 2, and one in 4, is kept to see how the coordinates change."""
 SLICE = 8 << 20
 """Distances that a task holds at a time."""
 

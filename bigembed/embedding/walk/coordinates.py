@@ -85,8 +85,8 @@ def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
     if len(counted) < 2:
         return len(first), "all: fewer than two coordinates are carried by more than a handful of rows"
     choice = chosen_by_spectrum(first[counted])
-    told = f"{parts} that tell parts apart, and of the others, counted by themselves: " if parts else ""
-    return int(counted[choice.n_components - 1]) + 1, told + choice.reason
+    prefix = f"{parts} that tell parts apart, and of the others, counted by themselves: " if parts else ""
+    return int(counted[choice.n_components - 1]) + 1, prefix + choice.reason
 
 
 def _carried(context: Context, blocks: int) -> Participation:

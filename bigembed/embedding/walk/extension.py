@@ -48,7 +48,7 @@ class WalkModel:
     unit: float | None
     """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
     parts: int
-    """Components with coordinates of their own: the first so many. Other rows have those of their nearest row."""
+    """How many of the first components have coordinates of their own; other rows have those of their nearest row."""
 
 
 def model_of(run: Run) -> WalkModel:
@@ -84,7 +84,7 @@ def model_of(run: Run) -> WalkModel:
 
 
 def parts_before(run: Run) -> int:
-    """The same of a model made before 0.2."""
+    """How many components of a model made before 0.2 have coordinates of their own."""
     alone = run.manifest("coordinates").parameters["policy"] == "largest"
     return 1 if alone else int(run.results("components")["components"])
 
@@ -107,7 +107,7 @@ UNTOLD = 1e-3
 
 
 def extension_memory(model: WalkModel, rows: int) -> int:
-    """Bytes that :func:`nystrom_rows` holds at the most for so many rows, beside the rows."""
+    """Bytes that :func:`nystrom_rows` holds at most for that number of rows, without the rows themselves."""
     return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.fitted.eigenvalues.shape[-1])
 
 

@@ -35,7 +35,7 @@ CHANGES = 0.5
 """Share by which an eigenvalue of half of the landmarks may differ, and the sine by which their span may be turned."""
 
 
-def told(landmarks: int, moved: float, turned: float) -> str:
+def advice_for(landmarks: int, moved: float, turned: float) -> str:
     """What to do where half of the landmarks give another walk."""
     return (
         f"Half of the landmarks give eigenvalues that differ by {100 * moved:.0f} % of λ or 1 − λ, and coordinates "
@@ -223,7 +223,7 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
         if not every_row(context):
             half = read_array(context.of("gram", "half"))
             moved, turned = change_of_half(weights, half, sums, values, matrix[:, :kept])
-        advice = "" if max(moved, turned) <= CHANGES else told(len(rows), moved, turned)
+        advice = "" if max(moved, turned) <= CHANGES else advice_for(len(rows), moved, turned)
         return {
             "half_moved": moved,
             "half_turned": turned,

@@ -50,7 +50,7 @@ class Spectrum:
     """Solve in a subspace made from landmarks; None solves exactly."""
 
     def by_landmarks(self, size: int) -> bool:
-        """Whether a component of so many rows is solved by landmarks: fewer rows than landmarks are solved exactly."""
+        """Whether a component of ``size`` rows is solved by landmarks; with fewer rows than landmarks exactly."""
         return self.landmarks is not None and size > self.landmarks.count
 
     def key(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _gathered(c: int, blocks: int, exchange: Exchange) -> tuple[Array, Any]:
 
 
 def _members(c: int, weights: StoredMatrix, labels: str) -> tuple[Array, Any]:
-    """The same of a matrix of one block: dense where all entries are stored."""
+    """Internal ids of a component's rows and its weights, from a matrix of one block: dense where all are stored."""
     block, n = weights.block(0), weights.rows[0]
     ids = np.flatnonzero(read_array(f"{labels}/0") == c)
     if len(block.data) == n**2:
