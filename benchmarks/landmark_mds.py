@@ -102,7 +102,7 @@ def agreement(path: str, width: int) -> dict[str, Any]:
     from sklearn import manifold
 
     from bigembed import ClassicalMDS, LandmarkMDS
-    from bigembed.landmarks.placement import moved, stress
+    from bigembed.landmarks.stress import procrustes_residual, stress
     from bigembed.store.arrays import read_array
 
     warnings.simplefilter("ignore")
@@ -126,9 +126,11 @@ def agreement(path: str, width: int) -> dict[str, Any]:
     out |= {f"stress_{name}": stress(apart, value)[0] for name, value in found.items()}
     if "sklearn_classical" in found:
         for name in ("classical", "classical_rows", "landmark"):
-            out[f"{name}_from_sklearn_classical"] = moved(found["sklearn_classical"], found[name])
+            out[f"{name}_from_sklearn_classical"] = procrustes_residual(found["sklearn_classical"], found[name])
     for name in ("classical", "landmark"):
-        out[f"{name}_from_sklearn_mds"] = moved(found["sklearn_mds"], scaled(found[name], found["sklearn_mds"]))
+        out[f"{name}_from_sklearn_mds"] = procrustes_residual(
+            found["sklearn_mds"], scaled(found[name], found["sklearn_mds"])
+        )
     return out
 
 

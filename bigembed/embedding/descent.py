@@ -14,12 +14,12 @@ from bigembed.store.source import RowSource
 
 
 class Descent(ABC):
-    """Goes on where a killed run stopped; ``kept`` names the attributes that are its state beside the objectives.
+    """Goes on where a killed run stopped; ``state`` names the attributes that are its state beside the objectives.
 
     A step writes what it makes of the rows to the exchange under a name of its own, so that steps are never mixed up.
     """
 
-    kept: ClassVar[tuple[str, ...]]
+    state: ClassVar[tuple[str, ...]]
     before: ClassVar[int] = 0
     """Objectives that there are before the first step."""
     objectives: list[float]
@@ -73,7 +73,7 @@ class Descent(ABC):
 
     def keep(self) -> None:
         """Publish the state: from here a killed run goes on."""
-        self.exchange.put("state", 0, {name: np.array(getattr(self, name)) for name in ("objectives", *self.kept)})
+        self.exchange.put("state", 0, {name: np.array(getattr(self, name)) for name in ("objectives", *self.state)})
 
     def sums(self, function: Callable[..., Parts], label: str, **fixed: Any) -> Parts:
         """One pass over the rows: see :func:`bigembed.store.passes.reduce_rows`."""

@@ -22,19 +22,19 @@ LEAST_TASKS = 4
 
 
 @dataclass(frozen=True)
-class Placed:
+class Grouping:
     """How new rows are brought together where that makes them cheaper. Small and picklable."""
 
-    place: Callable[[Array, Any, int], Array]
-    """``place(rows, model, start)``: the block (m,) of each row, after a check; ``start`` numbers the first."""
+    block_of: Callable[[Array, Any, int], Array]
+    """``block_of(rows, model, start)``: the block (m,) of each row, after a check; ``start`` numbers the first."""
     blocks: int
-    """Blocks that ``place`` tells apart; near ones have near numbers."""
+    """Blocks that ``block_of`` tells apart; near ones have near numbers."""
     row_bytes: int
     """Bytes of a row as it is worked on."""
     most: int
     """Rows that the method takes well at a time."""
     memory: Callable[[int], int]
-    """Bytes that the method holds for so many rows, beside the rows."""
+    """Bytes that the method holds for a number of rows, without the rows themselves."""
 
     def batch(self, n: int) -> int:
         """Rows that a task takes together at the most, of n."""
@@ -63,7 +63,7 @@ class Extension:
     n_features: int
     dtype: str = "float64"
     """Of the coordinates."""
-    placed: Placed | None = None
+    grouping: Grouping | None = None
     """Where coordinates are cheaper for rows that lie together: how they are brought together."""
     cheap: bool = True
     """Whether coordinates cost about as much as reading the rows, so that a lazy result computes them when asked."""
@@ -92,7 +92,7 @@ class Extension:
 
 def in_one_array(source: RowSource, extension: Extension) -> Array:
     """Coordinates of all rows in memory."""
-    spans = bounds(source.shape[0], source.shape[0] if extension.placed else source.block)
+    spans = bounds(source.shape[0], source.shape[0] if extension.grouping else source.block)
     return np.concatenate(map_blocks(extend_block, spans, label="transform", source=source, extension=extension))
 
 

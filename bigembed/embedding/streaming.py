@@ -15,7 +15,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.embedding.consistency import consistent
-from bigembed.embedding.extension import Extension, Placed
+from bigembed.embedding.extension import Extension, Grouping
 from bigembed.embedding.input_order import leave_rows, restore
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
@@ -26,16 +26,16 @@ from bigembed.store.source import RowSource
 STAGE = "extend"
 
 
-def placed_stage(source: RowSource, extension: Extension, placed: Placed, inputs: tuple[str, ...]) -> Stage:
+def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, inputs: tuple[str, ...]) -> Stage:
     """``coordinates`` (n, width) of the rows of a source, in their order. Two passes over the new rows."""
     n = source.shape[0]
     block, width = source.block, extension.width
-    batch, out_rows = placed.batch(n), block_rows(width, 8)
+    batch, out_rows = grouping.batch(n), block_rows(width, 8)
 
     def run(context: Context) -> dict[str, Any]:
         exchange, spans = context.exchange, bounds(n, block)
         new = [(number, *span) for number, span in enumerate(spans) if not exchange.has("new", number)]
-        wrong = map_blocks(sort_block, new, source=source, extension=extension, placed=placed, exchange=exchange)
+        wrong = map_blocks(sort_block, new, source=source, extension=extension, grouping=grouping, exchange=exchange)
         if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
             raise InputError("; ".join(message for message in wrong if message))
         counts = np.stack([exchange.piece("new", number, "counts") for number in range(len(spans))])
@@ -55,8 +55,8 @@ def placed_stage(source: RowSource, extension: Extension, placed: Placed, inputs
         disk=coordinates,
         scratch=rows + coordinates + 16 * n,
         memory=max(
-            min(n, block) * (3 * placed.row_bytes + 3 * source.shape[1] * source.dtype.itemsize),
-            held * (2 * source.shape[1] * source.dtype.itemsize + 2 * placed.row_bytes) + placed.memory(held),
+            min(n, block) * (3 * grouping.row_bytes + 3 * source.shape[1] * source.dtype.itemsize),
+            held * (2 * source.shape[1] * source.dtype.itemsize + 2 * grouping.row_bytes) + grouping.memory(held),
             3 * min(n, out_rows) * (8 * width + 16),
         ),
     )
@@ -65,7 +65,14 @@ def placed_stage(source: RowSource, extension: Extension, placed: Placed, inputs
 
 
 def sort_block(
-    number: int, start: int, stop: int, *, source: RowSource, extension: Extension, placed: Placed, exchange: Exchange
+    number: int,
+    start: int,
+    stop: int,
+    *,
+    source: RowSource,
+    extension: Extension,
+    grouping: Grouping,
+    exchange: Exchange,
 ) -> str:
     """Leave the rows of one block of the input, by the block of fitted rows that each belongs to.
 
@@ -74,11 +81,11 @@ def sort_block(
     rows = source.read(start, stop)
     try:
         with consistent(extension.saved):
-            label = placed.place(rows, extension.model, start)
+            label = grouping.block_of(rows, extension.model, start)
     except InputError as error:
         return str(error)
     order = np.argsort(label, kind="stable")
-    counts = np.bincount(label, minlength=placed.blocks)
+    counts = np.bincount(label, minlength=grouping.blocks)
     pieces: dict[str, Array] = {"counts": counts}
     for b, members in zip(np.flatnonzero(counts), np.split(order, np.cumsum(counts[counts > 0])[:-1]), strict=True):
         pieces |= {f"rows{b}": rows[members], f"at{b}": members + start}

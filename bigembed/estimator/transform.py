@@ -16,7 +16,7 @@ import numpy as np
 from bigembed.blocks.rows import remote
 from bigembed.embedding.costs import output_cost
 from bigembed.embedding.extension import Extension, in_one_array, write_extended
-from bigembed.embedding.streaming import STAGE, placed_stage
+from bigembed.embedding.streaming import STAGE, grouped_stage
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
 from bigembed.runs import Run
@@ -40,7 +40,7 @@ def transform(estimator: Any, X: Any, **beside: Any) -> Any:
 def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
     """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
     source, in_memory = new_rows(estimator, X, extension, beside)
-    if in_memory and (extension.placed is None or source.shape[0] <= extension.placed.batch(source.shape[0])):
+    if in_memory and (extension.grouping is None or source.shape[0] <= extension.grouping.batch(source.shape[0])):
         return in_one_array(source, extension)
     if extension.cheap:
         run: Run = estimator._run
@@ -155,8 +155,8 @@ def aside_of(out: PathLike) -> AnyPath:
 def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stage:
     """The stage that writes the coordinates of new rows; it depends on all stages of the fitted run."""
     inputs = tuple(fitted.published())
-    if extension.placed is not None:
-        return placed_stage(source, extension, extension.placed, inputs)
+    if extension.grouping is not None:
+        return grouped_stage(source, extension, extension.grouping, inputs)
 
     def run(context: Context) -> dict[str, Any]:
         write_extended(source, extension, context.path("coordinates"))

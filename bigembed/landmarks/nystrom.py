@@ -22,7 +22,7 @@ from bigembed.blocks.rows import Array
 RANK = 1e-12
 """Share of the largest eigenvalue of W, and of G, below which a direction is rounding."""
 FLOOR = 1e-10
-"""Share of the largest eigenvalue of the kernel below which there is no coordinate."""
+"""Share of the largest eigenvalue of the kernel below which an eigenvalue gives no coordinate."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def gram_block(weights: Array, scale: Array, sums: Array) -> tuple[Array, Array]
     return scaled.T @ scaled, reached
 
 
-def pieces(gram: Array) -> int:
+def landmark_parts(gram: Array) -> int:
     """Into how many parts the landmarks fall, between which nobody walks."""
     return int(connected_components(gram > 0, directed=False)[0])
 
@@ -97,7 +97,7 @@ def change_of_half(weights: Array, gram: Array, sums: Array, values: Array, matr
     ``weights`` (L, L) of the landmarks with each other, G of half of them, s, and what :func:`spectrum` found.
     """
     m = len(values)
-    if len(gram) <= m or pieces(gram) > 1:
+    if len(gram) <= m or landmark_parts(gram) > 1:
         return 1.0, 1.0
     fewer, halved = spectrum(gram, sums[::2], m)
     moved = np.abs(fewer.eigenvalues - values) / np.maximum(np.minimum(values, 1 - values), RANK)

@@ -25,7 +25,7 @@ class LandmarkChoice:
     seed: tuple[int, ...]
 
     def sample_size(self, rows: int, row_bytes: int) -> int:
-        """How many of so many rows are looked at."""
+        """How many of ``rows`` rows are looked at."""
         return min(rows, self.count) if self.selection == "uniform" else sample_size(rows, self.count, row_bytes)
 
     def sample(self, rows: int, row_bytes: int) -> Array:
@@ -67,19 +67,12 @@ def max_min(rows: Array, wanted: int) -> Array:
     [2, 3, 0]
     """
     points = np.asarray(rows, np.float64)
-    chosen = [int(np.argmin(_squared(points, points.mean(axis=0))))]
-    nearest = _squared(points, points[chosen[0]])
-    while len(chosen) < min(wanted, len(points)):
-        farthest = int(np.argmax(nearest))
-        if nearest[farthest] <= 0:
-            break
-        chosen.append(farthest)
-        np.minimum(nearest, _squared(points, points[farthest]), out=nearest)
-    return np.array(chosen, np.int64)
+    first = int(np.argmin(_squared(points, points.mean(axis=0))))
+    return _farthest_first(lambda i: _squared(points, points[i]), first, wanted)
 
 
 def max_min_by(apart: Callable[[int], Array], wanted: int) -> Array:
-    """The same by any distance: ``apart(i)`` are those of all rows of the sample to its row i.
+    """Positions of ``wanted`` rows, each the farthest from those before it: ``apart(i)``, distances of all to row i.
 
     The first is the row that is farthest from row 0. Cost: ``wanted`` + 1 calls.
 
@@ -87,8 +80,11 @@ def max_min_by(apart: Callable[[int], Array], wanted: int) -> Array:
     >>> max_min_by(lambda i: abs(points - points[i]), 3).tolist()
     [3, 0, 2]
     """
-    chosen = [int(np.argmax(apart(0)))]
-    nearest = np.array(apart(chosen[0]), np.float64)
+    return _farthest_first(apart, int(np.argmax(apart(0))), wanted)
+
+
+def _farthest_first(apart: Callable[[int], Array], first: int, wanted: int) -> Array:
+    chosen, nearest = [first], np.array(apart(first), np.float64)
     while len(chosen) < min(wanted, len(nearest)):
         farthest = int(np.argmax(nearest))
         if not nearest[farthest] > 0:

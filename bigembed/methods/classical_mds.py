@@ -19,7 +19,7 @@ from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
 from bigembed.embedding.scaling.all_distances import distances_stage
 from bigembed.embedding.scaling.classical import distance_solve_stage, kept_of
-from bigembed.embedding.scaling.gower import ByDistance, place
+from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance
 from bigembed.errors import InputError
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import versions
@@ -199,7 +199,7 @@ class ClassicalMDS(RowwiseEstimator):
         d = solve["n"] if metric is None else run.results("distances")["d"]
         by_distance = ByDistance(metric, known, AffineMap.within(run.path("solve")), bool(self.squared))
         dtype = run.manifest("coordinates").parameters.get("dtype", "float64")
-        return Extension(place, by_distance, m, d, dtype=dtype, cheap=False)
+        return Extension(coordinates_by_distance, by_distance, m, d, dtype=dtype, cheap=False)
 
 
 def as_they_are(rows: Array, model: None) -> Array:

@@ -277,10 +277,10 @@ class DiffusionMap(Estimator):
         ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), p(x, j) = k(x, x_j) q_j^{-α} / Σ_m k(x, x_m) q_m^{-α}, over the rows j
         that the symmetric graph would join to x.
         """
-        from bigembed.embedding.walk.nystrom import extend_rows, model_of, placed
+        from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
 
         model = model_of(run)
-        return Extension(extend_rows, model, model.fitted.width, model.shape.d, placed=placed(model), cheap=False)
+        return Extension(extend_rows, model, model.fitted.width, model.shape.d, grouping=grouping(model), cheap=False)
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""

@@ -286,7 +286,7 @@ class Isomap(Estimator):
 
         The exact solver's formula is the same with all rows as landmarks. A row that was fitted gets its own distances.
         """
-        from bigembed.embedding.geodesics.extension import extend_rows, model_of, placed
+        from bigembed.embedding.geodesics.extension import extend_rows, grouping, model_of
 
         model = model_of(run)
-        return Extension(extend_rows, model, model.width, model.shape.d, placed=placed(model), cheap=False)
+        return Extension(extend_rows, model, model.width, model.shape.d, grouping=grouping(model), cheap=False)

@@ -258,7 +258,7 @@ class KernelPCA(RowwiseEstimator):
         if self.n_components_ < self.n_components:
             degenerate.append(
                 f"n_components={self.n_components}: only {self.n_components_} eigenvalues of the kernel are above "
-                f"1e-10 of the largest (the lowest found is {solve['lowest']:.3g}); so many coordinates are given"
+                f"1e-10 of the largest (the lowest found is {solve['lowest']:.3g}), so there are as many coordinates"
             )
         return found | {"warnings": {"convergence": convergence, "degenerate": degenerate}}
 

@@ -9,7 +9,14 @@ from typing import Annotated, Any, ClassVar, Self
 from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, is_integer, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.landmark_rows import duplicates_note, landmark_rows_stage
-from bigembed.embedding.walk.landmark_walk import Model, extend, gram_stage, solve_stage, sums_stage, walk_of
+from bigembed.embedding.walk.landmark_walk import (
+    LandmarkWalkModel,
+    extend,
+    gram_stage,
+    solve_stage,
+    sums_stage,
+    walk_of,
+)
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -159,8 +166,8 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             )
         if self.n_components_ < self.n_components:
             degenerate.append(
-                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above {RANK}; so "
-                "many coordinates are given. Lower epsilon or raise n_landmarks"
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above {RANK}, so "
+                "there are as many coordinates. Lower epsilon or raise n_landmarks"
             )
         return {
             **solve,
@@ -177,7 +184,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         landmarks, solve = run.results("landmarks"), run.results("solve")
-        model = Model(
+        model = LandmarkWalkModel(
             run.path("landmarks", "rows"),
             run.path("sums", "sums"),
             run.path("solve"),

@@ -13,13 +13,13 @@ from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.scaling.gower import ByDistance, place
+from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance
 from bigembed.embedding.scaling.landmark_axes import (
     affine_solve_stage,
     distance_coordinates_stage,
     distance_solve_stage,
 )
-from bigembed.embedding.scaling.landmark_sample import SELECTIONS, Asked, landmarks_stage, sample_stage
+from bigembed.embedding.scaling.landmark_sample import SELECTIONS, LandmarkOptions, landmarks_stage, sample_stage
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -155,11 +155,11 @@ class LandmarkMDS(RowwiseEstimator):
     def _metric(self) -> Metric:
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
-    def _asked(self, n: int, d: int) -> Asked:
+    def _asked(self, n: int, d: int) -> LandmarkOptions:
         """Which landmarks, for rows of this shape."""
         seed = self._seed()
         if isinstance(self.landmarks, str):
-            return Asked(self.landmarks, min(n, int(self.n_landmarks)), seed)
+            return LandmarkOptions(self.landmarks, min(n, int(self.n_landmarks)), seed)
         given = np.asarray(self.landmarks)
         if given.ndim == 1:
             outside = given[(given < 0) | (given >= n)]
@@ -169,7 +169,7 @@ class LandmarkMDS(RowwiseEstimator):
             raise InputError(f"landmarks are rows of {given.shape[1]} columns; those of X have {d}")
         if len(given) <= self.n_components:
             raise InputError(_too_few(len(given), self.n_components))
-        return Asked("rows" if given.ndim == 2 else "ids", len(given), seed, given)
+        return LandmarkOptions("rows" if given.ndim == 2 else "ids", len(given), seed, given)
 
     def _check(self) -> None:
         need = Requirements(self)
@@ -215,7 +215,7 @@ class LandmarkMDS(RowwiseEstimator):
             return Extension(project, model, m, d, dtype=sample["dtype"])
         found = AffineMap.within(run.path("coordinates"))
         by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), found)
-        return Extension(place, by_distance, m, d, dtype=sample["dtype"], cheap=False)
+        return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
 
 
 def _one_column(X: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.declared import Count, Fraction, Requirements, at_least, one_of
 from bigembed.eigen.factored import ORDERS
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linearized.kernel import Asked, KernelChoice, StoredKernel, kernel_stages, need_kernel
+from bigembed.embedding.linearized.kernel import KernelChoice, SolverOptions, StoredKernel, kernel_stages, need_kernel
 from bigembed.embedding.linearized.solve import POWERS, map_rows, map_stage, solve_stage
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
@@ -129,7 +129,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes).
 
-        ``sample_weight`` (n,) counts a row so many times; ``epsilons`` (n,) are scales ε_i of the rows, instead of
+        ``sample_weight`` (n,) says how often each row counts; ``epsilons`` (n,) are scales ε_i of the rows, instead of
         ``epsilon``.
         """
         from bigembed.estimator.fitting import fit_rows
@@ -153,7 +153,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
             )
         choice = KernelChoice.of(self)
         solver = self.solver if self.solver != "auto" else "factored" if d <= GRAM_COLUMNS else "lanczos"
-        asked = Asked(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
+        asked = SolverOptions(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
         if solver == "lanczos":
             asked = replace(asked, seed=self._seed())
         return [
@@ -174,7 +174,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         return transform(self, X, **{EPSILONS: epsilons})
 
     def transform_to(self, X: Any, out: str | os.PathLike[str], epsilons: Any = None) -> None:
-        """The same, block by block, into a new Zarr array (n, m): one pass."""
+        """Coordinates of new rows, block by block, into a new Zarr array (n, m): one pass."""
         from bigembed.estimator.transform import transform_to
 
         self._check_fitted()

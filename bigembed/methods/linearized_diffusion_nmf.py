@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.declared import Count, Nonnegative, Requirements, one_of
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linearized.descent import Asked, belong, factors_stage
+from bigembed.embedding.linearized.descent import FactorOptions, factor_rows, factors_stage
 from bigembed.embedding.linearized.kernel import KernelChoice, StoredKernel, kernel_stages, need_kernel
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
@@ -115,7 +115,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
         n = checked_shape(source, at_least=2)[0]
         if self.n_components > n:
             raise InputError(f"n_components={self.n_components!r} must be between 1 and n_samples={n}")
-        asked = Asked(
+        asked = FactorOptions(
             int(self.n_components),
             self.normalization == "symmetric",
             self.solver,
@@ -166,4 +166,4 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     def _extension(self, run: Run) -> Extension:
         found = run.results("coordinates")
         stored = StoredKernel.of(run, "coordinates", self.outside)
-        return Extension(belong, stored, found["n_components"], found["n_features"])
+        return Extension(factor_rows, stored, found["n_components"], found["n_features"])

@@ -13,7 +13,7 @@ from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.moments import moments_stage
-from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage
+from bigembed.embedding.linear.principal import GRAM_COLUMNS, PrincipalOptions, solve_stage
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -116,7 +116,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
         return [
             moments_stage(source, diagonal=d > GRAM_COLUMNS),
-            solve_stage(source, Asked(m, False, float(self.tol), int(self.max_passes), self._seed())),
+            solve_stage(source, PrincipalOptions(m, False, float(self.tol), int(self.max_passes), self._seed())),
             map_stage(source, m, epsilon, self.scaling),
             self._output_stage(source, "map", m, source.work),
         ]

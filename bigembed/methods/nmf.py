@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.declared import Count, Nonnegative, Requirements
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.nonnegative.descent import factors_stage, start_stage, survey_stage, weigh
+from bigembed.embedding.nonnegative.descent import factors_stage, start_stage, survey_stage, weight_rows
 from bigembed.embedding.nonnegative.start import GRAM_COLUMNS, RULES, given_start
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
@@ -180,5 +180,5 @@ class NMF(RowwiseEstimator):
         survey = run.results("survey")
         model = run.path("factors", "components")
         return Extension(
-            weigh, model, run.results("factors")["n_components"], survey["d"], dtype=survey["dtype"], sparse=True
+            weight_rows, model, run.results("factors")["n_components"], survey["d"], dtype=survey["dtype"], sparse=True
         )

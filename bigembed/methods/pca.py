@@ -14,7 +14,7 @@ from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.density import Density, log_density
 from bigembed.embedding.linear.moments import moments_stage
-from bigembed.embedding.linear.principal import GRAM_COLUMNS, Asked, solve_stage, whitening
+from bigembed.embedding.linear.principal import GRAM_COLUMNS, PrincipalOptions, solve_stage, whitening
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -147,9 +147,9 @@ class PCA(RowwiseEstimator):
         add_rows(self, X, stages, sums_of(self, "moments", ("mean", "scatter")), weights=sample_weight)
         return self
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> PrincipalOptions:
         plain = _plain(self.n_components), bool(self.whiten), self.tol, self.max_passes
-        return Asked(*plain, self._seed(), bool(self.center))
+        return PrincipalOptions(*plain, self._seed(), bool(self.center))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 import bigembed as be
 from bigembed.datasets import dataset
 from bigembed.datasets.cities import RADIUS, US_CITIES, great_circle
-from bigembed.landmarks.placement import moved
+from bigembed.landmarks.stress import procrustes_residual
 from bigembed.plotting import named
 
 PLACES = np.array(list(US_CITIES.values()))
@@ -40,8 +40,8 @@ def test_the_map_is_that_of_an_atlas() -> None:
     apart = dataset("us_cities").rows()
     mds = be.ClassicalMDS(2, metric="precomputed").fit(apart)
     atlas = projected(PLACES)
-    assert moved(atlas, mds.embedding_) < 0.02
-    assert moved(atlas, np.roll(mds.embedding_, 1, axis=0)) > 0.5  # a control: each city in another's place
+    assert procrustes_residual(atlas, mds.embedding_) < 0.02
+    assert procrustes_residual(atlas, np.roll(mds.embedding_, 1, axis=0)) > 0.5  # a control: cities in others' places
     error = np.abs(cdist(mds.embedding_, mds.embedding_) - apart)
     assert error.max() < 0.03 * apart.max()
     assert mds.explained_ > 0.9999
@@ -53,9 +53,9 @@ def test_landmarks_and_new_cities() -> None:
     """Great-circle distances as a block function on latitude and longitude; a city that was left out falls in place."""
     whole = be.ClassicalMDS(2, metric=great_circle).fit(PLACES)
     landmark = be.LandmarkMDS(2, n_landmarks=10, metric=great_circle).fit(PLACES)
-    assert moved(whole.embedding_, landmark.embedding_) < 0.02
+    assert procrustes_residual(whole.embedding_, landmark.embedding_) < 0.02
     without = be.ClassicalMDS(2, metric=great_circle).fit(PLACES[1:])
-    assert moved(projected(PLACES), without.transform(PLACES)) < 0.02
+    assert procrustes_residual(projected(PLACES), without.transform(PLACES)) < 0.02
 
 
 def test_the_figure(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Rule:
         return row[order], column[order], length[order]
 
     def reach(self, edges: Edges, rows: int) -> Array:
-        """Length beyond which a pair is no edge, of each of ``rows`` rows with these edges so far."""
+        """Length beyond which a pair is not joined, for each of ``rows`` rows with these edges so far."""
         if self.radius is not None:
             return np.full(rows, self.radius)
         longest, counts = np.full(rows, np.inf), np.bincount(edges[0], minlength=rows)
@@ -95,7 +95,7 @@ def given_stages(source: RowSource, rule: Rule) -> list[Stage]:
 
 
 def sparse_stages(X: Any, rule: Rule) -> list[Stage]:
-    """The same from a sparse matrix of lengths in memory: what is not stored is no edge; stored zeros are."""
+    """The graph of a sparse matrix of lengths in memory: what is not stored is not joined; stored zeros are."""
     matrix = X.tocsr().astype(np.float64)
     matrix.sum_duplicates()
     shape = given_shape(matrix.shape, np.float64)

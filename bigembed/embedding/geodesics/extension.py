@@ -10,9 +10,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
 from bigembed.embedding.affine import AffineMap
-from bigembed.embedding.extension import Placed
+from bigembed.embedding.extension import Grouping
 from bigembed.embedding.geodesics.distance_graph import GIVEN, GivenIndex, Rule, join_given
-from bigembed.embedding.graph.new_rows import place_rows, ready_rows
+from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.landmarks.triangulate import triangulated
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
@@ -29,7 +29,7 @@ HELD_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Model:
+class GeodesicModel:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
     index: AnyIndex | GivenIndex
@@ -57,10 +57,10 @@ class Model:
         return KeptDistances(self.geodesics, self.starts).rows(ids)[:, np.flatnonzero(self.component == c)]
 
 
-def model_of(run: Run) -> Model:
+def model_of(run: Run) -> GeodesicModel:
     """The extension model of a fitted run."""
     survey, exact = run.results("survey"), run.results("solve")["solver"] == "exact"
-    return Model(
+    return GeodesicModel(
         _index(run, survey["metric"]),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         run.path("components", "labels"),
@@ -81,21 +81,21 @@ def _index(run: Run, metric: str) -> AnyIndex | GivenIndex:
     return any_index_of(run)
 
 
-def placed(model: Model) -> Placed | None:
+def grouping(model: GeodesicModel) -> Grouping | None:
     """How new rows are brought to the blocks of fitted rows that they belong to; rows of distances need not be."""
     if isinstance(model.index, GivenIndex):
         return None
     blocks = len(Ordered.open(model.index.order).blocks)
-    return Placed(place_rows, blocks, model.shape.row_bytes, BATCH_ROWS, partial(extension_memory, model))
+    return Grouping(block_of_rows, blocks, model.shape.row_bytes, BATCH_ROWS, partial(extension_memory, model))
 
 
-def extension_memory(model: Model, rows: int) -> int:
-    """Bytes that :func:`extend_rows` holds at the most for so many rows, beside the rows."""
+def extension_memory(model: GeodesicModel, rows: int) -> int:
+    """Bytes that :func:`extend_rows` holds at most for that number of rows, without the rows themselves."""
     assert not isinstance(model.index, GivenIndex)
     return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
 
 
-def extend_rows(rows: Array, model: Model) -> Array:
+def extend_rows(rows: Array, model: GeodesicModel) -> Array:
     """Coordinates of finite new rows (n, m), each the same whatever the others."""
     rows = rows if isinstance(model.index, GivenIndex) else ready_rows(rows, model.shape)
     coordinates = np.zeros((len(rows), model.width))
@@ -112,7 +112,7 @@ def _joined_parts(rows: Array, index: AnyIndex | GivenIndex) -> Iterator[tuple[A
         yield np.arange(start, stop), join_given(rows[start:stop], index, start)
 
 
-def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:
+def _place_joined(rows: Array, joined: Joined, model: GeodesicModel) -> Array:
     """Coordinates of new rows from their edges."""
     label = read_by_id(model.labels, model.starts, joined.ids)
     home = _home(joined, label, model.policy)
@@ -136,7 +136,7 @@ def _place_joined(rows: Array, joined: Joined, model: Model) -> Array:
 
 
 def _home(joined: Joined, label: Array, policy: str) -> Array:
-    """Component of each new row: that of the nearest row joined to it (ties by id); −1 where there is none."""
+    """Component of each new row: that of the nearest row joined to it (ties by id); −1 for a row without neighbors."""
     count = len(joined.indptr) - 1
     of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
     if policy == "largest":

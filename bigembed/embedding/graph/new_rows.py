@@ -28,7 +28,7 @@ class Located(Protocol):
         """What the fitted rows were like."""
 
 
-def place_rows(rows: Array, model: Located, start: int) -> Array:
+def block_of_rows(rows: Array, model: Located, start: int) -> Array:
     """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
     refuse_block(RowBlock(0, start, rows))
     return locate_blocks(ready_rows(rows, model.shape), Ordered.open(model.index.order), model.index.centers)

@@ -163,7 +163,7 @@ class Covariances:
     total: Array
     """(d, d)."""
     shrinkages: Array
-    """γ of each class and of the total; of the pooled matrix and of the total where classes are not told apart."""
+    """γ of each class and of the total; of the pooled matrix and of the total where the classes share one."""
 
 
 def covariances(

@@ -193,9 +193,9 @@ def kept_by_class(held: dict[str, Any], needed: bool) -> bool:
 
 def among_classes(held: dict[str, Any], old: Array, new: Array) -> dict[str, Any]:
     """Sums by class where there are more classes now."""
-    place, sums = np.searchsorted(new, old), dict(held)
+    position, sums = np.searchsorted(new, old), dict(held)
     for name in SUMS:
         if len(held[name]) == len(old):
             sums[name] = np.zeros((len(new), *held[name].shape[1:]))
-            sums[name][place] = held[name]
+            sums[name][position] = held[name]
     return sums

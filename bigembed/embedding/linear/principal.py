@@ -34,7 +34,7 @@ FLAT = 4 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
-class Asked:
+class PrincipalOptions:
     """What is asked of the solver."""
 
     n_components: Any
@@ -58,10 +58,10 @@ class Found:
     variance: Array
     directions: Array
     total: float
-    told: dict[str, Any]
+    details: dict[str, Any]
 
 
-def solve_stage(source: RowSource, asked: Asked) -> Stage:
+def solve_stage(source: RowSource, asked: PrincipalOptions) -> Stage:
     """Leading eigenvectors of the covariance, and the variances along them."""
     n, d = checked_shape(source)
     iterate = d > GRAM_COLUMNS
@@ -85,7 +85,7 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
             "n_components": len(found.variance),
             "total": found.total,
             "noise": max(0.0, found.total - float(found.variance.sum())) / left if left else 0.0,
-            **found.told,
+            **found.details,
         }
 
     width = min(asked.width or 2 * START, n, d) if iterate else d
@@ -103,14 +103,14 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
     return Stage("solve", ("moments",), asdict(asked), run, cost)
 
 
-def direct(context: Context, source: RowSource, asked: Asked, freedom: float, most: int) -> Found:
+def direct(context: Context, source: RowSource, asked: PrincipalOptions, freedom: float, most: int) -> Found:
     """From the covariance matrix, densely."""
     covariance = _scatter(context, asked) / freedom
     values, vectors = principal_directions(covariance)
     kept = chosen_components(asked.n_components, values[:most], int(context.results("moments")["weight"]), len(values))
     directions = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
     residual = np.linalg.norm(covariance @ directions - directions * values[:kept], axis=0)
-    told = {
+    details = {
         "solver": "covariance",
         "passes": 0,
         "residual": float(residual.max()),
@@ -118,10 +118,10 @@ def direct(context: Context, source: RowSource, asked: Asked, freedom: float, mo
         "converged": True,
         "advice": "",
     }
-    return Found(values[:kept], directions, float(values.sum()), told)
+    return Found(values[:kept], directions, float(values.sum()), details)
 
 
-def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, most: int) -> Found:
+def iterated(context: Context, source: RowSource, asked: PrincipalOptions, freedom: float, most: int) -> Found:
     """By block Lanczos on the matrix-free covariance; a share of the variance with more and more components."""
     mean = _mean(context, asked)
     total = float(_scatter(context, asked).sum()) / freedom
@@ -145,7 +145,7 @@ def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, 
             break
         wanted = min(most, 2 * wanted)
     kept = asked.width or min(wanted, int(np.searchsorted(explained, asked.n_components, side="right")) + 1)
-    told = {
+    details = {
         "solver": "block Lanczos",
         "passes": operator.passes,
         "residual": float(result.residuals[:kept].max()),
@@ -153,21 +153,21 @@ def iterated(context: Context, source: RowSource, asked: Asked, freedom: float, 
         "converged": result.converged,
         "advice": result.advice,
     }
-    return Found(values[:kept], operator.space.read("V", 0)[:, :kept], total, told)
+    return Found(values[:kept], operator.space.read("V", 0)[:, :kept], total, details)
 
 
 def whitening(variance: Array) -> Array:
-    """1/√variance, and 0 where there is none."""
+    """1/√variance; 0 where the variance is 0."""
     return np.asarray(np.where(variance > 0, 1 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0))
 
 
-def _mean(context: Context, asked: Asked) -> Array:
+def _mean(context: Context, asked: PrincipalOptions) -> Array:
     """What is taken off the rows."""
     mean = read_array(context.of("moments", "mean"))
     return mean if asked.center else np.zeros_like(mean)
 
 
-def _scatter(context: Context, asked: Asked) -> Array:
+def _scatter(context: Context, asked: PrincipalOptions) -> Array:
     """Σ w (x − m)(x − m)ᵀ, or its diagonal; with m = 0 instead of the mean where rows are not centered."""
     scatter = read_array(context.of("moments", "scatter"))
     if asked.center:

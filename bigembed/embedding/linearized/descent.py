@@ -34,7 +34,7 @@ TILE = 256
 
 
 @dataclass(frozen=True)
-class Asked:
+class FactorOptions:
     """What is asked of the factorization."""
 
     n_components: int
@@ -46,7 +46,7 @@ class Asked:
     seed: int
 
 
-def factors_stage(source: RowSource, asked: Asked) -> Stage:
+def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
     """The iteration; its state is in the exchange after every pass. Writes H and what new rows need."""
 
     def run(context: Context) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def factors_stage(source: RowSource, asked: Asked) -> Stage:
 class KernelDescent(Descent):
     """A and B; H in the exchange under the name of its step."""
 
-    kept, before = ("cross", "gram", "columns", "size", "whole", "careful"), 1
+    state, before = ("cross", "gram", "columns", "size", "whole", "careful"), 1
 
-    def __init__(self, source: RowSource, asked: Asked, context: Context) -> None:
+    def __init__(self, source: RowSource, asked: FactorOptions, context: Context) -> None:
         self.asked, self.stuck = asked, False
         given = normalization_of(context.home) if asked.symmetric else None
         self.factors = KernelFactors(kernel_of(context.home), given)
@@ -206,7 +206,7 @@ def open_factors(stored: StoredKernel) -> tuple[KernelFactors, Array, Array]:
     return KernelFactors(kernel, given if numbers["symmetric"] else None), middle, gram
 
 
-def belong(rows: Array, stored: StoredKernel) -> Array:
+def factor_rows(rows: Array, stored: StoredKernel) -> Array:
     """h ≥ 0 of least ‖k(x, ·) − H h‖: nonnegative least squares with HᵀH = B and Hᵀk(x, ·) = Aᵀ M z(x)."""
     factors, middle, gram = open_factors(stored)
     cross = np.empty((len(rows), len(gram)))

@@ -51,7 +51,7 @@ class KernelChoice:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SolverOptions:
     """What is asked of the solver."""
 
     n_components: int

@@ -14,7 +14,7 @@ from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.factored import ZERO, signed
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.embedding.linearized.kernel import (
-    Asked,
+    SolverOptions,
     farthest,
     kernel_of,
     normalization_of,
@@ -78,7 +78,7 @@ class RowFeatures:
         return self.kernel.tiles(rows, self.beside(block, EPSILONS))
 
 
-def solve_by_lanczos(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:
+def solve_by_lanczos(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
     """The largest eigenpairs beside the trivial one, and B = M UᵀN V Λ^{−1}, so that V = N U B."""
     kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
     features = RowFeatures(source, kernel)

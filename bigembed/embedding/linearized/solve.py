@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.eigen.factored import solve_factored
 from bigembed.embedding.linearized.kernel import (
-    Asked,
+    SolverOptions,
     StoredKernel,
     farthest,
     keep_kernel,
@@ -34,7 +34,7 @@ POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 """Power of λ on the coordinates, by the name of their scaling."""
 
 
-def solve_stage(source: RowSource, asked: Asked) -> Stage:
+def solve_stage(source: RowSource, asked: SolverOptions) -> Stage:
     """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
     size = source.shape[1] + 3
 
@@ -50,7 +50,7 @@ def solve_stage(source: RowSource, asked: Asked) -> Stage:
     return Stage("solve", ("degrees",), asdict(asked), run, pass_cost(source, size, 1, 8 * size * size), resumes=True)
 
 
-def _solve_factored(source: RowSource, asked: Asked, context: Context) -> dict[str, Any]:
+def _solve_factored(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
     kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
     found = reduce_rows(
         source,

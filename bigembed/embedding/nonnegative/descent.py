@@ -40,7 +40,7 @@ NOTHING = 1e-14
 """Share of ‖X‖² that counts as no error."""
 
 
-def weigh(rows: Any, model: str) -> Array:
+def weight_rows(rows: Any, model: str) -> Array:
     """w ≥ 0 of least ‖x − w H‖ for each row, H stored at ``model``."""
     data = rows.data if is_sparse(rows) else rows
     if data.size and data.min() < 0:
@@ -199,7 +199,7 @@ def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage
 class Factors(Descent):
     """H, and W in the exchange under its generation."""
 
-    kept = ("components", "revived", "revivals")
+    state = ("components", "revived", "revivals")
 
     def begin(self) -> None:
         """H as it starts; no component is revived."""

@@ -24,7 +24,7 @@ from bigembed.store.stored_space import StoredSpace
 from bigembed.store.tiles import PANEL_BYTES, TILE_COLUMNS
 
 DENSE_ROWS = 1_024
-"""Distances between up to so many rows are solved densely, with all eigenvalues."""
+"""Distances between at most this number of rows are solved densely, with all eigenvalues."""
 PASSES = 15
 """Passes over all pairs that a plan counts with."""
 NOISE = 4.0

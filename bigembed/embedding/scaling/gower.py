@@ -30,7 +30,7 @@ class ByDistance:
     """Whether what is given, or what the metric tells, are squared distances."""
 
 
-def place(rows: Array, model: ByDistance, first: int = 0) -> Array:
+def coordinates_by_distance(rows: Array, model: ByDistance, first: int = 0) -> Array:
     """Coordinates (n, m) of rows, or of rows of distances; each the same whatever rows stand beside it.
 
     Raises InputError where a distance is NaN, infinite or negative, naming the row (``first`` is the number of the
@@ -47,7 +47,7 @@ def place(rows: Array, model: ByDistance, first: int = 0) -> Array:
 
 
 def refuse_distances(distances: Array, metric: Metric | None, first: int = 0) -> None:
-    """InputError where a distance to a known row is none."""
+    """InputError where a distance to a known row is NaN, infinite or negative."""
     if wrong := wrong_entries(distances, first):
         i, j, value = wrong[0]
         whose = "the distances given" if metric is None else f"metric={metric.text}"

@@ -16,9 +16,9 @@ from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.costs import pass_memory
 from bigembed.embedding.linear.principal import FLAT, principal_directions
 from bigembed.embedding.scaling.classical import kept_of
-from bigembed.embedding.scaling.gower import ByDistance, place, refuse_distances
+from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance, refuse_distances
 from bigembed.embedding.scaling.landmark_sample import PROBES, SCATTER_COLUMNS
-from bigembed.landmarks.placement import change, stress
+from bigembed.landmarks.stress import change, stress
 from bigembed.landmarks.triangulate import FLOOR, classical, triangulated
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
@@ -28,7 +28,7 @@ from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
 SHARES = (2, 4)
-"""Of the landmarks, one of so many is kept to see how the coordinates change."""
+"""One landmark in 2, and one in 4, is kept to see how the coordinates change."""
 SLICE = 8 << 20
 """Distances that a task holds at a time."""
 
@@ -125,7 +125,7 @@ def distance_solve_stage(source: RowSource, metric: Metric, m: int, count: int) 
 def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count: int) -> Stage:
     """``embedding`` (n, d₊): all rows by their distances to the landmarks, turned to principal axes; and that map.
 
-    One pass places the rows and takes second moments; what it placed waits in the exchange to be turned.
+    One pass places the rows and takes second moments; they wait in the exchange to be turned.
     """
     n, d = source.shape
 
@@ -133,10 +133,10 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
         model = ByDistance(metric, context.of("landmarks", "rows"), AffineMap.within(context.of("solve")))
         total = reduce_rows(
             source,
-            place_block,
+            triangulate_block,
             context.exchange,
             combine=merge_moments,
-            label="placing",
+            label="triangulate",
             model=model,
             to=context.exchange,
         )
@@ -168,17 +168,17 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
     return Stage("coordinates", ("landmarks", "solve"), {"source": source.fingerprint()}, run, cost, resumes=True)
 
 
-def place_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Parts:
+def triangulate_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Parts:
     """Leave the coordinates of one block in the exchange; their moments."""
-    placed = place(block.rows, model, block.start)
-    to.put("placed", block.number, {"rows": placed})
-    return moments_block(placed)
+    coordinates = coordinates_by_distance(block.rows, model, block.start)
+    to.put("coordinates", block.number, {"rows": coordinates})
+    return moments_block(coordinates)
 
 
 def turn_block(number: int, start: int, *, mean: Array, turn: Array, exchange: Exchange, out: str) -> None:
     """Turn the coordinates of one block, and write them."""
-    [placed] = exchange.get_many("placed", number, ["rows"])
-    write_rows(out, start, affine_block(placed, mean, turn))
+    [coordinates] = exchange.get_many("coordinates", number, ["rows"])
+    write_rows(out, start, affine_block(coordinates, mean, turn))
 
 
 # --- how well --------------------------------------------------------------------------------------
@@ -191,8 +191,8 @@ def diagnostics(context: Context, metric: Metric, m: int) -> dict[str, Any]:
     apart, to, between = (metric.between(*pair) for pair in ((probes,) * 2, (probes, landmarks), (landmarks,) * 2))
     refuse_square(apart, f"metric={metric.text}", "sampled rows")
     refuse_distances(to, metric)
-    placed = triangulated(to, classical(np.square(between), m)[0])
-    share, correlation = stress(apart, placed)
+    coordinates = triangulated(to, classical(np.square(between), m)[0])
+    share, correlation = stress(apart, coordinates)
     moves = {str(part): change(between, to, order, m, part) for part in SHARES}
     return {
         "stress": share,

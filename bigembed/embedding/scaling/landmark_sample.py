@@ -32,7 +32,7 @@ MOMENTS = ("count", "weight", "mean", "scatter")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LandmarkOptions:
     """Which landmarks: a selection and their number, or ``"ids"`` (numbers of rows) or ``"rows"`` that are given."""
 
     selection: str
@@ -57,7 +57,7 @@ class Asked:
         return {"selection": self.selection, "count": self.count, "seed": self.seed, "given": given}
 
 
-def sample_stage(source: RowSource, asked: Asked, moments: bool) -> Stage:
+def sample_stage(source: RowSource, asked: LandmarkOptions, moments: bool) -> Stage:
     """Rows to choose landmarks from (``candidates``) and to measure on (``probes``), with ``ids`` of the candidates.
 
     One pass, in which all rows are checked; with ``moments`` it also takes ``mean`` and ``scatter`` of all rows (the
@@ -114,7 +114,7 @@ def merge_samples(left: Parts, right: Parts) -> Parts:
     return rows | merge_moments(*({name: part[name] for name in MOMENTS} for part in (left, right)))
 
 
-def landmarks_stage(asked: Asked, metric: Metric, d: int) -> Stage:
+def landmarks_stage(asked: LandmarkOptions, metric: Metric, d: int) -> Stage:
     """``rows`` (L, d) and ``ids`` (L,) of the landmarks (−1: no row of the input), ``order`` in which to take fewer."""
 
     def run(context: Context) -> dict[str, Any]:
@@ -139,15 +139,15 @@ def landmarks_stage(asked: Asked, metric: Metric, d: int) -> Stage:
     return Stage("landmarks", ("sample",), parameters, run, cost)
 
 
-def choose(asked: Asked, metric: Metric, sample: Array, ids: Array, dtype: str) -> tuple[Array, Array]:
+def choose(asked: LandmarkOptions, metric: Metric, sample: Array, ids: Array, dtype: str) -> tuple[Array, Array]:
     """Rows and numbers of the landmarks."""
     if asked.selection == "rows":
         assert asked.given is not None
         return np.asarray(asked.given, dtype), np.full(len(asked.given), -1)
     if asked.selection == "ids":
         assert asked.given is not None
-        place = np.searchsorted(ids, asked.given)
-        return sample[place], ids[place]
+        position = np.searchsorted(ids, asked.given)
+        return sample[position], ids[position]
     if asked.selection == "uniform":
         return sample, ids
     if asked.selection == "k-means":

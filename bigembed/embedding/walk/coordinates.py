@@ -25,10 +25,10 @@ class Scaling:
     """Diffusion time and number of coordinates kept."""
 
     t: float
-    kept: int
+    count: int
     note: str = ""
     columns: tuple[int, ...] = ()
-    """The eigenpairs kept, ascending; none: the first ``kept``."""
+    """The eigenpairs kept, ascending; none: the first ``count``."""
 
 
 def diffusion_time(first: float, last: float, delta: float) -> tuple[float, str]:
@@ -85,8 +85,8 @@ def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
     if len(counted) < 2:
         return len(first), "all: fewer than two coordinates are carried by more than a handful of rows"
     choice = chosen_by_spectrum(first[counted])
-    told = f"{parts} that tell parts apart, and of the others, counted by themselves: " if parts else ""
-    return int(counted[choice.n_components - 1]) + 1, told + choice.reason
+    prefix = f"{parts} that tell parts apart, and of the others, counted by themselves: " if parts else ""
+    return int(counted[choice.n_components - 1]) + 1, prefix + choice.reason
 
 
 def _carried(context: Context, blocks: int) -> Participation:
@@ -108,7 +108,7 @@ def coordinates_stage(
         if auto:
             few = carried_by_few(_carried(context, len(rows)), sum(rows))
             kept, reason = chosen_components(eigenvalues, few)
-            chosen = replace(chosen, kept=kept)
+            chosen = replace(chosen, count=kept)
         found = context.results("components")
         parts = parts_from(policy, found)
         order = context.of("order") if ordered else None
@@ -131,7 +131,7 @@ def coordinates_stage(
         write_coordinates(context, walk, order, bool(filled), parts.count, island)
         return {
             "t": chosen.t,
-            "n_components": chosen.kept,
+            "n_components": chosen.count,
             "columns": list(chosen.columns),
             "note": chosen.note,
             "reason": reason,
@@ -158,7 +158,7 @@ def scaled(right: Array, label: Array, eigenvalues: Array, scaling: Scaling) -> 
     """λ_l^t r_l (seed 000 eq. 24), with the eigenvalues of each row's component where they differ."""
     power = signed_power(eigenvalues, scaling.t)
     factor = power[label] if power.ndim == 2 else power[None]
-    return (right * factor)[:, list(scaling.columns) or slice(scaling.kept)]
+    return (right * factor)[:, list(scaling.columns) or slice(scaling.count)]
 
 
 def signed_power(eigenvalues: Array, t: float) -> Array:
@@ -179,7 +179,7 @@ class WalkCoordinates:
     @property
     def width(self) -> int:
         """Coordinates of a row."""
-        return self.scaling.kept
+        return self.scaling.count
 
     def scaled(self, right: Array, label: Array) -> Array:
         """λ^t times eigenvectors of rows of these components."""

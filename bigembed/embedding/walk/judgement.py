@@ -34,7 +34,7 @@ NEIGHBORS = 15
 AGAIN = 0.2
 """A coordinate of which regression on earlier ones leaves less is called a harmonic: 96 % of its variance is there.
 
-Harmonics of manifolds leave .17 and less. Groups of rows are told from them by what is left among nearby rows
+Harmonics of manifolds leave .17 and less. Groups of rows differ from them in what is left among nearby rows
 (:func:`~bigembed.quality.harmonics.harmonics`).
 """
 
@@ -164,7 +164,7 @@ def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, see
     )
     walk = WalkCoordinates(*paths, ordered.starts, read_array(eigenvalues), scaling)
     coordinates = OrderedCoordinates(
-        (n, scaling.kept),
+        (n, scaling.count),
         np.dtype(np.float64),
         found=walk,
         replaced=replaced,

@@ -8,7 +8,7 @@ walk, ψ = D⁻¹ W φ, which takes away what interpolation leaves rough; Raylei
 gives λ and ψ = Z c. The constant is exact, because the rows of P sum to 1, and is deflated. A row that is new has the
 average of P c over its neighbors, which is what a fitted row has.
 
-How well the subspace was chosen is told by one step further: with V the vectors found and S = D^{-1/2} W D^{-1/2},
+One step further shows how well the subspace was chosen: with V the vectors found and S = D^{-1/2} W D^{-1/2},
 Ritz values in the span of [V SV] are nearer to 1; a solve is called converged where no 1 − λ falls by more than 5 %
 (2 % for Nyström).
 (The residual ‖Sv − λv‖ says little here: what is rough in v weighs in it as much as what is slow, and does no harm.)

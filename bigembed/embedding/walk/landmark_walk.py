@@ -19,7 +19,7 @@ from bigembed.landmarks.roseland import (
     change_of_half,
     coordinates_block,
     gram_block,
-    pieces,
+    landmark_parts,
     spectrum,
     sums_block,
 )
@@ -36,7 +36,7 @@ CHANGES = 0.5
 """Share by which an eigenvalue of half of the landmarks may differ, and the sine by which their span may be turned."""
 
 
-def told(landmarks: int, moved: float, turned: float) -> str:
+def advice_for(landmarks: int, moved: float, turned: float) -> str:
     """What to do where half of the landmarks give another walk."""
     return (
         f"Half of the landmarks give eigenvalues that differ by {100 * moved:.0f} % of λ or 1 − λ, and coordinates "
@@ -68,7 +68,7 @@ class UserFunction:
 
 
 @dataclass(frozen=True)
-class Model:
+class LandmarkWalkModel:
     """Where a task finds the map of rows."""
 
     rows: str
@@ -83,7 +83,7 @@ def walk_of(function: Kernel | None, epsilon: float | None) -> Walk:
     return Walk(float(epsilon or 1.0), None if function is None else UserFunction(function))
 
 
-def extend(rows: Any, model: Model) -> Array:
+def extend(rows: Any, model: LandmarkWalkModel) -> Array:
     """λ^t ψ(x); InputError for rows of which a function reaches no landmark."""
     landmarks, sums = read_array(model.rows), read_array(model.sums)
     matrix = read_array(f"{model.solve}/matrix") * read_array(f"{model.solve}/eigenvalues") ** model.t
@@ -202,7 +202,7 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
 
     def run(context: Context) -> dict[str, Any]:
         gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
-        if (count := pieces(gram)) > 1:
+        if (count := landmark_parts(gram)) > 1:
             raise DisconnectedGraphError(
                 f"the {len(gram)} landmarks fall into {count} parts that no walk joins. Raise epsilon, take more "
                 "landmarks, or embed the parts apart"
@@ -224,7 +224,7 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
         if not every_row(context):
             half = read_array(context.of("gram", "half"))
             moved, turned = change_of_half(weights, half, sums, values, matrix[:, :kept])
-        advice = "" if max(moved, turned) <= CHANGES else told(len(rows), moved, turned)
+        advice = "" if max(moved, turned) <= CHANGES else advice_for(len(rows), moved, turned)
         return {
             "half_moved": moved,
             "half_turned": turned,

@@ -20,7 +20,7 @@ from bigembed.eigen.base import EigenResult
 from bigembed.eigen.coarse import held_by_block, held_here
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.embedding.graph.parts import Parts, parts_from, solved_sizes
-from bigembed.embedding.walk.assembly import assemble
+from bigembed.embedding.walk.assemble import assemble
 from bigembed.embedding.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
 from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
@@ -50,7 +50,7 @@ class Spectrum:
     """Solve in a subspace made from landmarks; None solves exactly."""
 
     def by_landmarks(self, size: int) -> bool:
-        """Whether a component of so many rows is solved by landmarks: fewer rows than landmarks are solved exactly."""
+        """Whether a component of ``size`` rows is solved by landmarks; with fewer rows than landmarks exactly."""
         return self.landmarks is not None and size > self.landmarks.count
 
     def key(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _gathered(c: int, blocks: int, exchange: Exchange) -> tuple[Array, Any]:
 
 
 def _members(c: int, weights: StoredMatrix, labels: str) -> tuple[Array, Any]:
-    """The same of a matrix of one block: dense where all entries are stored."""
+    """Internal ids of a component's rows and its weights, from a matrix of one block: dense where all are stored."""
     block, n = weights.block(0), weights.rows[0]
     ids = np.flatnonzero(read_array(f"{labels}/0") == c)
     if len(block.data) == n**2:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.blocks.functions import is_name
 from bigembed.blocks.rows import Array
-from bigembed.embedding.walk.nystrom import Model, self_weight
+from bigembed.embedding.walk.extension import WalkModel, self_weight
 from bigembed.methods import load
 from bigembed.neighbors.query import Index, join_rows
 
@@ -30,7 +30,7 @@ def misfit_of(estimator: Any) -> Misfit | None:
     """The misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an
     inverse the reconstruction error; None for others."""
     extension = estimator._map()
-    if isinstance(extension.model, Model):
+    if isinstance(extension.model, WalkModel):
         meaning = "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all fitted"
         return Misfit("self_weight", meaning, partial(self_weight, model=extension.model))
     if hasattr(estimator, "inverse_transform"):

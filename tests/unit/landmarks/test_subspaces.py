@@ -9,7 +9,15 @@ from scipy.linalg import eigh, svd
 from bigembed.kernels.functions import Kernel
 from bigembed.landmarks.galerkin import LandmarkFunctions, barycentric_rows, nearest
 from bigembed.landmarks.nystrom import averaged, centered_map
-from bigembed.landmarks.roseland import Walk, auto_epsilon, coordinates_block, gram_block, pieces, spectrum, sums_block
+from bigembed.landmarks.roseland import (
+    Walk,
+    auto_epsilon,
+    coordinates_block,
+    gram_block,
+    landmark_parts,
+    spectrum,
+    sums_block,
+)
 
 
 def moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,5 +114,5 @@ def test_roseland_rows_beyond_reach_take_the_values_of_their_landmark() -> None:
     assert scale[3] == 0
     assert weights[3].tolist() == [0, 0, 1]
     assert np.isfinite(gram_block(weights, scale, sums_block(weights, scale))[0]).all()
-    assert pieces(np.eye(3)) == 3
-    assert pieces(np.ones((3, 3))) == 1
+    assert landmark_parts(np.eye(3)) == 3
+    assert landmark_parts(np.ones((3, 3))) == 1

@@ -137,12 +137,12 @@ def right_block(
                 if per_component
                 else [x.index for x in columns if x.component == c and x.index >= 0]
             )
-            place = (
+            position = (
                 list(chosen)
                 if per_component
                 else [k for k, x in enumerate(columns) if x.component == c and x.index >= 0]
             )
-            right[rows[:, None], place] = (vectors * scale)[:, list(chosen)]
+            right[rows[:, None], position] = (vectors * scale)[:, list(chosen)]
         for k, column in enumerate(columns):
             if column.index < 0:
                 right[rows, k] = contrast(int(c), column.component, sums)

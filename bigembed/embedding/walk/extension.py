@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
-from bigembed.embedding.extension import Placed
-from bigembed.embedding.graph.new_rows import place_rows, ready_rows
+from bigembed.embedding.extension import Grouping
+from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import Bandwidth
@@ -29,7 +29,7 @@ from bigembed.store.arrays import read_array
 
 
 @dataclass(frozen=True)
-class Model:
+class WalkModel:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
     index: AnyIndex
@@ -48,10 +48,10 @@ class Model:
     unit: float | None
     """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
     parts: int
-    """Components with coordinates of their own: the first so many. Other rows have those of their nearest row."""
+    """How many of the first components have coordinates of their own; other rows have those of their nearest row."""
 
 
-def model_of(run: Run) -> Model:
+def model_of(run: Run) -> WalkModel:
     """The extension model of a fitted run."""
     if not run.has("order"):
         raise InputTypeError(
@@ -61,7 +61,7 @@ def model_of(run: Run) -> Model:
     survey, coordinates = run.results("survey"), run.results("coordinates")
     asked, kernel, scale = run.manifest("kernel").parameters, run.results("kernel"), run.results("bandwidth")
     rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
-    return Model(
+    return WalkModel(
         any_index_of(run),
         Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
         WalkCoordinates(
@@ -84,34 +84,34 @@ def model_of(run: Run) -> Model:
 
 
 def parts_before(run: Run) -> int:
-    """The same of a model made before 0.2."""
+    """How many components of a model made before 0.2 have coordinates of their own."""
     alone = run.manifest("coordinates").parameters["policy"] == "largest"
     return 1 if alone else int(run.results("components")["components"])
 
 
-def extend_rows(rows: Array, model: Model) -> Array:
+def extend_rows(rows: Array, model: WalkModel) -> Array:
     """Coordinates of finite new rows, made ready for the search first."""
     return nystrom_rows(ready_rows(rows, model.shape), model)
 
 
-def placed(model: Model) -> Placed:
+def grouping(model: WalkModel) -> Grouping:
     """How new rows are brought to the blocks of fitted rows that they belong to."""
     blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
     edges = EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
     most = MAX_PAIRS // edges  # so that batches need not be divided, mostly
-    return Placed(place_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
+    return Grouping(block_of_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
 
 
 UNTOLD = 1e-3
 """Least share of an eigenvector that the average over the neighbors of a row must hold to be divided by."""
 
 
-def extension_memory(model: Model, rows: int) -> int:
-    """Bytes that :func:`nystrom_rows` holds at the most for so many rows, beside the rows."""
+def extension_memory(model: WalkModel, rows: int) -> int:
+    """Bytes that :func:`nystrom_rows` holds at most for that number of rows, without the rows themselves."""
     return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.fitted.eigenvalues.shape[-1])
 
 
-def nystrom_rows(rows: Array, model: Model) -> Array:
+def nystrom_rows(rows: Array, model: WalkModel) -> Array:
     """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
     coordinates = np.empty((len(rows), model.fitted.width))
     for members, joined in join_parts(rows, model.index):
@@ -119,7 +119,7 @@ def nystrom_rows(rows: Array, model: Model) -> Array:
     return coordinates
 
 
-def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) -> Array:
+def _extend_joined(rows: Array, members: Array, joined: Joined, model: WalkModel) -> Array:
     """Coordinates of the rows ``members``, from their edges."""
     ordered = Ordered.open(model.index.order)
     starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
@@ -150,7 +150,7 @@ def _extend_joined(rows: Array, members: Array, joined: Joined, model: Model) ->
     return coordinates
 
 
-def self_weight(rows: Array, model: Model) -> Array:
+def self_weight(rows: Array, model: WalkModel) -> Array:
     """1 / (1 + Σ_j k(x, x_j)) of prepared rows (m, d), over the fitted rows j that the graph joins to x, equal ones
     left out: how much of the walk would stay at x (k(x, x) = 1). In (0, 1]; 1 where no fitted row is within reach.
 
@@ -176,7 +176,7 @@ def _component(joined: Joined, kernel: Array, label: Array) -> Array:
     return home
 
 
-def _kernel(joined: Joined, near: _Neighborhood, model: Model, theirs: bool = False) -> Array:
+def _kernel(joined: Joined, near: _Neighborhood, model: WalkModel, theirs: bool = False) -> Array:
     squared = joined.squared.astype(np.float64)
     if model.bandwidth.local:
         fitted = np.maximum(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)

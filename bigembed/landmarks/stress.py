@@ -26,11 +26,11 @@ def stress(distances: Array, coordinates: Array) -> tuple[float, float]:
     return share, float(np.mean((given - given.mean()) * (found - found.mean())) / spread) if spread else 1.0
 
 
-def moved(reference: Array, other: Array) -> float:
+def procrustes_residual(reference: Array, other: Array) -> float:
     """‖Y − Z R − t‖_F / ‖Y − mean‖_F for the best rotation or reflection R and translation t: 0 for the same shape.
 
     >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    >>> moved(square, 5 - square[:, ::-1]) < 1e-12, moved(square, 2 * square) > 0.9
+    >>> procrustes_residual(square, 5 - square[:, ::-1]) < 1e-12, procrustes_residual(square, 2 * square) > 0.9
     (True, True)
     """
     y, z = reference - reference.mean(axis=0), other - other.mean(axis=0)
@@ -42,7 +42,7 @@ def moved(reference: Array, other: Array) -> float:
 
 
 def change(between: Array, to_landmarks: Array, order: Array, n_components: int, share: int) -> float:
-    """How far rows move when one of ``share`` landmarks places them: :func:`moved`; NaN where these are too few.
+    """:func:`procrustes_residual` of rows by all landmarks and by one of ``share``; NaN where these are too few.
 
     ``between`` (L, L) and ``to_landmarks`` (k, L) are distances; the first L/share landmarks of ``order`` are kept.
     """
@@ -51,4 +51,4 @@ def change(between: Array, to_landmarks: Array, order: Array, n_components: int,
         return float("nan")
     whole, _ = classical(np.square(between), n_components)
     part, _ = classical(np.square(between[np.ix_(few, few)]), n_components)
-    return moved(triangulated(to_landmarks, whole), triangulated(to_landmarks[:, few], part))
+    return procrustes_residual(triangulated(to_landmarks, whole), triangulated(to_landmarks[:, few], part))
