@@ -40,14 +40,14 @@ def plan_lines(plan: Any) -> list[str]:
     if plan.published:
         lines.append("* there already, with these parameters and inputs: used again")
     lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
-    place = plan.place
+    resources = plan.resources
     where = {
         "process": "in this process",
-        "embedded": f"{place.workers} workers on this machine",
-        "remote": f"{place.workers} workers of a running cluster",
-        "slurm": f"{place.workers} workers in jobs of Slurm",
-    }[place.kind]
-    limit = f" of {size(place.memory_limit)}" if place.memory_limit else ""
+        "embedded": f"{resources.workers} workers on this machine",
+        "remote": f"{resources.workers} workers of a running cluster",
+        "slurm": f"{resources.workers} workers in jobs of Slurm",
+    }[resources.kind]
+    limit = f" of {size(resources.memory_limit)}" if resources.memory_limit else ""
     lines += [
         "",
         f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, written {size(plan.total('write'))}",
