@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
+from bigembed.jobs.arguments import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.watching.console import Console
 
 
@@ -40,10 +40,12 @@ def main(
     7 refresh due, 2 bad input (or no model yet), 4 another audit is running, 5 interrupted, 6 damaged, 1 anything else.
     """
     with Console(as_json, debug) as console:
+        from bigembed.jobs.arguments import job_of, run_options
         from bigembed.jobs.growth.audit import DUE, Limits, audit
-        from bigembed.jobs.workflow import asked_for, audit_lines
+        from bigembed.jobs.report.lines import audit_lines
 
-        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        asked = job_of(job, allow_functions, scheduler)
+        options = run_options(console, deadline, log, metrics)
         limits = Limits(growth, ratio, beyond, recall, least)
         found = audit(asked, options, limits=limits, sample=sample, seed=seed)
         console.result(found, audit_lines(found))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
+from bigembed.jobs.arguments import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.watching.console import Console
 
 
@@ -32,12 +32,14 @@ def main(
     6 damaged, 1 anything else.
     """
     with Console(as_json, debug) as console:
+        from bigembed.jobs.arguments import job_of, run_options
         from bigembed.jobs.growth.extend import extend
-        from bigembed.jobs.workflow import asked_for, extend_lines
+        from bigembed.jobs.report.lines import growth_lines
 
-        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        asked = job_of(job, allow_functions, scheduler)
+        options = run_options(console, deadline, log, metrics)
         found = extend(asked, options, verify=verify)
-        console.result(found, extend_lines(found))
+        console.result(found, growth_lines(found))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
+from bigembed.jobs.arguments import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.watching.console import Console
 
 
@@ -36,10 +36,12 @@ def main(
     output, 5 interrupted: the same command goes on, 6 damaged, 1 anything else.
     """
     with Console(as_json, debug) as console:
+        from bigembed.jobs.arguments import job_of, run_options
         from bigembed.jobs.growth.refresh import refresh
-        from bigembed.jobs.workflow import asked_for, refresh_lines
+        from bigembed.jobs.report.lines import refresh_lines
 
-        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        asked = job_of(job, allow_functions, scheduler)
+        options = run_options(console, deadline, log, metrics)
         found = refresh(asked, options, fresh=fresh, verify=verify, keep=keep)
         console.result(found, refresh_lines(found))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigembed.cli import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
+from bigembed.jobs.arguments import AllowFunctions, Deadline, Debug, Job, Json, Log, Metrics, Scheduler
 from bigembed.jobs.watching.console import Console
 
 
@@ -33,10 +33,12 @@ def main(
     the same command goes on, 6 damaged.
     """
     with Console(as_json, debug) as console:
+        from bigembed.jobs.arguments import job_of, run_options
+        from bigembed.jobs.report.lines import sweep_lines
         from bigembed.jobs.sweep import parse_values, sweep
-        from bigembed.jobs.workflow import asked_for, sweep_lines
 
-        asked, options = asked_for(console, job, scheduler, deadline, log, metrics, allow_functions)
+        asked = job_of(job, allow_functions, scheduler)
+        options = run_options(console, deadline, log, metrics)
         found = sweep(asked, parse_values(vary), options)
         console.result(found, sweep_lines(found))
         if found["refused"]:

@@ -11,7 +11,7 @@ from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarni
 from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
 from bigembed.store import roots
@@ -114,7 +114,7 @@ def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]
 
 def _eigenvalues(root: AnyPath) -> list[Any] | None:
     """Eigenvalues, or the variances that are such."""
-    contents = Contents.read(root)
+    contents = RunSummary.read(root)
     found = [contents.fitted(name) for name in ("eigenvalues_", "explained_variance_")]
     return next((np.asarray(values).tolist() for values in found if values is not None), None)
 

@@ -22,7 +22,8 @@ from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.calibrate import rates
-from bigembed.jobs.planning.plan import UNCOMPILED_ROWS, Plan, input_costs, place_of
+from bigembed.jobs.planning.plan import Plan, input_costs
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, resources_of
 from bigembed.jobs.session import session, working
 from bigembed.jobs.watching import status
 from bigembed.jobs.watching.logs import plain
@@ -237,7 +238,7 @@ def _plan(fitted: Any, rows: Input, new: PathLike, out: PathLike, table: Cluster
         str(out),
         rows.shape,
         str(rows.dtype),
-        place_of(table, rows.shape, rows.nbytes, place, False, compiled),
+        resources_of(table, rows.shape, rows.nbytes, place, False, compiled),
         (*input_costs(rows), (stage.name, stage.cost)),
         (),
         free_bytes(nearest_folder(at(out).absolute().parent)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigembed.errors import MissingPathError
+from bigembed.errors import DamagedError, InterruptedRun, MissingPathError
 from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.integrity import verify_stages
 from bigembed.store.paths import PathLike, at
@@ -24,3 +24,16 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
     if not path.exists():
         raise MissingPathError(f"{path}: no such run")
     return verify_growth(path) if is_growth(path) else verify_stages(path, deep)
+
+
+def require_whole(found: dict[str, Any]) -> None:
+    """:class:`DamagedError` or :class:`InterruptedRun` unless what was verified is whole and finished."""
+    if found["problems"]:
+        raise DamagedError(
+            f"{found['path']}: damaged:"
+            + "".join(f"\n  {problem}" for problem in found["problems"])
+            + f"\nRun {'workflows/refresh.py' if found['kind'] == 'growth' else 'the job'} again to make what is "
+            "damaged anew"
+        )
+    if not found["finished"]:
+        raise InterruptedRun(f"{found['path']}: what is there is whole, but the run did not end. Run the job again")

@@ -96,7 +96,7 @@ def test_workers_have_the_settings_of_an_embedded_cluster():
     ours = settings(ClusterTable())
     del ours["distributed.scheduler.no-workers-timeout"]  # the job's, and watched by its client
     del ours["distributed.worker.preload"]  # for children of a terminal
-    del ours["distributed.scheduler.worker-ttl"]  # other programs may use a running scheduler, without a vigil
+    del ours["distributed.scheduler.worker-ttl"]  # other programs may use a running scheduler, without a monitor
     assert flat(yaml.safe_load((DEPLOY / "dask.yaml").read_text())) == ours
 
 

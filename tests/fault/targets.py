@@ -24,7 +24,7 @@ from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.certify import certify_paths
 from bigembed.jobs.export import export
 from bigembed.jobs.report.page import write_report
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
@@ -113,7 +113,7 @@ def run_of(method: str) -> Target:
         text = (folder / "page.html").read_text()
         if "damaged" in text or "cannot be read" in text or "not there" in text:
             raise DamagedError("said on the page")
-        return Contents.read(folder / "run.zarr").certificate
+        return RunSummary.read(folder / "run.zarr").certificate
 
     def verified(folder: Path) -> Any:
         found = verify(folder / "run.zarr")

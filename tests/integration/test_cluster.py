@@ -83,7 +83,7 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
 
     monkeypatch.setattr(inflight, "TICK", 0.01)
     calls = [partial(tasks.square, i, 0.02) for i in range(80)]
-    flight = inflight.Flight(place.client, calls, "square", 60, progress, str, place.vigil)
+    flight = inflight.Flight(place.client, calls, "square", 60, progress, str, place.monitor)
     monkeypatch.setattr(flight, "_workers", lambda: there[0])
     assert flight.land() == [i * i for i in range(80)]
     assert max(flying for done, flying in seen if done < 10) <= inflight.A_WORKER

@@ -22,9 +22,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
-from bigembed.jobs.growth.ledger import NAMED, Present, present
+from bigembed.jobs.growth.ledger import NAMED, Snapshot, snapshot
+from bigembed.jobs.growth.session import place_for, refuse_unfitted, unchanged
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
-from bigembed.jobs.growth.work import place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
@@ -80,7 +80,7 @@ def audit(
         work = growth.root / "audit"
         work.mkdir(exist_ok=True)
         with command.held(work) as (reporter, _):
-            there, version = present(job.input_path), growth.current
+            there, version = snapshot(job.input_path), growth.current
             assert version is not None
             unchanged(job, version.ledger, there, False, reporter)
             found = _audited(job, growth, version, there, limits, sample, seed, reporter)
@@ -93,7 +93,7 @@ def _audited(
     job: JobSpec,
     growth: Growth,
     version: Version,
-    there: Present,
+    there: Snapshot,
     limits: Limits,
     sample: int,
     seed: int,
@@ -116,7 +116,7 @@ def _audited(
 
 
 def _figures(
-    job: JobSpec, version: Version, there: Present, new: int, held: int, seed: int, growth: Growth
+    job: JobSpec, version: Version, there: Snapshot, new: int, held: int, seed: int, growth: Growth
 ) -> dict[str, Any]:
     """Distances, misfits and recall of samples of ``new`` and ``held`` rows."""
     from bigembed.jobs.growth.misfit import misfit_of, search_index

@@ -11,14 +11,15 @@ from typing import Any
 from bigembed.errors import DamagedError, ExistingOutputError, InputError
 from bigembed.estimator.transform import check_width, coordinates_of
 from bigembed.jobs.growth.account import Range, attributes, span_digest
-from bigembed.jobs.growth.ledger import Ledger, Present, covering, present, upto
-from bigembed.jobs.growth.mend import advising, ledger_of, mend, restore
+from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, head, snapshot
+from bigembed.jobs.growth.repair import advising, ledger_of, repair, restore
+from bigembed.jobs.growth.session import about, growing, place_for, reading, refuse_unfitted, unchanged
 from bigembed.jobs.growth.versions import Version, model_digest
-from bigembed.jobs.growth.work import about, growing, place_for, reading, refuse_unfitted, unchanged
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
-from bigembed.jobs.planning.plan import UNCOMPILED_ROWS, Plan, place_of
+from bigembed.jobs.planning.plan import Plan
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, resources_of
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
 from bigembed.runs import Run
@@ -44,7 +45,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
     began = time.perf_counter()
     refuse_unfitted(job)
     with growing(job, options) as (growth, reporter, lock):
-        there = present(job.input_path)
+        there = snapshot(job.input_path)
         with advising(job), reading(job, there, reporter, 0):
             restore(growth)
             version = growth.current
@@ -54,7 +55,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
         known = unchanged(job, known, there, verify, reporter)
         version.keep(known)
         with advising(job), reading(job, there, reporter, version.fitted):
-            mend(version, job.functions)
+            repair(version, job.functions)
         before, n = version.covered, there.shape[0]
         if before < n:
             _place(job, version, there, known, reporter, lock)
@@ -66,7 +67,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
         }
 
 
-def _place(job: JobSpec, version: Version, there: Present, known: Ledger, reporter: Reporter, lock: Lock) -> None:
+def _place(job: JobSpec, version: Version, there: Snapshot, known: Ledger, reporter: Reporter, lock: Lock) -> None:
     """All rows that have no coordinates yet, range after range."""
     with advising(job):
         fitted, n = load(version.model, job.functions), there.shape[0]
@@ -79,7 +80,7 @@ def _place(job: JobSpec, version: Version, there: Present, known: Ledger, report
             start = version.covered
             if start < stop:
                 with reporter.stage(f"rows {start}:{stop}"):
-                    before, known = known, covering(known, upto(there, max(stop, known.n)))
+                    before, known = known, covering(known, head(there, max(stop, known.n)))
                     version.keep(known)  # first, so that no row ever has coordinates and is not known
                     try:
                         _place_range(job, version, fitted, there, start, stop, place, lock)
@@ -95,7 +96,7 @@ def _waiting(version: Version, n: int) -> list[int]:
 
 
 def _place_range(
-    job: JobSpec, version: Version, fitted: Any, there: Present, start: int, stop: int, place: Place, lock: Lock
+    job: JobSpec, version: Version, fitted: Any, there: Snapshot, start: int, stop: int, place: Place, lock: Lock
 ) -> None:
     """Rows ``start:stop``: placed aside, then appended to the coordinates in one step with their account."""
     content = span_digest(there.path, start, stop)
@@ -121,7 +122,7 @@ def _place_range(
     remove(aside)
 
 
-def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) -> Stage:
+def _stage_of(fitted: Any, there: Snapshot, start: int, stop: int, content: str) -> Stage:
     """The stage that places rows ``start:stop``, of this content."""
     source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
     extension = fitted._map()
@@ -129,7 +130,7 @@ def _stage_of(fitted: Any, there: Present, start: int, stop: int, content: str) 
     return coordinates_of(source, extension, fitted._run)
 
 
-def _plan(job: JobSpec, stage: Stage, there: Present, place: Place | None, version: Version, fitted: Any) -> Plan:
+def _plan(job: JobSpec, stage: Stage, there: Snapshot, place: Place | None, version: Version, fitted: Any) -> Plan:
     """What the stage that places a range takes; ``place``: where the cluster is running already."""
     run, rows = fitted._run, there.shape[0] - version.covered
     shape, compiled = (rows, there.shape[1]), run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
@@ -138,7 +139,7 @@ def _plan(job: JobSpec, stage: Stage, there: Present, place: Place | None, versi
         str(version.array),
         shape,
         str(there.dtype),
-        place_of(job.cluster, shape, rows * shape[1] * there.dtype.itemsize, place, False, compiled),
+        resources_of(job.cluster, shape, rows * shape[1] * there.dtype.itemsize, place, False, compiled),
         ((stage.name, stage.cost),),
         (),
         free_bytes(nearest_folder(version.root)),

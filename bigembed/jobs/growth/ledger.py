@@ -37,7 +37,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Present:
+class Snapshot:
     """What is at the path now."""
 
     path: str
@@ -76,33 +76,33 @@ class Ledger:
         return cls(value["path"], value["width"], value["dtype"], tuple(Entry(**entry) for entry in value["entries"]))
 
 
-def present(path: PathLike) -> Present:
+def snapshot(path: PathLike) -> Snapshot:
     """Shape, dtype and stored units of the rows that are at the path now (all of them: an incomplete array is an
     error)."""
     shape, dtype, units = stored_units(path)
     if len(shape) != 2:
         raise InputError(f"{path}: shape {shape}; rows must be a 2-dimensional array (n, d)")
-    return Present(str(path), (int(shape[0]), int(shape[1])), dtype, tuple(units))
+    return Snapshot(str(path), (int(shape[0]), int(shape[1])), dtype, tuple(units))
 
 
-def upto(there: Present, n: int) -> Present:
+def head(there: Snapshot, n: int) -> Snapshot:
     """The first rows of what is there."""
     units = tuple(replace(unit, stop=min(unit.stop, n)) for unit in there.units if unit.start < n)
     return replace(there, shape=(n, there.shape[1]), units=units)
 
 
-def new_ledger(there: Present) -> Ledger:
+def new_ledger(there: Snapshot) -> Ledger:
     """One that covers nothing yet."""
     return Ledger(there.path, there.shape[1], str(there.dtype))
 
 
-def suspects(ledger: Ledger, there: Present, verify: bool = False) -> list[Entry]:
+def suspects(ledger: Ledger, there: Snapshot, verify: bool = False) -> list[Entry]:
     """The entries whose files do not have the size and time of the last look; with ``verify`` all of them."""
     stamps = {(unit.start, unit.name): unit.stamp for unit in there.units}
     return [entry for entry in ledger.entries if verify or stamps.get((entry.start, entry.name)) != entry.stamp]
 
 
-def check(ledger: Ledger, there: Present, verify: bool = False) -> Ledger:
+def check(ledger: Ledger, there: Snapshot, verify: bool = False) -> Ledger:
     """The ledger with the present times, after a proof that the rows it covers are those that were there.
 
     Raises :class:`ChangedInputError` that names what is gone, has another type, or holds other bytes.
@@ -123,7 +123,7 @@ def check(ledger: Ledger, there: Present, verify: bool = False) -> Ledger:
     return replace(ledger, entries=tuple(fresh))
 
 
-def covering(ledger: Ledger, there: Present) -> Ledger:
+def covering(ledger: Ledger, there: Snapshot) -> Ledger:
     """The ledger of all rows that are there, from one (checked) of the first of them. Reads the units that are new."""
     known = {(entry.start, entry.stop): entry for entry in ledger.entries}
     todo = [unit for unit in there.units if (unit.start, unit.stop) not in known]
@@ -136,7 +136,7 @@ def covering(ledger: Ledger, there: Present) -> Ledger:
     return replace(ledger, entries=tuple(known[unit.start, unit.stop] for unit in there.units))
 
 
-def _wrong_frame(ledger: Ledger, there: Present) -> str:
+def _wrong_frame(ledger: Ledger, there: Snapshot) -> str:
     """What can be said without reading a row."""
     n, d = there.shape
     if d != ledger.width:

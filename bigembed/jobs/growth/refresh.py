@@ -10,10 +10,10 @@ from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.check import version_problems
-from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, present
-from bigembed.jobs.growth.mend import ledger_of, restore, warn, write_fitted
+from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, new_ledger, snapshot
+from bigembed.jobs.growth.repair import ledger_of, restore, warn, write_fitted
+from bigembed.jobs.growth.session import about, growing, reading, unchanged
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version
-from bigembed.jobs.growth.work import about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
@@ -43,7 +43,7 @@ def refresh(
     """
     began = time.perf_counter()
     with growing(job, options) as (growth, reporter, lock):
-        there, asked = present(job.input_path), key_of_growth(job)
+        there, asked = snapshot(job.input_path), key_of_growth(job)
         current, known = _current(growth), new_ledger(there)
         whole = current is not None
         if current is not None and not fresh:
@@ -79,7 +79,7 @@ def _current(growth: Growth) -> Version | None:
         return None
 
 
-def _ledger(version: Version, there: Present) -> Ledger:
+def _ledger(version: Version, there: Snapshot) -> Ledger:
     """The rows that were there; none are known where that cannot be known any more."""
     try:
         return ledger_of(version, there)
@@ -97,7 +97,7 @@ def _whole(version: Version) -> bool:
 
 
 def _unfinished(
-    job: JobSpec, growth: Growth, asked: str, there: Present, verify: bool, reporter: Reporter
+    job: JobSpec, growth: Growth, asked: str, there: Snapshot, verify: bool, reporter: Reporter
 ) -> Version | None:
     """The version to go on with: of the same parameters, its rows as they were."""
     for version in growth.unfinished():
@@ -110,7 +110,7 @@ def _unfinished(
     return None
 
 
-def _fit(job: JobSpec, version: Version, there: Present, reporter: Reporter) -> None:
+def _fit(job: JobSpec, version: Version, there: Snapshot, reporter: Reporter) -> None:
     """Run the job on the rows of the version; they must still be the same afterwards."""
     output = {"path": str(version.run), "model": str(version.model)}
     output |= {name: str(version.root / file) for name, file in BESIDE.items() if getattr(job.output, name)}
@@ -120,7 +120,7 @@ def _fit(job: JobSpec, version: Version, there: Present, reporter: Reporter) -> 
     rows = Input(job.input_path, first)
     run_job(mine, RunOptions(reporter, reporter.progress, reporter.options.deadline), rows=rows)
     try:
-        version.keep(unchanged(job, version.ledger, present(job.input_path), False, reporter))
+        version.keep(unchanged(job, version.ledger, snapshot(job.input_path), False, reporter))
     except ChangedInputError:
         remove(version.root)
         raise

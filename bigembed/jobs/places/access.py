@@ -9,13 +9,13 @@ from typing import Any
 from bigembed.errors import StoreAccessError, UnreachableError, WorkerAccessError
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.settings import DEATHS
-from bigembed.jobs.places.vigil import Vigil
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.store.paths import AnyPath, at
 
 
-def prove_access(client: Any, folder: AnyPath, source: str | None, vigil: Vigil | None = None) -> None:
+def prove_access(client: Any, folder: AnyPath, source: str | None, monitor: WorkerMonitor | None = None) -> None:
     """Every worker proves that it sees this process's files in ``folder``, writes there, reads the input."""
-    watched = vigil or Vigil(client, ClusterTable().frozen_timeout)
+    watched = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
     token = f".bigembed-access-{uuid.uuid4().hex}"
     mine = folder / token
     left: list[AnyPath] = []
@@ -49,12 +49,12 @@ def prove_access(client: Any, folder: AnyPath, source: str | None, vigil: Vigil 
         )
 
 
-def _answers(client: Any, vigil: Vigil, *asked: str | None) -> dict[str, Any]:
+def _answers(client: Any, monitor: WorkerMonitor, *asked: str | None) -> dict[str, Any]:
     """What each worker says; one that dies meanwhile is no witness, and those that are there then are asked."""
     from distributed.comm import CommClosedError
 
     for _ in range(DEATHS):
-        answers: dict[str, Any] = vigil.awaited(
+        answers: dict[str, Any] = monitor.awaited(
             lambda: client.run(_prove, *asked, on_error="return", asynchronous=True)
         )
         if not any(isinstance(answer, CommClosedError) for answer in answers.values()):

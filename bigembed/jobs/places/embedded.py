@@ -16,7 +16,7 @@ from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.security import no_security
 from bigembed.jobs.places.settings import START_TIMEOUT, settings
-from bigembed.jobs.places.vigil import Vigil
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer
 from bigembed.store.scratch import temporary
 
@@ -41,9 +41,9 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     stack.callback(closed, local, 10)
     client = Client(local, set_as_default=True)
     stack.callback(closed, client, 10)
-    vigil = Vigil(client, table.frozen_timeout, observer)
-    run = client_executor(client, table.patience, progress, vigil=vigil)
-    return Place("embedded", run, worker_count(table), embedded_memory(table), client, vigil=vigil)
+    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
+    run = client_executor(client, table.patience, progress, monitor=monitor)
+    return Place("embedded", run, worker_count(table), embedded_memory(table), client, monitor=monitor)
 
 
 def _started(table: ClusterTable, scratch: Path) -> Any:

@@ -16,7 +16,7 @@ from bigembed.errors import (
 )
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import ClusterError, Progress, no_progress
-from bigembed.jobs.places.vigil import Vigil
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
 
 A_WORKER = 4
 """Tasks in flight for each worker: enough to hide the way to it and back."""
@@ -43,10 +43,10 @@ class Flight:
         timeout: float,
         progress: Progress,
         why: Callable[[], str],
-        vigil: Vigil,
+        monitor: WorkerMonitor,
     ) -> None:
         self.client, self.calls, self.label = client, calls, label
-        self.timeout, self.progress, self.why, self.vigil = timeout, progress, why, vigil
+        self.timeout, self.progress, self.why, self.monitor = timeout, progress, why, monitor
         self.results: list[Any] = [None] * len(calls)
         self.attempts = [0] * len(calls)
         self.waiting = iter(range(len(calls)))
@@ -100,7 +100,7 @@ class Flight:
     def _collect(self, arrived: list[Any]) -> None:
         numbers = [self.flying.pop(future) for future in arrived]
         self._fill()
-        self.vigil.look()
+        self.monitor.look()
         for number, future in zip(numbers, arrived, strict=True):
             if future.status == "finished":
                 self.ready.append((number, future))
@@ -116,7 +116,7 @@ class Flight:
         ready, self.ready = self.ready, []
         try:
             futures = [future for _, future in ready]
-            results = self.vigil.awaited(lambda: self.client.gather(futures, asynchronous=True))
+            results = self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True))
         except Exception:
             # A worker died with its results, and a task that was repeated for them failed.
             lost = [(number, future) for number, future in ready if future.status == "error"]
@@ -163,7 +163,7 @@ class Flight:
             raise InterruptedRun(
                 f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
             )
-        self.vigil.look()
+        self.monitor.look()
         if self.client.status == "running" and self._workers():
             self.seen_worker = now
         elif now - self.seen_worker > self.timeout:
@@ -202,14 +202,14 @@ def client_executor(
     timeout: float,
     progress: Progress = no_progress,
     why: Callable[[], str] = str,
-    vigil: Vigil | None = None,
+    monitor: WorkerMonitor | None = None,
 ) -> Executor:
     """Tasks on a distributed client. Few are in flight at a time; those whose worker died are run again.
 
     ``timeout``: seconds without any worker after which the job ends with :class:`ClusterError`, which says ``why()``.
-    ``vigil``: who looks after the workers meanwhile.
+    ``monitor``: who looks after the workers meanwhile.
     """
-    watched = vigil or Vigil(client, ClusterTable().frozen_timeout)
+    watched = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
 
     def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         return Flight(client, calls, label, timeout, progress, why, watched).land()

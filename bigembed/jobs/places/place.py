@@ -10,7 +10,7 @@ from typing import Any
 from bigembed.blocks.rows import Executor
 from bigembed.errors import BigembedError
 from bigembed.jobs.places.access import prove_access
-from bigembed.jobs.places.vigil import Vigil
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.store.paths import AnyPath
 
 logger = logging.getLogger(__name__)
@@ -40,13 +40,13 @@ class Place:
     client: Any = None
     local_pids: dict[str, int] = field(default_factory=dict)
     """Processes on this machine that this one did not start, by role."""
-    vigil: Vigil | None = None
+    monitor: WorkerMonitor | None = None
     """Who looks after the workers of the client."""
 
     def prove_access(self, folder: AnyPath, source: str | None) -> None:
         """Every worker reads what this process wrote into ``folder``, writes there, and reads the input."""
         if self.client is not None:
-            prove_access(self.client, folder, source, self.vigil)
+            prove_access(self.client, folder, source, self.monitor)
 
 
 def closed(what: Any, timeout: float) -> None:

@@ -14,7 +14,7 @@ from bigembed.jobs.places.inflight import client_executor
 from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
 from bigembed.jobs.places.security import client_security
 from bigembed.jobs.places.settings import START_TIMEOUT, settings
-from bigembed.jobs.places.vigil import Vigil
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer
 
 
@@ -44,10 +44,10 @@ def remote(table: ClusterTable, progress: Progress, observer: Observer, stack: E
     limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
     count = sum(int(worker["nthreads"]) for worker in workers.values())
     threads = max(int(worker["nthreads"]) for worker in workers.values())
-    vigil = Vigil(client, table.frozen_timeout, observer)
-    run = client_executor(client, table.patience, progress, vigil=vigil)
-    pids = _local_pids(client, vigil)
-    return Place("remote", run, count, limit // threads if limit else None, client, pids, vigil)
+    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
+    run = client_executor(client, table.patience, progress, monitor=monitor)
+    pids = _local_pids(client, monitor)
+    return Place("remote", run, count, limit // threads if limit else None, client, pids, monitor)
 
 
 def _await_workers(client: Any, count: int, timeout: float) -> None:
@@ -61,10 +61,10 @@ def _await_workers(client: Any, count: int, timeout: float) -> None:
         ) from error
 
 
-def _local_pids(client: Any, vigil: Vigil) -> dict[str, int]:
+def _local_pids(client: Any, monitor: WorkerMonitor) -> dict[str, int]:
     """Scheduler and workers that run on this machine."""
     here = (os.uname().nodename, _boot())
-    workers = vigil.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))
+    workers = monitor.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))
     answers = {"scheduler": client.run_on_scheduler(_who), **workers}
     return {role: pid for role, (pid, *place) in answers.items() if tuple(place) == here}
 

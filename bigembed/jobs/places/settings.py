@@ -20,7 +20,7 @@ def settings(table: ClusterTable) -> dict[str, Any]:
     """Dask's settings for a job: no silent waiting, no spilling, one thread of everything in a worker."""
     return {
         "distributed.scheduler.no-workers-timeout": f"{table.patience}s",
-        "distributed.scheduler.worker-ttl": None,  # (the vigil gives workers up; it knows one that is busy)
+        "distributed.scheduler.worker-ttl": None,  # (the monitor gives workers up; it knows one that is busy)
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,

@@ -26,7 +26,7 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
 from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
 from bigembed.jobs.places.settings import settings
-from bigembed.jobs.places.vigil import Vigil
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer
 from bigembed.store.extras import needed
 
@@ -64,9 +64,9 @@ def slurm(table: ClusterTable, progress: Progress, observer: Observer, stack: Ex
     queue.fill()
     stack.enter_context(queue.kept_full())
     _await_first(client, queue, table, progress)
-    vigil = Vigil(client, table.frozen_timeout, observer)
-    executor = client_executor(client, table.patience, progress, queue.standing, vigil)
-    return Place("slurm", executor, table.workers or 1, table.memory, client, vigil=vigil)
+    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
+    executor = client_executor(client, table.patience, progress, queue.standing, monitor)
+    return Place("slurm", executor, table.workers or 1, table.memory, client, monitor=monitor)
 
 
 def require_libraries() -> Any:

@@ -15,7 +15,7 @@ FEWEST = 16
 """Landmarks below which none are proposed."""
 
 
-def proposals(given: Any, stages_of: Callable[[Any], list[Stage]], fits: Callable[[list[Stage]], bool]) -> list[str]:
+def alternatives(given: Any, stages_of: Callable[[Any], list[Stage]], fits: Callable[[list[Stage]], bool]) -> list[str]:
     """Changes of the parameters of an estimator with which it fits, at most one of each kind, as text for a job file.
 
     ``stages_of`` lists the stages of an estimator, ``fits`` plans them.

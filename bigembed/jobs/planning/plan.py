@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,16 +14,14 @@ from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.ids import ids_cost, ids_stage
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import BESIDE, JobSpec
-from bigembed.jobs.places.cluster import choose
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.embedded import embedded_memory, machine_memory, worker_count
+from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.places.settings import TERMINATE
 from bigembed.jobs.places.slurm import require_libraries
-from bigembed.jobs.planning.alternatives import proposals
+from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, rates
-from bigembed.jobs.planning.footprint import footprint, imported_here
-from bigembed.jobs.planning.time_model import TASK_HERE, Pace
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, resources_of
+from bigembed.jobs.planning.time_model import TimeModel
 from bigembed.jobs.units import size
 from bigembed.methods import method
 from bigembed.reuse import DAMAGED, outdated
@@ -36,37 +33,14 @@ from bigembed.store.objects import library
 from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
 from bigembed.store.tables import check_table
 
-UNCOMPILED_ROWS = 4096
-"""Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
 PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""
-FIRST_USE = 16 << 20
-"""Code, buffers and log files that this process touches only when it works."""
 TABLE_BYTES = 192 << 20
 """Blocks of coordinates, and pyarrow, that the writer of a table holds."""
 REPORT_BYTES = 160 << 20
 """Blocks of coordinates, and the grids and pixels that a report holds at a time."""
 MARGIN = 0.1
 """Share added to what processes are planned to hold: fragments that the allocator does not give back."""
-
-
-@dataclass(frozen=True)
-class Where:
-    """What the plan knows of where the job runs; bytes, by process."""
-
-    kind: str
-    workers: int
-    memory_limit: int | None
-    worker: int
-    """Footprint of a worker."""
-    coordinator: int
-    """Footprint of the coordinating process (for an embedded cluster with its scheduler)."""
-    others: int
-    """Scheduler and helper processes."""
-    task: float = 0.0
-    """Seconds of handing out a task."""
-    start: float = 0.0
-    """Seconds until the processes there stand."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +51,7 @@ class Plan:
     output: str
     shape: tuple[int, int]
     dtype: str
-    place: Where
+    resources: Resources
     stages: tuple[tuple[str, Cost], ...]
     published: tuple[str, ...]
     """Stages that are there already with the parameters and inputs of this job, and will be used again."""
@@ -93,20 +67,20 @@ class Plan:
     """What is not as it was published, and will be made anew."""
 
     @property
-    def pace(self) -> Pace | None:
+    def time_model(self) -> TimeModel | None:
         """What makes seconds of the costs, if the rates are known."""
         if self.rates is None:
             return None
-        here = self.place.kind == "embedded"
-        at_once = min(self.place.workers, len(os.sched_getaffinity(0))) if here else self.place.workers
-        return Pace(self.rates, at_once, self.place.task, self.place.start)
+        here = self.resources.kind == "embedded"
+        at_once = min(self.resources.workers, len(os.sched_getaffinity(0))) if here else self.resources.workers
+        return TimeModel(self.rates, at_once, self.resources.task, self.resources.start)
 
     @property
     def stage_seconds(self) -> dict[str, float]:
         """Planned seconds of each stage; {} where the rates are not known."""
-        pace, (n, d) = self.pace, self.shape
+        model, (n, d) = self.time_model, self.shape
         blocks = -(-n // block_rows(d, np.dtype(self.dtype).itemsize))
-        return {name: pace.seconds(cost, blocks) for name, cost in self.stages} if pace else {}
+        return {name: model.seconds(cost, blocks) for name, cost in self.stages} if model else {}
 
     @property
     def seconds(self) -> float | None:
@@ -114,28 +88,28 @@ class Plan:
         if self.rates is None:
             return None
         todo = [seconds for name, seconds in self.stage_seconds.items() if name not in self.published]
-        return self.place.start + sum(todo)
+        return self.resources.start + sum(todo)
 
     @property
     def worker_peak(self) -> int:
         """Peak of one worker process (in this process: of the one process)."""
-        held = [cost.memory + (cost.coordinator if self.place.kind == "process" else 0) for _, cost in self.stages]
-        return self.place.worker + int((1 + MARGIN) * max(held, default=0))
+        held = [cost.memory + (cost.coordinator if self.resources.kind == "process" else 0) for _, cost in self.stages]
+        return self.resources.worker + int((1 + MARGIN) * max(held, default=0))
 
     @property
     def coordinator_peak(self) -> int:
         """Peak of the coordinating process."""
-        if self.place.kind == "process":
+        if self.resources.kind == "process":
             return self.worker_peak
         held = max((cost.coordinator for _, cost in self.stages), default=0)
-        return int((1 + MARGIN) * (self.place.coordinator + held))
+        return int((1 + MARGIN) * (self.resources.coordinator + held))
 
     @property
     def total_peak(self) -> int:
         """Of all processes together: workers, coordinator, scheduler."""
-        if self.place.kind == "process":
+        if self.resources.kind == "process":
             return self.worker_peak
-        return self.place.workers * self.worker_peak + self.coordinator_peak + self.place.others
+        return self.resources.workers * self.worker_peak + self.coordinator_peak + self.resources.others
 
     @property
     def stage_memory(self) -> dict[str, dict[str, int]]:
@@ -178,7 +152,7 @@ class Plan:
             "output": self.output,
             "shape": self.shape,
             "dtype": self.dtype,
-            "place": asdict(self.place),
+            "place": asdict(self.resources),
             "stages": [
                 {"name": name, **asdict(cost), "seconds": self.stage_seconds.get(name)} for name, cost in self.stages
             ],
@@ -198,44 +172,44 @@ class Plan:
         }
 
     def _memory_problems(self) -> list[str]:
-        place, out = self.place, []
+        given, out = self.resources, []
         heaviest = max(self.stages, key=lambda item: item[1].memory, default=("", Cost()))
-        if place.memory_limit is not None and self.worker_peak > TERMINATE * place.memory_limit:
+        if given.memory_limit is not None and self.worker_peak > TERMINATE * given.memory_limit:
             need = int(self.worker_peak / TERMINATE) + (1 << 20)
             out.append(
                 f"a worker would hold {size(self.worker_peak)} (stage {heaviest[0]!r}; "
-                f"{size(place.worker)} of it the bare process) and may hold "
-                f"{size(TERMINATE * place.memory_limit)} of its limit "
-                f"{size(place.memory_limit)}. {self._proposal(need)}"
+                f"{size(given.worker)} of it the bare process) and may hold "
+                f"{size(TERMINATE * given.memory_limit)} of its limit "
+                f"{size(given.memory_limit)}. {self._proposal(need)}"
             )
-        if place.kind == "embedded":
-            there = machine_memory()
-            if place.memory_limit is not None and place.memory_limit > there:
+        if given.kind == "embedded":
+            machine = machine_memory()
+            if given.memory_limit is not None and given.memory_limit > machine:
                 out.append(
-                    f"[cluster] memory = {size(place.memory_limit)} for each worker is more than the {size(there)} of "
-                    "this machine. Give less, or leave it out"
+                    f"[cluster] memory = {size(given.memory_limit)} for each worker is more than the {size(machine)} "
+                    "of this machine. Give less, or leave it out"
                 )
-            if self.total_peak > there:
-                fitting = (there - self.coordinator_peak - place.others) // self.worker_peak
+            if self.total_peak > machine:
+                fitting = (machine - self.coordinator_peak - given.others) // self.worker_peak
                 advice = (
                     f"[cluster] workers = {fitting} fit" if fitting > 0 else "a larger machine, or a cluster, is needed"
                 )
                 out.append(
-                    f"all processes would hold {size(self.total_peak)} of the {size(there)} of this machine; {advice}"
+                    f"all processes would hold {size(self.total_peak)} of the {size(machine)} of this machine; {advice}"
                 )
         return out
 
     def _proposal(self, need: int) -> str:
-        if self.place.kind == "remote":
+        if self.resources.kind == "remote":
             return f"Start workers with --memory-limit {_ceil_mib(need)}MiB or more"
-        if self.place.kind == "process":
+        if self.resources.kind == "process":
             return "A larger machine is needed"
-        if self.place.kind == "slurm":
+        if self.resources.kind == "slurm":
             return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more'
-        fitting = (machine_memory() - self.coordinator_peak - self.place.others) // need
+        fitting = (machine_memory() - self.coordinator_peak - self.resources.others) // need
         if fitting < 1:
             return f"It needs {size(need)}, which this machine does not have: use a larger one"
-        fewer = f", with workers = {fitting}" if fitting < self.place.workers else ""
+        fewer = f", with workers = {fitting}" if fitting < self.resources.workers else ""
         return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more{fewer}'
 
     @property
@@ -268,7 +242,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     run = Run(job.output_path if _is_run(job.output_path) else None)
     chosen, speed = estimator(job), rates(nearest_folder(job.output_path), calibrate)
     stages = chosen.stages(rows.source(), run)
-    where = place_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
+    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
 
     def plan_of(some: list[Stage]) -> Plan:
         reused, damaged = _reused(rows, some, run)
@@ -289,7 +263,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     plan = plan_of(stages)
     if not plan.problems():
         return plan
-    advice = proposals(
+    advice = alternatives(
         chosen, lambda other: other.stages(rows.source(), run), lambda some: not plan_of(some).problems()
     )
     return replace(plan, advice=tuple(advice))
@@ -347,32 +321,6 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
 def estimator(job: JobSpec) -> Any:
     """The estimator that the job describes, its stages kept in the output."""
     return method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
-
-
-def place_of(
-    table: ClusterTable, shape: tuple[int, int], nbytes: int, place: Place | None, picture: bool, compiled: bool
-) -> Where:
-    """Where a job on rows of this shape will run, and the measured footprints of the processes there.
-
-    ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions.
-    """
-    kind = place.kind if place else choose(table, shape, nbytes)
-    if kind == "process":
-        if not compiled:
-            here = imported_here(picture) + FIRST_USE
-            return Where(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
-        feet = footprint()
-        one = feet.single + (feet.picture if picture else 0)
-        return Where(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
-    feet = footprint()
-    # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
-    coordinator = feet.coordinator + (feet.picture if picture else 0) + (feet.compiler if "numba" in sys.modules else 0)
-    if kind == "embedded":
-        workers, limit = worker_count(table), embedded_memory(table)
-        return Where(kind, workers, limit, feet.worker, coordinator, feet.helper, feet.task, feet.start)
-    workers = place.workers if place else table.workers or 1
-    remote_limit = place.memory_limit if place else table.memory
-    return Where(kind, workers, remote_limit, feet.worker, coordinator, feet.coordinator, feet.task)
 
 
 def _is_run(path: AnyPath) -> bool:

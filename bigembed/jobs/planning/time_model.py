@@ -16,7 +16,7 @@ MESSAGES = 3
 
 
 @dataclass(frozen=True)
-class Pace:
+class TimeModel:
     """Rates of one process, how many work at a time, and what tasks and the start take beside the work."""
 
     rates: Rates
@@ -30,9 +30,9 @@ class Pace:
         """Of a stage; ``blocks``: canonical blocks of the rows.
 
         >>> rates = Rates(read=1e8, write=1e8, product=1e9, look=1e7)
-        >>> round(Pace(rates, 2, 0.0, 1.0).seconds(Cost(passes=1, read=10**8, flops=2e9), 4), 2)
+        >>> round(TimeModel(rates, 2, 0.0, 1.0).seconds(Cost(passes=1, read=10**8, flops=2e9), 4), 2)
         1.52
-        >>> round(Pace(rates, 2, 0.0, 1.0).seconds(Cost(passes=1, read=10**8, flops=2e9), 1), 2)
+        >>> round(TimeModel(rates, 2, 0.0, 1.0).seconds(Cost(passes=1, read=10**8, flops=2e9), 1), 2)
         3.02
         """
         blocks = max(1, cost.blocks or blocks)

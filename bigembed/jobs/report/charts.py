@@ -8,7 +8,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.jobs.report.map import CLOSE
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.plotting.vector import Mark, Series, chart, number
 
 SHOWN = 6
@@ -21,18 +21,18 @@ SAME = 1e-6
 """Two scales that differ by less, relatively, are one."""
 
 
-def spectra(contents: Contents) -> list[str]:
+def spectra(summary: RunSummary) -> list[str]:
     """Eigenvalues with gaps and residuals; explained variance; the error of a descent: what the method has."""
-    values, residuals = contents.fitted("eigenvalues_"), contents.fitted("residuals_")
+    values, residuals = summary.fitted("eigenvalues_"), summary.fitted("residuals_")
     out = []
     if values is not None:
         out += [_eigenvalues(values), _gaps(values, residuals)]
-    variance, share = contents.fitted("explained_variance_"), contents.fitted("explained_variance_ratio_")
+    variance, share = summary.fitted("explained_variance_"), summary.fitted("explained_variance_ratio_")
     if share is not None:
         out.append(_variance(share))
         if variance is not None:
             out.append(_gaps(variance, residuals))
-    objectives = contents.fitted("objectives_")
+    objectives = summary.fitted("objectives_")
     if objectives is not None:
         steps = np.arange(len(objectives))
         out.append(
@@ -90,12 +90,12 @@ def _variance(share: Array) -> str:
     )  # fmt: skip
 
 
-def curves(contents: Contents) -> list[tuple[str, str]]:
+def curves(summary: RunSummary) -> list[tuple[str, str]]:
     """The kernel sum over ε and its slope, each with a caption: the ε in units of this curve is marked, no other.
 
     The curve is that of one scale for all pairs of rows. The ε of a local bandwidth is a pure number.
     """
-    found = contents.bandwidth()
+    found = summary.bandwidth()
     if found is None:
         return []
     marks, caption = _scales(found["found"])

@@ -12,7 +12,7 @@ from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, InputError
 from bigembed.jobs.job import BESIDE
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.plotting.stream import Rows
 from bigembed.store.copying import rows_of_reader
 from bigembed.store.formats import open_reader
@@ -41,7 +41,7 @@ def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
     return lambda: (np.asarray(source.read(start, stop)) for start, stop in spans)
 
 
-def coloring_of(contents: Contents, color: str | None, n: int) -> Coloring:
+def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
     """What to colour by: what was asked for, else labels of the job, what its data set knows, components, nothing.
 
     ``color``: path of an array with a number or a label for each row (Zarr or .npy), ``column:J`` (column J of the
@@ -50,9 +50,9 @@ def coloring_of(contents: Contents, color: str | None, n: int) -> Coloring:
     if color == "none":
         return Coloring()
     if color is not None:
-        return _column(contents, color, n) if color.startswith(COLUMN) else _array(color, n)
+        return _column(summary, color, n) if color.startswith(COLUMN) else _array(color, n)
     for known in (_labels, _truth, _components):
-        found = known(contents, n)
+        found = known(summary, n)
         if found is not None:
             return found
     return Coloring()
@@ -68,9 +68,9 @@ def _array(path: str, n: int) -> Coloring:
     return Coloring(at(path).name, blocks(RowSource((n,), found.dtype, path=path)))
 
 
-def _column(contents: Contents, color: str, n: int) -> Coloring:
+def _column(summary: RunSummary, color: str, n: int) -> Coloring:
     text = color.removeprefix(COLUMN)
-    place = contents.record.get("plan", {}).get("input")
+    place = summary.record.get("plan", {}).get("input")
     if not text.isdigit() or place is None:
         raise InputError(f"color: {color!r}; column:J takes column J of the input of a job, counted from 0")
     rows = open_reader(place)
@@ -85,19 +85,19 @@ def _column(contents: Contents, color: str, n: int) -> Coloring:
     return Coloring(f"column {j} of the input", walk)
 
 
-def _labels(contents: Contents, n: int) -> Coloring | None:
+def _labels(summary: RunSummary, n: int) -> Coloring | None:
     """Labels that the job was given."""
-    given = contents.job.get("input", {}).get("labels")
-    path = contents.record.get("beside", {}).get("labels", given) if given else None
+    given = summary.job.get("input", {}).get("labels")
+    path = summary.record.get("beside", {}).get("labels", given) if given else None
     try:
         return Coloring("labels", _array(path, n).values, "classes") if path else None
     except (BigembedError, OSError, ValueError):
         return None
 
 
-def _truth(contents: Contents, n: int) -> Coloring | None:
+def _truth(summary: RunSummary, n: int) -> Coloring | None:
     """What is known of the rows of a data set: its labels, or the first of its numbers."""
-    asked = dict(contents.job.get("input", {}))
+    asked = dict(summary.job.get("input", {}))
     name = asked.pop("dataset", None)
     if name is None:
         return None
@@ -119,10 +119,10 @@ def _truth(contents: Contents, n: int) -> Coloring | None:
     return Coloring(f"{what} of the data set {name}", walk, "classes" if what == "label" else "numbers")
 
 
-def _components(contents: Contents, n: int) -> Coloring | None:
+def _components(summary: RunSummary, n: int) -> Coloring | None:
     """The component of each row, where there are several."""
-    found: Any = contents.run.results("components") if contents.has("components") else {}
-    path = contents.run.path("coordinates", "labels")
+    found: Any = summary.run.results("components") if summary.has("components") else {}
+    path = summary.run.path("coordinates", "labels")
     if found.get("components", 1) < 2 or not at(path).exists():
         return None
     return Coloring(COMPONENT, blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")

@@ -40,14 +40,14 @@ def plan_lines(plan: Any) -> list[str]:
     if plan.published:
         lines.append("* there already, with these parameters and inputs: used again")
     lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
-    place = plan.place
+    resources = plan.resources
     where = {
         "process": "in this process",
-        "embedded": f"{place.workers} workers on this machine",
-        "remote": f"{place.workers} workers of a running cluster",
-        "slurm": f"{place.workers} workers in jobs of Slurm",
-    }[place.kind]
-    limit = f" of {size(place.memory_limit)}" if place.memory_limit else ""
+        "embedded": f"{resources.workers} workers on this machine",
+        "remote": f"{resources.workers} workers of a running cluster",
+        "slurm": f"{resources.workers} workers in jobs of Slurm",
+    }[resources.kind]
+    limit = f" of {size(resources.memory_limit)}" if resources.memory_limit else ""
     lines += [
         "",
         f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, written {size(plan.total('write'))}",
@@ -154,3 +154,46 @@ def _spectrum(found: dict[str, Any]) -> tuple[Any, Any]:
 
 def _amber(flagged: bool) -> str:
     return " (amber)" if flagged else ""
+
+
+def refresh_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of a refresh for people."""
+    if found["unchanged"]:
+        return [f"{found['output']}: {found['fitted']:,} rows fitted, and nothing has changed; nothing to do"]
+    return [
+        f"{found['output']}: {found['fitted']:,} rows fitted in {found['seconds']:.1f} s",
+        f"model: {found['model']}",
+        f"coordinates: {found['coordinates']}",
+    ]
+
+
+def growth_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of an extension of a growing embedding for people."""
+    where = f"{found['rows']:,} rows have coordinates, {found['fitted']:,} of them fitted"
+    other = "the job file asks for other parameters than the current model has; a refresh makes such a one"
+    return [
+        f"{found['output']}: "
+        + ("no new rows; nothing to do" if found["unchanged"] else f"{found['placed']:,} rows placed"),
+        f"{where}: {found['coordinates']}",
+        *([other] if found["other_parameters"] else []),
+    ]
+
+
+def audit_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of an audit for people."""
+    rows, lines = found["rows"], []
+    lines.append(
+        f"{found['output']}: {rows['new']:,} rows since the fit of {rows['fitted']:,}; judged by {rows['judged']:,}"
+    )
+    for name, figures in found["figures"].items():
+        shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, (int, float)))
+        lines.append(f"  {name}: {shown}")
+    return [*lines, *([f"refresh due: {reason}" for reason in found["due"]] or ["the model fits"])]
+
+
+def sweep_lines(found: dict[str, Any]) -> list[str]:
+    """The outcome of a sweep for people."""
+    return [
+        f"{found['points']} points, {found['stages']} stages computed for {found['asked']} asked",
+        f"table: {found['table']}",
+    ]

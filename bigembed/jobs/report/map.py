@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.embedding.graph.parts import ISLAND
 from bigembed.errors import BigembedError
 from bigembed.jobs.report.coloring import COMPONENT, Coloring, blocks, coloring_of
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifted, paint_of
 from bigembed.plotting.raster import Grid, View, count_points, png
@@ -67,24 +67,24 @@ class Map:
     discs: bool = False
 
 
-def draw_map(contents: Contents, color: str | None) -> Map | None:
+def draw_map(summary: RunSummary, color: str | None) -> Map | None:
     """Two passes over the coordinates, and two over the colours; None where there are no coordinates.
 
     Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a
     warning of the page.
     """
-    if not contents.has("coordinates"):
+    if not summary.has("coordinates"):
         return None
     try:
-        source = _coordinates(contents)
+        source = _coordinates(summary)
         m = source.width
         limits = limits_of(blocks(source), list(range(min(m, DRAWN))))
     except (BigembedError, OSError) as error:
-        contents.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
+        summary.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
         return None
-    _tell_missing(limits, contents)
-    coloring = coloring_of(contents, color, source.shape[0])
-    names = _names(contents, source.width)
+    _tell_missing(limits, summary)
+    coloring = coloring_of(summary, color, source.shape[0])
+    names = _names(summary, source.width)
     return _drawn(source, limits, coloring, paint_of(coloring.values, coloring.kind), names)
 
 
@@ -95,11 +95,11 @@ def draw_coordinates(source: RowSource) -> Map:
     return _drawn(source, limits, Coloring(), paint_of(None, "auto"), names)
 
 
-def _coordinates(contents: Contents) -> RowSource:
+def _coordinates(summary: RunSummary) -> RowSource:
     """The coordinates as rows; DamagedError where they are not as they were published."""
-    path = contents.run.path("coordinates", "embedding")
+    path = summary.run.path("coordinates", "embedding")
     array = open_zarr(path)
-    return MarkedRows(tuple(array.shape), np.dtype(array.dtype), path=path, marks=contents.run.marks())
+    return MarkedRows(tuple(array.shape), np.dtype(array.dtype), path=path, marks=summary.run.marks())
 
 
 def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, names: list[str]) -> Map:
@@ -114,19 +114,19 @@ def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, 
     return Map(n, m, limits.missing, pictures, legend=legend, discs=bool(grids[0].radius))
 
 
-def _tell_missing(limits: Limits, contents: Contents) -> None:
+def _tell_missing(limits: Limits, summary: RunSummary) -> None:
     if limits.missing:
-        contents.warn(
+        summary.warn(
             "missing",
             f"{limits.missing:,} of {limits.count:,} rows have NaN or infinite coordinates; they "
             "are not on the map. bigembed verify says whether the stored values are those that were published",
         )
 
 
-def _names(contents: Contents, m: int) -> list[str]:
+def _names(summary: RunSummary, m: int) -> list[str]:
     """Names of the coordinates, with their eigenvalue or share of variance where there is one."""
     names = [f"coordinate {number + 1}" for number in range(m)]
-    share, values = contents.fitted("explained_variance_ratio_"), contents.fitted("eigenvalues_")
+    share, values = summary.fitted("explained_variance_ratio_"), summary.fitted("eigenvalues_")
     if share is not None and share.ndim == 1 and len(share) >= m:
         return [f"{name} · {100 * part:.3g} %" for name, part in zip(names, share, strict=False)]
     if values is not None and values.ndim == 1 and len(values) >= m:

@@ -15,7 +15,7 @@ from bigembed.jobs.report.charts import curves, spectra
 from bigembed.jobs.report.figures import HEADINGS
 from bigembed.jobs.report.glossary import shown
 from bigembed.jobs.report.map import Map, draw_map
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.units import seconds_of, size
 from bigembed.store.apart import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at, put
@@ -58,15 +58,15 @@ def write_report(
     page = at(out).absolute() if out is not None else root.with_suffix(".html")
     refuse_page(page)
     require_apart(root / "stages", page)
-    contents = Contents.read(root)
-    drawn = draw_map(contents, None if color is None else str(color))
-    text = render(contents, drawn, title)
+    summary = RunSummary.read(root)
+    drawn = draw_map(summary, None if color is None else str(color))
+    text = render(summary, drawn, title)
     put(page, text.encode())
     return {
         "page": str(page),
         "bytes": len(text.encode()),
         "seconds": round(time.perf_counter() - began, 3),
-        "warnings": len(contents.warnings()),
+        "warnings": len(summary.warnings()),
         "points": 0 if drawn is None else drawn.count - drawn.missing,
     }
 
@@ -78,22 +78,22 @@ def report_line(found: dict[str, Any]) -> str:
     return f"{found['page']}: {found['points']:,} points, {size(found['bytes'])}, {said}; {found['seconds']:.1f} s"
 
 
-def render(contents: Contents, drawn: Map | None, title: str | None) -> str:
+def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
     """The page as text. Everything that a run says is escaped by the template."""
     from markupsafe import Markup
 
-    drawings = [*((one, "") for one in spectra(contents)), *curves(contents)]
+    drawings = [*((one, "") for one in spectra(summary)), *curves(summary)]
     charts = [(Markup(one), caption) for one, caption in drawings if one]
     return filled(
         TEMPLATE,
         drawn,
-        contents=contents,
-        title=title or f"{contents.title} of {contents.source}",
-        warnings=contents.warnings(),
-        stages=contents.stages(),
+        summary=summary,
+        title=title or f"{summary.title} of {summary.source}",
+        warnings=summary.warnings(),
+        stages=summary.stages(),
         charts=charts,
         headings=HEADINGS,
-        tiles=tiles(contents),
+        tiles=tiles(summary),
     )
 
 
@@ -114,33 +114,33 @@ def filled(template: str, drawn: Map | None, **given: Any) -> str:
     return environment.get_template(template).render(map=drawn, histogram=histogram, **given)
 
 
-def tiles(contents: Contents) -> list[tuple[str, str, str]]:
+def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
     """The few numbers that a person looks for first: name, value, what it stands beside."""
     found: list[tuple[str, str, str]] = []
-    if contents.shape:
-        n, d = contents.shape
+    if summary.shape:
+        n, d = summary.shape
         found.append(("Rows", f"{n:,}", f"of {d:,} columns"))
-    width = getattr(contents.estimator, "n_components_", None)
+    width = getattr(summary.estimator, "n_components_", None)
     if width is not None:
-        found.append(("Coordinates", shown(int(width)), contents.title))
-    if contents.seconds is not None:
-        place = contents.record.get("plan", {}).get("place", {})
+        found.append(("Coordinates", shown(int(width)), summary.title))
+    if summary.seconds is not None:
+        place = summary.record.get("plan", {}).get("place", {})
         workers = place.get("workers", 1)
         where = "in one process" if place.get("kind") == "process" else f"on {workers} workers"
-        planned = contents.record.get("predicted_seconds")
+        planned = summary.record.get("predicted_seconds")
         beside = where if planned is None else f"{seconds_of(planned)} planned, {where}"
-        found.append(("Time", seconds_of(contents.seconds), beside))
-    for name, predicted, measured in contents.memory()[:1]:
+        found.append(("Time", seconds_of(summary.seconds), beside))
+    for name, predicted, measured in summary.memory()[:1]:
         found.append(("Peak memory", size(measured), f"{size(predicted)} planned, {name[0].lower()}{name[1:]}"))
-    recall = contents.certificate.get("recall")
+    recall = summary.certificate.get("recall")
     if isinstance(recall, dict) and "recall" in recall:
         found.append(("Recall", f"{recall['recall']:.3f}", f"target {recall.get('target', '–')}"))
-    if "explained" in contents.certificate:
-        found.append(("Variance kept", f"{100 * contents.certificate['explained']:.3g} %", "by the coordinates"))
-    if "passes" in contents.certificate:
-        converged = contents.certificate.get("converged")
+    if "explained" in summary.certificate:
+        found.append(("Variance kept", f"{100 * summary.certificate['explained']:.3g} %", "by the coordinates"))
+    if "passes" in summary.certificate:
+        converged = summary.certificate.get("converged")
         said = "over the data" if converged is None else "converged" if converged else "not converged"
-        found.append(("Passes", shown(contents.certificate["passes"]), said))
+        found.append(("Passes", shown(summary.certificate["passes"]), said))
     return found
 
 

@@ -59,7 +59,7 @@ class Warned:
 
 
 @dataclass
-class Contents:
+class RunSummary:
     """A run, read; ``extra`` collects warnings of the page itself, by kind."""
 
     root: AnyPath
@@ -71,7 +71,7 @@ class Contents:
     extra: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, root: AnyPath) -> Contents:
+    def read(cls, root: AnyPath) -> RunSummary:
         """From the files of a run."""
         found = cls(root, Run(root), {}, {}, superseded(root))
         for name, read in (("record", read_record), ("status", read_status)):
@@ -134,7 +134,7 @@ class Contents:
         return str(asked.get("dataset") or at(self.record.get("plan", {}).get("input", self.root)).name)
 
     @cached_property
-    def summary(self) -> str:
+    def method_summary(self) -> str:
         """First line of what the method's class says of itself."""
         if self.method not in REGISTRY:
             return ""

@@ -10,7 +10,7 @@ import zarr
 
 from bigembed.blocks.rows import executor
 from bigembed.errors import ChangedInputError, DamagedError
-from bigembed.jobs.growth.ledger import Ledger, check, covering, new_ledger, present, suspects
+from bigembed.jobs.growth.ledger import Ledger, check, covering, new_ledger, snapshot, suspects
 from bigembed.store.growing import append_rows
 
 
@@ -27,7 +27,7 @@ def path(tmp_path, rows):
 
 
 def taken(path):
-    there = present(path)
+    there = snapshot(path)
     return covering(new_ledger(there), there)
 
 
@@ -47,14 +47,14 @@ def test_nothing_is_read_where_nothing_was_written(path):
     ledger = taken(path)
     assert (ledger.n, [entry.stop for entry in ledger.entries]) == (250, [100, 200, 250])
     assert Ledger.from_dict(ledger.as_dict()) == ledger
-    assert read_by(lambda: check(ledger, present(path))) == (ledger, 0)
-    assert read_by(lambda: check(ledger, present(path), verify=True)) == (ledger, 3)
+    assert read_by(lambda: check(ledger, snapshot(path))) == (ledger, 0)
+    assert read_by(lambda: check(ledger, snapshot(path), verify=True)) == (ledger, 3)
 
 
 def test_only_the_last_unit_and_new_ones_are_read_after_an_append(path, rows):
     ledger = taken(path)
     append_rows(path, rows[250:420])
-    there = present(path)
+    there = snapshot(path)
     assert [entry.start for entry in suspects(ledger, there)] == [200]
     checked, count = read_by(lambda: check(ledger, there))
     assert (checked.content, count) == (ledger.content, 1)
@@ -67,17 +67,17 @@ def test_only_the_last_unit_and_new_ones_are_read_after_an_append(path, rows):
 def test_appending_by_zarr_is_the_same(path, rows):
     ledger = taken(path)
     zarr.open_array(str(path)).append(rows[250:420])
-    assert covering(check(ledger, present(path)), present(path)) == taken(path)
+    assert covering(check(ledger, snapshot(path)), snapshot(path)) == taken(path)
 
 
 def test_rewritten_in_other_chunks_or_touched_the_rows_are_the_same(path, rows, tmp_path):
     ledger = taken(path)
     for file in (path / "c").rglob("0"):
         os.utime(file)
-    assert check(ledger, present(path)).content == ledger.content
+    assert check(ledger, snapshot(path)).content == ledger.content
     array = zarr.create_array(str(path), shape=(250, 3), dtype="f8", chunks=(70, 3), overwrite=True)
     array[:] = rows[:250]
-    assert check(ledger, present(path)).content == ledger.content
+    assert check(ledger, snapshot(path)).content == ledger.content
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_changed_and_missing_rows_are_named(path, damage, message):
     ledger = taken(path)
     damage(zarr.open_array(str(path)))
     with pytest.raises(ChangedInputError, match=message):
-        check(ledger, present(path))
+        check(ledger, snapshot(path))
 
 
 def test_a_change_behind_unchanged_times_is_found_by_verify_alone(tmp_path, rows):
@@ -104,7 +104,7 @@ def test_a_change_behind_unchanged_times_is_found_by_verify_alone(tmp_path, rows
     stat = file.stat()
     array[120] = 7.0
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    there = present(path)
+    there = snapshot(path)
     assert check(ledger, there).content == ledger.content  # by size and time all is as it was
     with pytest.raises(ChangedInputError, match="100:200"):
         check(ledger, there, verify=True)
@@ -118,18 +118,18 @@ def test_other_columns_other_dtype_and_absent_chunks(path, rows, tmp_path):
     ):
         np.save(tmp_path / f"{name}.npy", array)
         with pytest.raises(ChangedInputError, match=message):
-            check(ledger, present(tmp_path / f"{name}.npy"))
+            check(ledger, snapshot(tmp_path / f"{name}.npy"))
     (path / "c" / "1" / "0").unlink()
     with pytest.raises(DamagedError, match="1 chunks are missing"):
-        present(path)
+        snapshot(path)
 
 
 def test_files_of_numpy_have_a_ledger_too(tmp_path, rows):
     np.save(tmp_path / "x.npy", rows[:300])
     ledger = taken(tmp_path / "x.npy")
     np.save(tmp_path / "x.npy", rows)
-    there = present(tmp_path / "x.npy")
+    there = snapshot(tmp_path / "x.npy")
     assert covering(check(ledger, there), there) == taken(tmp_path / "x.npy")
     np.save(tmp_path / "x.npy", rows + 1)
     with pytest.raises(ChangedInputError, match=r"x\.npy"):
-        check(ledger, present(tmp_path / "x.npy"))
+        check(ledger, snapshot(tmp_path / "x.npy"))

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from bigembed.cli import app
 from bigembed.errors import InputError
 from bigembed.jobs.planning import calibrate
-from bigembed.jobs.planning.alternatives import proposals
+from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, cache_file, rates
-from bigembed.jobs.planning.plan import Plan, Where, make_plan
-from bigembed.jobs.planning.time_model import MESSAGES, PUBLISH, Pace
+from bigembed.jobs.planning.plan import Plan, make_plan
+from bigembed.jobs.planning.resources import Resources
+from bigembed.jobs.planning.time_model import MESSAGES, PUBLISH, TimeModel
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.stages import Cost, Stage
@@ -61,20 +62,20 @@ def test_without_a_cache_folder_it_is_measured_each_time(tmp_path, monkeypatch):
 
 
 def test_seconds_of_a_stage():
-    pace = Pace(RATES, at_once=2, task=0.0, start=3.0)
+    pace = TimeModel(RATES, at_once=2, task=0.0, start=3.0)
     assert pace.seconds(Cost(), 1) == PUBLISH
     assert pace.seconds(Cost(passes=1, read=10**8, write=10**8, flops=1e9, scalar_ops=1e7), 9) == PUBLISH + 5 / 2
     assert pace.seconds(Cost(passes=1, read=10**8), 1) == PUBLISH + 1  # one block, one worker
     assert pace.seconds(Cost(serial_flops=1e9), 9) == PUBLISH + 1  # one process, however many there are
     assert pace.seconds(Cost(disk=10**8), 1) == PUBLISH + 1  # read back for its digests
-    slow = Pace(RATES, at_once=2, task=0.01, start=3.0)
+    slow = TimeModel(RATES, at_once=2, task=0.01, start=3.0)
     assert slow.seconds(Cost(passes=10), 4) == pytest.approx(PUBLISH + 10 * (MESSAGES + 2) * 0.01)
     assert slow.seconds(Cost(passes=10, maps=2), 4) == pytest.approx(PUBLISH + 2 * (MESSAGES + 2) * 0.01)
     assert slow.seconds(Cost(passes=1, blocks=8), 4) == pytest.approx(PUBLISH + (MESSAGES + 4) * 0.01)
 
 
 def plan_of(**changes):
-    place = Where("embedded", 1, None, 0, 0, 0, 0.0, 3.0)
+    place = Resources("embedded", 1, None, 0, 0, 0, 0.0, 3.0)
     stages = (("a", Cost(read=10**8)), ("b", Cost(read=2 * 10**8)))
     return Plan(
         "in", "out", (10, 2), "float32", place, stages, **{"published": (), "free_disk": 1, "rates": RATES} | changes
@@ -149,8 +150,8 @@ class Solver:
     [(400, ['[method] solver = "nystrom" would fit']), (399, []), (10**9, ["both"])],
 )
 def test_proposals_are_planned_and_one_of_a_kind(room, expected):
-    found = proposals(Solver(), Solver.stages, lambda stages: stages[0].cost.memory <= room)
+    found = alternatives(Solver(), Solver.stages, lambda stages: stages[0].cost.memory <= room)
     both = ['[method] solver = "nystrom" would fit', "[method] n_landmarks = 200 would fit"]
     assert found == (both if expected == ["both"] else expected)
-    fewer = proposals(Solver("nystrom"), Solver.stages, lambda stages: stages[0].cost.memory <= 100)
+    fewer = alternatives(Solver("nystrom"), Solver.stages, lambda stages: stages[0].cost.memory <= 100)
     assert fewer == ["[method] n_landmarks = 100 would fit"]

@@ -6,7 +6,8 @@ import pytest
 
 from bigembed.errors import PlanError
 from bigembed.jobs.planning.footprint import footprint, resident
-from bigembed.jobs.planning.plan import MARGIN, Plan, Where, make_plan
+from bigembed.jobs.planning.plan import MARGIN, Plan, make_plan
+from bigembed.jobs.planning.resources import Resources
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.memory import MemoryPeak
@@ -23,7 +24,7 @@ def plan_of(kind="embedded", limit=1000 * MIB, free=10**12, published=(), worker
             Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB),
         ),
     )
-    where = Where(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB)
+    where = Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB)
     return Plan("in", "out", (10, 2), "float32", where, costs, published, free)
 
 
@@ -70,7 +71,7 @@ def test_a_plan_writes_nothing(write_job, rows, tmp_path):
     plan = make_plan(job)
     assert sorted(set(tmp_path.iterdir()) - set(before)) == [job.file]
     assert [name for name, _ in plan.stages] == ["input", "mean", "center", "model", "picture"]
-    assert plan.place.kind == "process"
+    assert plan.resources.kind == "process"
     assert plan.as_dict()["memory"]["total"] == plan.total_peak
     assert plan.shape == (5000, 3)
 

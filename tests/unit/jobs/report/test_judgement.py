@@ -18,7 +18,7 @@ from bigembed.jobs.record import RECORD
 from bigembed.jobs.report.charts import curves
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, map_figures
 from bigembed.jobs.report.glossary import entries_of
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from tests.unit.jobs.report.test_page import Page, edit, page_of
@@ -79,7 +79,7 @@ def test_a_good_map_is_green_and_says_what_was_looked_at(good):
 
 def test_a_coordinate_of_one_row_is_amber_on_the_page_and_in_verify(bad):
     page, _ = page_of(bad)
-    lines = Contents.read(bad).coordinates
+    lines = RunSummary.read(bad).coordinates
     assert "300" in lines[0].cells[-1].text
     assert [cell.flagged for cell in lines[0].cells][4:] == [True, True, True]
     assert "passed" not in page.text
@@ -107,7 +107,7 @@ def test_no_raw_tables_on_the_page_or_in_verify(run, request):
 def test_flags_without_a_sentence_are_never_green(bad, tmp_path):
     record = json.loads((bad / RECORD).read_text())
     record["certificate"]["warnings"] = {}
-    contents = Contents.read(bad)
+    contents = RunSummary.read(bad)
     contents.record = record | {"warnings": []}
     assert any("amber cells" in message for one in contents.warnings() for message in one.messages)
 
@@ -125,16 +125,16 @@ def test_a_map_that_python_made_is_judged_too(tmp_path):
 
 
 def test_a_run_whose_coordinates_nobody_judged_does_not_say_that_they_are_good(good, tmp_path):
-    contents = Contents.read(good)
+    contents = RunSummary.read(good)
     contents.record = contents.record | {"certificate": {"passes": 3}}
     assert "is not among them" in contents.verdict()
-    contents = Contents.read(good)
+    contents = RunSummary.read(good)
     contents.record = contents.record | {"certificate": {}}
     assert "No certificate" in contents.verdict()
 
 
 def marks_of(run):
-    svg = curves(Contents.read(run))[0][0]
+    svg = curves(RunSummary.read(run))[0][0]
     return re.findall(r'class="mark-name[^>]*>([^<]*)<', svg)
 
 
@@ -168,7 +168,7 @@ def test_components_of_their_own_and_bridges(tmp_path):
     assert first[1:3] == ["1", "0"]
     bridged = mapped(tmp_path, rows, 'components = "bridge"')
     assert "between 2 components of 200, 150 rows" in page_of(bridged)[0].text
-    assert any(entry.flagged for entry in entries_of(Contents.read(bridged).certificate) if entry.name == "Bridges")
+    assert any(entry.flagged for entry in entries_of(RunSummary.read(bridged).certificate) if entry.name == "Bridges")
 
 
 JUDGED = {

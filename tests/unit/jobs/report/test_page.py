@@ -20,7 +20,7 @@ from bigembed.jobs.record import RECORD
 from bigembed.jobs.report.charts import _eigenvalues
 from bigembed.jobs.report.glossary import entries_of
 from bigembed.jobs.report.page import write_report
-from bigembed.jobs.report.summary import Contents
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_beside, parse_job, read_job
 from bigembed.methods import REGISTRY
@@ -386,7 +386,7 @@ def test_the_job_file_on_the_page_is_the_job(write_job, rows, tmp_path):
     job = read_job(write_job('n_neighbors = "none"\npause = 1e-7\nwarns = "\\"q\\" \\\\ \\n é"', 'picture = "a b.png"'))
     with pytest.warns(BigembedWarning):
         run_job(job)
-    text = Contents.read(tmp_path / "run.zarr").job_file()
+    text = RunSummary.read(tmp_path / "run.zarr").job_file()
     assert parse_job(tomllib.loads(text), job.file) == job
 
 
@@ -409,7 +409,7 @@ def test_stages_say_what_was_reused(finished):
     record = json.loads((finished / RECORD).read_text())
     record["stages"][0] |= {"reused": True, "seconds": 0.0}
     edit(finished, stages=record["stages"])
-    lines = Contents.read(finished).stages()
+    lines = RunSummary.read(finished).stages()
     assert lines[0].state == "reused"
     assert lines[0].earlier is not None
     assert lines[1].start == 0.0

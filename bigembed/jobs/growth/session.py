@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError, MissingPathError
-from bigembed.jobs.growth.ledger import Ledger, Present, check, present, suspects
+from bigembed.jobs.growth.ledger import Ledger, Snapshot, check, snapshot, suspects
 from bigembed.jobs.growth.versions import Growth, Version, prepared
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import choose
@@ -21,7 +21,7 @@ from bigembed.store.lock import Lock
 def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, Reporter, Lock]]:
     """Around a job on a growing embedding, which it holds."""
     with session(job.output_path, options, job.method.name, job.output.scratch) as command:
-        present(job.input_path)  # so that nothing is made beside an input that cannot be read
+        snapshot(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
         with command.held(growth.root) as (reporter, lock):
             yield growth, reporter, lock
@@ -36,7 +36,7 @@ def refuse_unfitted(job: JobSpec) -> None:
             )
 
 
-def unchanged(job: JobSpec, ledger: Ledger, there: Present, verify: bool, reporter: Reporter) -> Ledger:
+def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, reporter: Reporter) -> Ledger:
     """The ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
     doubted = sum(entry.stop - entry.start for entry in suspects(ledger, there, verify))
     try:
@@ -49,19 +49,19 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Present, verify: bool, report
         ) from error
 
 
-def reading(job: JobSpec, there: Present, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
+def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
     """Where so many rows are read for their digests: on the running cluster, if the job names one, or here."""
     return placing(job, there, reporter, "remote" if rows and job.cluster.address else "process")
 
 
-def place_for(job: JobSpec, there: Present, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
+def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
     """Where tasks on so many of the rows run: in this process if they are few and the job names no cluster."""
     nbytes = rows * there.shape[1] * there.dtype.itemsize
     return placing(job, there, reporter, choose(job.cluster, (rows, there.shape[1]), nbytes))
 
 
 @contextmanager
-def placing(job: JobSpec, there: Present, reporter: Reporter, kind: str) -> Iterator[Place]:
+def placing(job: JobSpec, there: Snapshot, reporter: Reporter, kind: str) -> Iterator[Place]:
     """A place of this kind, as the executor."""
     with working(job.cluster, kind, reporter) as place:
         place.prove_access(job.output_path, str(job.input_path))

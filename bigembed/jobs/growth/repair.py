@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.functions import Functions
 from bigembed.errors import DamagedError, DamageWarning
 from bigembed.jobs.growth.account import Range, attributes, damaged, span_digest
-from bigembed.jobs.growth.ledger import Ledger, Present, covering, new_ledger, upto
+from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, head, new_ledger
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, model_digest
 from bigembed.jobs.job import JobSpec
 from bigembed.methods import load
@@ -53,7 +53,7 @@ def restore(growth: Growth) -> None:
     growth.point(found[0], [version.root.name for version in found[1:]])
 
 
-def ledger_of(version: Version, there: Present) -> Ledger:
+def ledger_of(version: Version, there: Snapshot) -> Ledger:
     """The ledger; where it is damaged, made again of the rows, which must be those of the account."""
     try:
         return version.ledger
@@ -61,16 +61,16 @@ def ledger_of(version: Version, there: Present) -> Ledger:
         warn(error)
         if there.shape[0] < version.covered:
             raise
-        fitted = covering(new_ledger(there), upto(there, version.fitted))
+        fitted = covering(new_ledger(there), head(there, version.fitted))
         placed = version.ranges[1:]
         if fitted.content != version.content or any(
             span_digest(there.path, part.start, part.stop) != part.rows for part in placed
         ):
             raise DamagedError(f"{error}; and the rows that are there are not those of the coordinates") from error
-        return covering(fitted, upto(there, version.covered))
+        return covering(fitted, head(there, version.covered))
 
 
-def mend(version: Version, functions: Functions = ()) -> None:
+def repair(version: Version, functions: Functions = ()) -> None:
     """Drop coordinates that are not those published, from the first such range on, so that they are placed again.
 
     Those of the rows fitted are made again from the model. Reads all coordinates.

@@ -42,7 +42,7 @@ class Sign:
     """Since when it is silent, as it was told."""
 
 
-class Vigil:
+class WorkerMonitor:
     """Looks at the workers of a client now and then; a frozen one is told, and given up after ``timeout`` seconds.
 
     Its nanny kills it and starts another; one without a nanny is dropped by the scheduler. Its tasks go to others.

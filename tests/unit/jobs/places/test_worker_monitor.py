@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bigembed.jobs.places import vigil as module
-from bigembed.jobs.places.vigil import Vigil
+from bigembed.jobs.places import worker_monitor as module
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
 
 
-class Watched(Vigil):
-    """A vigil over two workers that are not there: their heartbeats and their processor time are set by the test."""
+class Watched(WorkerMonitor):
+    """A monitor over two workers that are not there: their heartbeats and their processor time are set by the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, timeout: float = 40.0) -> None:
         self.clock, self.beats, self.times, self.asked, self.told = 0.0, {"a": 1.0, "b": 1.0}, {}, [], []

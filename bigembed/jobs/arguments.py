@@ -1,0 +1,140 @@
+"""The arguments that commands share, and what they ask for. Heavy modules are imported where they are needed."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line instead of text.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file; paths in it are relative to it.")]
+AllowFunctions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-functions",
+        metavar="MODULE",
+        help="Functions of this module (or only MODULE:NAME) may be called where a file names them; repeatable. "
+        "By default none.",
+    ),
+]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tls://host:8786.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")]
+Memory = Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Columns of a table, separated by commas; by default all that do not lie beside the rows."),
+]
+ArrayName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a "
+        "netCDF variable, or several of one shape separated by commas, which become columns.",
+    ),
+]
+RowDimensions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIMENSION",
+        help="Leading dimensions of a netCDF variable that make the rows; the rest are columns.",
+    ),
+]
+Ids = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|PATH",
+        help="What names the rows: a column or a variable of the source, or an array beside it.",
+    ),
+]
+FillAbsent = Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")]
+Deadline = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help='Stop by then, resumable (exit 5): "6h", "45m", "06:30" or a date and time.'),
+]
+Log = Annotated[str | None, typer.Option(metavar="FILE|-", help="The log (JSON lines) also there; - is stderr.")]
+Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Prometheus text file, replaced as it goes on.")]
+Performance = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Dask's report of what every worker did when.")
+]
+TlsCa = Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")]
+TlsCert = Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")]
+TlsKey = Annotated[Path | None, typer.Option(help="Key of this client (PEM).")]
+
+
+def console_of(as_json: bool, debug: bool) -> Any:
+    """What prints for a command, and turns its errors into exit statuses."""
+    from bigembed.jobs.watching.console import Console
+
+    return Console(as_json, debug)
+
+
+def choice_of(columns: str | None, array: str | None, rows: str | None, fill_absent: bool, dense: bool = False) -> Any:
+    """What is wanted of a source that holds several things."""
+    from bigembed.store.reader import Choice
+
+    return Choice(_names(columns), _names(array), _names(rows), fill_absent, dense)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Names separated by commas; one that holds a comma stands in quotation marks."""
+    return tuple(name.strip() for row in csv.reader([text or ""]) for name in row)
+
+
+def run_options(
+    console: Any, deadline: str | None, log: str | None, metrics: Path | None, performance: Path | None = None
+) -> Any:
+    """Options of a start, which prints to the console."""
+    from bigembed.jobs.units import parse_deadline
+    from bigembed.jobs.watching.reporter import RunOptions
+
+    until = parse_deadline(deadline) if deadline else None
+    return RunOptions(console.event, console.progress, until, log, metrics, performance)
+
+
+def job_of(path: Path, functions: list[str] | None, *cluster: Any) -> Any:
+    """The job of a file; ``cluster``: arguments of :func:`cluster_of`."""
+    from bigembed.jobs.spec import read_job
+
+    job = read_job(path, functions or ())
+    given = job.cluster.model_dump(exclude_unset=True)
+    return job.model_copy(update={"cluster": cluster_of(given, *cluster)}) if any(cluster) else job
+
+
+def cluster_of(
+    given: dict[str, Any],
+    scheduler: str | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+) -> Any:
+    """The table ``[cluster]`` of a job, with what the command line says instead; :class:`JobError`."""
+    from pydantic import ValidationError
+
+    from bigembed.errors import JobError
+    from bigembed.jobs.places.cluster_table import ClusterTable, cluster_problems, elsewhere
+
+    changes = {
+        "address": scheduler,
+        "workers": workers,
+        "memory": memory,
+        "tls_ca": tls_ca and str(tls_ca),
+        "tls_cert": tls_cert and str(tls_cert),
+        "tls_key": tls_key and str(tls_key),
+    }
+    changed = {key: value for key, value in changes.items() if value is not None}
+    try:
+        table = ClusterTable(**(elsewhere(given) if scheduler else given) | changed)
+    except ValidationError as error:
+        raise JobError(
+            "; ".join(f"--{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors())
+        ) from error
+    if problems := cluster_problems(table):
+        raise JobError("; ".join(problems))
+    return table
