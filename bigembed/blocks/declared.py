@@ -72,7 +72,7 @@ KINDS: dict[Any, Kind] = {
     os.PathLike[str]: _PATH,
 }
 """What an annotation allows. Parameters with another part in theirs are not looked at."""
-SEED = "an integer ≥ 0, None, or a random generator of NumPy"
+SEED = "an integer ≥ 0, None, or a generator of NumPy"
 
 
 def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, str]:

@@ -123,7 +123,12 @@ class Estimator(Framed, Routed, ABC):
 
     def _check(self) -> None:
         """InputError that lists every parameter out of its range."""
-        Requirements(self).refuse()
+        need = Requirements(self)
+        self._require(need)
+        need.refuse()
+
+    def _require(self, need: Requirements) -> None:
+        """What no annotation says: which parameters go together."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name."""

@@ -169,6 +169,12 @@ class ClassicalMDS(RowwiseEstimator):
             return None
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
+    def _check(self) -> None:
+        super()._check()
+        metric = self._metric()
+        if metric is not None and metric.euclidean and self.squared:
+            raise InputError("squared=True is for distances given or told by a function; metric='euclidean' needs none")
+
     def _set_fitted(self, run: Run) -> None:
         solve = run.results("solve")
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))

@@ -214,9 +214,7 @@ class DiffusionMap(Estimator):
         """The stages that follow a neighbor graph, or a user's weights."""
         return walk_stages(self, graph, seed)
 
-    def _check(self) -> None:
-        """Every parameter, all offenders at once."""
-        need = Requirements(self)
+    def _require(self, need: Requirements) -> None:
         need(
             self.radius is None or self.sigma is not None or not isinstance(self.epsilon, str),
             "epsilon",
@@ -247,7 +245,6 @@ class DiffusionMap(Estimator):
         most = AUTO if isinstance(self.n_components, str) else self.n_components
         enough = whole and is_integer(most) and self.n_landmarks > most
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
-        need.refuse()
 
     def _set_fitted(self, run: Run) -> None:
         """Eigenvalues, coordinates and scales as attributes."""

@@ -224,9 +224,7 @@ class Isomap(Estimator):
             )
         return self.graph_
 
-    def _check(self) -> None:
-        """Every parameter, all offenders at once."""
-        need = Requirements(self)
+    def _require(self, need: Requirements) -> None:
         both = self.radius is not None and self.n_neighbors is not None
         need(not both, "radius", "None, or a number > 0, and then n_neighbors=None")
         need(
@@ -238,7 +236,6 @@ class Isomap(Estimator):
             "n_landmarks",
             "an integer > n_components (fewer landmarks do not span the coordinates)",
         )
-        need.refuse()
 
     def _set_fitted(self, run: Run) -> None:
         """Eigenvalues, coordinates, landmarks and the graph as attributes."""

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-import numpy as np
-
 from bigembed import errors
 from bigembed.blocks.declared import Count, Finite, Fraction, Positive, Requirements, at_least, is_integer, one_of
 from bigembed.blocks.rows import Array
@@ -218,23 +216,24 @@ class KernelPCA(RowwiseEstimator):
         numbers = {"gamma": gamma, "degree": float(self.degree), "coef0": float(self.coef0)}
         return checked_kernel(self.kernel, self.kernel_params, **numbers)
 
-    def _check(self) -> None:
-        need = Requirements(self)
+    def _require(self, need: Requirements) -> None:
         need(
             self.kernel_params is None or self.kernel not in KERNELS,
             "kernel_params",
             "None, or keyword arguments of a function given as kernel",
         )
-        able = isinstance(self.fit_inverse_transform, (bool, np.bool_)) and not (
-            self.fit_inverse_transform and self._given()
-        )
+        able = not (self.fit_inverse_transform and self._given())
         need(able, "fit_inverse_transform", "True or False; not with a given kernel, which does not hold the rows")
         solvers = ("exact",) if self._given() else ("exact", "nystrom")
         need(self.solver in solvers, "solver", " or ".join(map(repr, solvers)))
         most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
-        need.refuse()
+
+    def _check(self) -> None:
+        super()._check()
+        if not self._given():
+            checked_kernel(self.kernel, self.kernel_params)
 
     def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))

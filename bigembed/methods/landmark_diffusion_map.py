@@ -139,8 +139,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
         own = callable(self.kernel) or ":" in self.kernel
         return checked_kernel(self.kernel) if own else None
 
-    def _check(self) -> None:
-        need = Requirements(self)
+    def _require(self, need: Requirements) -> None:
         most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
         need(enough, "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
@@ -148,7 +147,10 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             isinstance(self.kernel, str) and (self.kernel == "gaussian" or ":" in self.kernel)
         )
         need(known, "kernel", "'gaussian', a function of two blocks of rows, or 'module:name' of one")
-        need.refuse()
+
+    def _check(self) -> None:
+        super()._check()
+        self._function()
 
     def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))

@@ -171,8 +171,7 @@ class LandmarkMDS(RowwiseEstimator):
             raise InputError(_too_few(len(given), self.n_components))
         return LandmarkOptions("rows" if given.ndim == 2 else "ids", len(given), seed, given)
 
-    def _check(self) -> None:
-        need = Requirements(self)
+    def _require(self, need: Requirements) -> None:
         if isinstance(self.landmarks, str):
             need(self.landmarks in SELECTIONS, "landmarks", f"one of {', '.join(SELECTIONS)}, numbers of rows, or rows")
         else:
@@ -181,7 +180,9 @@ class LandmarkMDS(RowwiseEstimator):
             need(given.ndim in (1, 2) and numbers, "landmarks", "a selection, integers (L,) or finite rows (L, d)")
         need(not (self.ids and isinstance(self.landmarks, str) and self.landmarks == "k-means"), "landmarks",
              "not 'k-means' with ids=True, because objects have no mean")  # fmt: skip
-        need.refuse()
+
+    def _check(self) -> None:
+        super()._check()
         if isinstance(self.landmarks, str) and self.n_landmarks <= self.n_components:
             raise InputError(_too_few(self.n_landmarks, self.n_components))
         self._metric()

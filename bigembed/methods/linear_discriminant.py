@@ -270,12 +270,10 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     def _shrinkage(self) -> float | str | None:
         return self.shrinkage if self.shrinkage is None or isinstance(self.shrinkage, str) else float(self.shrinkage)
 
-    def _check(self) -> None:
-        need = Requirements(self)
+    def _require(self, need: Requirements) -> None:
         priors = np.zeros(0) if self.priors is None else np.asarray(self.priors, dtype=object).ravel()
         positive = all(is_number(prior) and prior >= 0 for prior in priors) and (not len(priors) or sum(priors) > 0)
         need(positive, "priors", "None, or a nonnegative number for every class, not all zero")
-        need.refuse()
 
     def _set_fitted(self, run: Run) -> None:
         solve, two = run.path("solve"), len(run.results("labels")["classes"]) == 2

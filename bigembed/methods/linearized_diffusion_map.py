@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Fraction, Requirements, at_least, one_of
+from bigembed.blocks.declared import Count, Finite, Fraction, Nonnegative, Positive, at_least, one_of
 from bigembed.eigen.factored import ORDERS
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linearized.kernel import KernelChoice, SolverOptions, StoredKernel, kernel_stages, need_kernel
+from bigembed.embedding.linearized.kernel import RULES, KernelChoice, SolverOptions, StoredKernel, kernel_stages
 from bigembed.embedding.linearized.solve import POWERS, map_rows, map_stage, solve_stage
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
@@ -111,9 +111,9 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     n_components: Count = 2
     _: KW_ONLY
     normalization: Annotated[str, one_of("symmetric", "asymmetric")] = "symmetric"
-    alpha: float = 0.0
-    epsilon: str | float = "auto"
-    beta: float = 1.0
+    alpha: Finite = 0.0
+    epsilon: Positive | Annotated[str, one_of(*RULES)] = "auto"
+    beta: Nonnegative = 1.0
     center: bool = True
     scaling: Annotated[str, one_of(*POWERS)] = "eigenvalue"
     order: Annotated[str, one_of(*ORDERS)] = "algebraic"
@@ -179,11 +179,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
         self._check_fitted()
         transform_to(self, X, out, **{EPSILONS: epsilons})
-
-    def _check(self) -> None:
-        need = Requirements(self)
-        need_kernel(need, self)
-        need.refuse()
 
     def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Nonnegative, Requirements, one_of
+from bigembed.blocks.declared import Count, Finite, Nonnegative, Positive, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linearized.descent import FactorOptions, factor_rows, factors_stage
-from bigembed.embedding.linearized.kernel import KernelChoice, StoredKernel, kernel_stages, need_kernel
+from bigembed.embedding.linearized.kernel import RULES, KernelChoice, StoredKernel, kernel_stages
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -88,9 +88,9 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     n_components: Count = 2
     _: KW_ONLY
     normalization: Annotated[str, one_of("symmetric", "none")] = "symmetric"
-    alpha: float = 0.0
-    epsilon: str | float = "auto"
-    beta: float = 1.0
+    alpha: Finite = 0.0
+    epsilon: Positive | Annotated[str, one_of(*RULES)] = "auto"
+    beta: Nonnegative = 1.0
     center: bool = True
     solver: Annotated[str, one_of(*STEPS)] = "als"
     init: Annotated[str, one_of("nndsvda", "random")] = "nndsvda"
@@ -125,11 +125,6 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
             self._seed(),
         )
         return [*kernel_stages(source, KernelChoice.of(self)), factors_stage(source, asked)]
-
-    def _check(self) -> None:
-        need = Requirements(self)
-        need_kernel(need, self)
-        need.refuse()
 
     def _set_fitted(self, run: Run) -> None:
         found = run.results("coordinates")

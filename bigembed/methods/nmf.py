@@ -136,11 +136,9 @@ class NMF(RowwiseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _check(self) -> None:
-        need = Requirements(self)
+    def _require(self, need: Requirements) -> None:
         text = self.init is None or isinstance(self.init, str)
         need(not text or self.init in (None, *RULES), "init", f"None, an array, or one of {', '.join(RULES)}")
-        need.refuse()
 
     def _set_fitted(self, run: Run) -> None:
         self.components_ = read_array(run.path("factors", "components"))

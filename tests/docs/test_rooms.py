@@ -46,6 +46,20 @@ def test_all_name_the_same_rooms() -> None:
         assert named == {path.parent.name for path in (PACKAGE / room).glob("*/__init__.py")}, room
 
 
+def test_the_way_of_a_row_leads_downward() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = next(one["layers"] for one in contracts["contracts"] if one["id"] == "floors")
+    floor = {room: number for number, layer in enumerate(layers) for room in layer.split(" : ")}
+    way = PAGE.read_text(encoding="utf-8").partition("## The way of a row")[2].partition("\n## ")[0]
+    hops = re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|", way, flags=re.M)
+    assert len(hops) > 10
+    for above, below in hops:
+        assert floor[above.partition(".")[0]] < floor[below.partition(".")[0]], (above, below)
+        text = (PACKAGE / f"{above.replace('.', '/')}.py").read_text(encoding="utf-8")
+        room, _, name = f"bigembed.{below}".rpartition(".")
+        assert re.search(rf"from {room}\.{name} import |from {room} import .*\b{name}\b", text), (above, below)
+
+
 def test_methods_are_one_file_each_and_the_registry() -> None:
     assert rooms(PACKAGE / "methods") == {"__init__", *REGISTRY}
     assert {home.partition(":")[0] for home in REGISTRY.values()} == {f"bigembed.methods.{name}" for name in REGISTRY}

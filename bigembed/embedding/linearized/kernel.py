@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.declared import Requirements, is_number
 from bigembed.blocks.moments import merge_moments
 from bigembed.blocks.rows import Array
 from bigembed.embedding.costs import summing_cost
@@ -60,16 +59,6 @@ class SolverOptions:
     tol: float
     max_passes: int
     seed: int
-
-
-def need_kernel(need: Requirements, estimator: Any) -> None:
-    """Note which of these parameters are out of their range."""
-    epsilon, beta = estimator.epsilon, estimator.beta
-    need(is_number(estimator.alpha), "alpha", "a finite number")
-    known = epsilon in RULES if isinstance(epsilon, str) else is_number(epsilon) and epsilon > 0
-    need(known, "epsilon", f"a number > 0 or one of {', '.join(RULES)}")
-    need(is_number(beta) and beta >= 0, "beta", "a number ≥ 0")
-    need(isinstance(estimator.center, (bool, np.bool_)), "center", "True or False")
 
 
 def kernel_stages(source: RowSource, choice: KernelChoice) -> list[Stage]:
