@@ -138,19 +138,6 @@ def test_a_saved_map_extends_as_before(tmp_path, bandwidth):
     np.testing.assert_allclose(each, found.transform(new), atol=1e-12)
 
 
-def test_a_stopped_fit_goes_on_with_the_same_bytes(tmp_path):
-    X = rows(100)
-    whole = be.DiffusionMap(2, n_neighbors=None, workdir=tmp_path / "map").fit(X)
-    for stage in ("solve", "coordinates", "judgement"):
-        (tmp_path / "map" / "manifest" / f"{stage}.json").unlink(missing_ok=True)
-    again = be.DiffusionMap(2, n_neighbors=None, workdir=tmp_path / "map").fit(X)
-    np.testing.assert_array_equal(again.embedding_, whole.embedding_)
-    import dask.array as da
-
-    chunked = be.DiffusionMap(2, n_neighbors=None).fit(da.from_array(X, chunks=(17, 2)))
-    np.testing.assert_array_equal(np.asarray(chunked.embedding_), whole.embedding_)
-
-
 def test_the_memory_of_the_stages_follows_the_rows_that_are_there():
     """640 MiB and twice that, not what a canonical block of 65 536 rows of all pairs would hold."""
     X = rows(4000, 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -161,17 +160,6 @@ def test_fitted_rows_come_back_and_new_ones_by_themselves(rows: np.ndarray, para
     np.testing.assert_array_equal(np.vstack([fitted.transform(row[None]) for row in new]), together)
     fitted.save(tmp_path / "model")
     np.testing.assert_array_equal(be.load(tmp_path / "model").transform(new), together)
-
-
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize("rows", [PARTS, REPEATED], ids=["parts and an island", "repeated"])
-def test_chunks_change_nothing(rows: np.ndarray) -> None:
-    fitted = [
-        be.DiffusionMap(3, n_neighbors=10, target="fokker-planck").fit(da.from_array(rows, chunks=(chunk, 3)))
-        for chunk in (37, 500)
-    ]
-    np.testing.assert_array_equal(*(np.asarray(one.embedding_) for one in fitted))
-    assert fitted[0].certificate_["judgement"] == fitted[1].certificate_["judgement"]
 
 
 def test_what_a_target_cannot_go_with() -> None:

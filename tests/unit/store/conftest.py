@@ -1,0 +1,32 @@
+"""What tests of stores share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+
+@pytest.fixture
+def stopped_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
+    """The process ends before it publishes its file number ``step``, counted from 0."""
+
+    @contextmanager
+    def stopped(step: int) -> Iterator[None]:
+        calls, replace = [], os.replace
+
+        def stop(source: str, target: str) -> None:
+            if "hold" not in os.path.dirname(target):  # (that of a process that is killed is free)
+                calls.append(target)
+                if len(calls) > step:
+                    raise RuntimeError("stopped")
+            replace(source, target)
+
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="stopped"):
+            patch.setattr(os, "replace", stop)
+            yield
+        assert len(calls) > step
+
+    return stopped
