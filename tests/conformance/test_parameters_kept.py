@@ -12,7 +12,7 @@ from dask.base import tokenize
 from sklearn.base import clone
 
 from bigembed.errors import InputError
-from tests.cases import Case
+from tests.cases import CASES, EACH
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = 240
@@ -24,13 +24,15 @@ OTHER = {
 }  # fmt: skip
 
 
-def test_set_params_after_fit_changes_nothing_that_was_fitted(case: Case) -> None:
+@pytest.mark.parametrize("name", EACH)
+def test_set_params_after_fit_changes_nothing_that_was_fitted(name: str) -> None:
+    case = CASES[name]
     if case.new(N) is None:
         return
     fitted = case.fit(case.X(N))
     wanted, before = case.fit(case.X(N)).embedding_, fitted.transform(case.new(N))
     there = fitted.get_params()
-    fitted.set_params(**{name: value for name, value in OTHER.items() if name in there})
+    fitted.set_params(**{key: value for key, value in OTHER.items() if key in there})
     np.testing.assert_array_equal(fitted.transform(case.new(N)), before)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.transform(case.new(N)), before)
@@ -38,7 +40,9 @@ def test_set_params_after_fit_changes_nothing_that_was_fitted(case: Case) -> Non
     np.testing.assert_array_equal(fitted.embedding_, wanted)
 
 
-def test_dask_hashes_an_estimator_the_same_each_time(case: Case) -> None:
+@pytest.mark.parametrize("name", EACH)
+def test_dask_hashes_an_estimator_the_same_each_time(name: str) -> None:
+    case = CASES[name]
     X = case.X(N)
     with dask.config.set({"tokenize.ensure-deterministic": True}):
         plain, fitted = case.estimator(), case.fit(X)
@@ -50,8 +54,10 @@ def test_dask_hashes_an_estimator_the_same_each_time(case: Case) -> None:
 
 
 @pytest.mark.parametrize("state", [None, 5, "generator", "legacy"])
-def test_the_certificate_has_the_seed_that_was_used(case: Case, state: Any) -> None:
+@pytest.mark.parametrize("name", EACH)
+def test_the_certificate_has_the_seed_that_was_used(name: str, state: Any) -> None:
     """Naming it draws no other."""
+    case = CASES[name]
     if "random_state" not in case.estimator().get_params():
         return
     given = {"generator": np.random.default_rng(3), "legacy": np.random.RandomState(3)}.get(state, state)
@@ -64,7 +70,9 @@ def test_the_certificate_has_the_seed_that_was_used(case: Case, state: Any) -> N
         assert fitted.certificate_["seed"] == 5
 
 
-def test_a_seed_is_a_number_or_a_generator(case: Case) -> None:
+@pytest.mark.parametrize("name", EACH)
+def test_a_seed_is_a_number_or_a_generator(name: str) -> None:
+    case = CASES[name]
     if case.plain and "random_state" in case.estimator().get_params():
         for wrong in ("a", 1.5, -1, True, [1]):
             with pytest.raises(InputError, match=r"random_state=.*an integer ≥ 0, None, or a generator"):

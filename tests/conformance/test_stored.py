@@ -17,8 +17,8 @@ from bigembed.blocks.rows import executor
 from bigembed.errors import ExistingOutputError, NotFittedError, StaleError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Event, observing
-from tests.blocks import limits_for
-from tests.cases import CASES, Case, csr
+from tests.blocks import blocks_for
+from tests.cases import CASES, EACH, Case, csr
 from tests.conformance.digest import digests
 from tests.digests import published
 
@@ -47,7 +47,9 @@ def test_what_was_saved_or_pickled_is_what_was_fitted(case: Case, tmp_path: Path
     assert published(tmp_path / "again") == published(tmp_path / "model")
 
 
-def test_a_folder_that_another_fit_took_is_noticed(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", EACH)
+def test_a_folder_that_another_fit_took_is_noticed(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
     first, new = case.fit(case.X(N), workdir=tmp_path), case.new(N)
     before = np.asarray(first.embedding_)
     if new is not None:
@@ -105,7 +107,7 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, tmp_path
     if not sparse.issparse(X):
         np.save(tmp_path / "rows.npy", X)
         X = str(tmp_path / "rows.npy")
-    with limits_for(case, N):
+    with blocks_for(N):
         undisturbed = Recorder()
         wanted = undisturbed.fit(case, X, tmp_path / "whole")
         maps, again = dict(undisturbed.maps), dict(undisturbed.maps)
