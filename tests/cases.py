@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,3 +161,33 @@ TABLE: dict[str, Case] = {
 CASES: dict[str, Case] = dict(sorted(({name: Case(name) for name in REGISTRY} | TABLE).items()))
 EACH = [name for name, case in CASES.items() if case.plain or issubclass(method(case.method), RowwiseEstimator)]
 """Cases that keep what was fitted each in its way: variants of a graph's map differ in what is fitted only."""
+
+# ------------------------------------------------------------------------------- jobs of any size
+
+SIZES = {"classical_mds": (2_000, 6_000), "kernel_pca": (2_000, 6_000), "isomap": (12_000, 30_000)}
+"""Rows of the methods that look at all pairs, or at paths from every landmark."""
+JOB_PARAMETERS = {
+    "diffusion_map": 'components = "largest"\nn_neighbors = 10',
+    "isomap": 'components = "largest"\nn_neighbors = 10',
+}
+
+
+def sizes(name: str) -> tuple[int, int]:
+    """Rows, small and large."""
+    return SIZES.get(name, (12_000, 100_000))
+
+
+def write_job(folder: Path, name: str, n: int) -> Path:
+    """A job of the method on n positive rows in twelve overlapping clusters, with their labels."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 12, n)
+    centers = 2 * random.normal(size=(12, 24))
+    np.save(folder / "rows.npy", np.abs(12 + centers[labels] + random.normal(size=(n, 24))).astype("f4"))
+    np.save(folder / "labels.npy", labels)
+    beside = 'labels = "labels.npy"' if "labels" in method(name).needs else ""
+    asked = f'name = "{name}"\nn_components = 3\n{JOB_PARAMETERS.get(name, "")}'
+    (folder / "job.toml").write_text(
+        f'[input]\npath = "rows.npy"\n{beside}\n[method]\n{asked}\n'
+        '[output]\npath = "run.zarr"\nmodel = "model.zarr"\n[cluster]\nworkers = 2\nmemory = "2 GiB"\n'
+    )
+    return folder / "job.toml"

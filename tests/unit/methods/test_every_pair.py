@@ -80,8 +80,9 @@ def test_the_map_is_that_of_lists_of_all_other_rows(options, dtype):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_more_rows_than_are_solved_one_by_one(alpha):
+def test_more_rows_than_are_solved_one_by_one(alpha, monkeypatch):
     """One dense block of more rows than a sparse component that is solved in memory may have."""
+    monkeypatch.setattr(spectral, "DENSE_ROWS", 500)
     X = rows(spectral.DENSE_ROWS + 100, 2)
     found = be.DiffusionMap(4, n_neighbors=None, epsilon=1.0, alpha=alpha).fit(X)
     np.testing.assert_allclose(found.eigenvalues_, reference(X, 1.0, alpha, 4), atol=1e-12)
