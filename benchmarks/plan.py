@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import table
 
 from bigembed.methods import REGISTRY
-from tests.integration.every_method import sizes, write_job
+from tests.cases import sizes, write_job
 
 CLI = [sys.executable, "-m", "bigembed.cli"]
 

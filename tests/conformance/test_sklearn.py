@@ -8,45 +8,34 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-import bigembed as be
+from bigembed.methods import REGISTRY, method
 
-ESTIMATORS = [
-    be.PCA(),
-    be.LinearizedDiffusionMap(),
-    be.LinearizedDiffusionNMF(),
-    be.LinearizedKernelPCA(),
-    be.NMF(),
-    be.LinearDiscriminantAnalysis(),
-    be.ClassicalMDS(),
-    be.LandmarkMDS(),
-    be.DiffusionMap(n_components=2, n_neighbors=5, components="bridge"),
-    be.Isomap(n_components=1, n_neighbors=5, components="bridge"),
-    be.KernelPCA(),
-    be.LandmarkDiffusionMap(n_landmarks=10),
-]
+TINY: dict[str, dict[str, Any]] = {
+    "diffusion_map": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},
+    "isomap": {"n_components": 1, "n_neighbors": 5, "components": "bridge"},
+    "landmark_diffusion_map": {"n_landmarks": 10},
+}
+"""Parameters for the few rows of the checks, of methods that need more than defaults."""
 OTHERS = [
-    be.LandmarkMDS(metric="cityblock"),
-    be.Isomap(n_components=1, n_neighbors=5, solver="landmarks", n_landmarks=12, components="bridge"),
-    be.KernelPCA(solver="nystrom", n_landmarks=10),
+    ("landmark_mds", {"metric": "cityblock"}),
+    ("isomap", {**TINY["isomap"], "solver": "landmarks", "n_landmarks": 12}),
+    ("kernel_pca", {"solver": "nystrom", "n_landmarks": 10}),
 ]
 """Other solvers of classes that are checked by default."""
 
 
 def checks() -> list[Any]:
     """All checks of all estimators. They need not inherit from BaseEstimator, of which scikit-learn warns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pairs = [pair for estimator in ESTIMATORS + OTHERS for pair in estimator_checks_generator(estimator)]
-    slow = {repr(estimator) for estimator in OTHERS}
-    return [
-        pytest.param(
-            estimator,
-            check,
-            id=f"{estimator}-{check.func.__name__}",
-            marks=pytest.mark.slow if repr(estimator) in slow else (),
-        )
-        for estimator, check in pairs
-    ]
+    default = [(name, TINY.get(name, {})) for name in sorted(REGISTRY)]
+    found = []
+    for name, parameters in [*default, *OTHERS]:
+        estimator = method(name)(**parameters)
+        marks = () if (name, parameters) in default else pytest.mark.slow
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for one, check in estimator_checks_generator(estimator):
+                found.append(pytest.param(one, check, id=f"{estimator}-{check.func.__name__}", marks=marks))
+    return found
 
 
 @pytest.mark.filterwarnings("ignore")

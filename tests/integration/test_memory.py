@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bigembed.methods import REGISTRY
-from tests.integration.every_method import sizes, write_job
+from tests.cases import sizes, write_job
 
 JOB = """
 [input]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from scipy.spatial.distance import cdist
 import bigembed as be
 from bigembed.embedding.scaling import classical as classical_scaling
 from bigembed.landmarks.stress import procrustes_residual
-from tests.blocks import FEW, blocks_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 
@@ -28,25 +26,6 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
 
 def digest(*arrays: Any) -> str:
     return sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in arrays)).hexdigest()
-
-
-def landmark_digest(X: Any, metric: str) -> str:
-    mds = be.LandmarkMDS(n_landmarks=20, metric=metric).fit(X)
-    return digest(np.asarray(mds.embedding_), mds.eigenvalues_, mds.landmarks_, mds.transform(np.asarray(X[:50])))
-
-
-@pytest.mark.parametrize("n", [FEW, pytest.param(70_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
-def test_landmark_mds_gives_the_same_bytes_everywhere(metric: str, n: int) -> None:
-    x = rows(n).astype(np.float32)
-    with blocks_for(n):
-        with dask.config.set(scheduler="synchronous"):
-            wanted = landmark_digest(x, metric)
-        with dask.config.set(scheduler="threads", num_workers=3):
-            assert landmark_digest(x, metric) == wanted
-        for chunks in (((1, n // 2, n - n // 2 - 2, 1), (2, 2)), ((n,), (4,))):
-            assert landmark_digest(da.from_array(x, chunks=chunks), metric) == wanted
-        assert landmark_digest(x[::-1].copy(), metric) != wanted
 
 
 @settings(max_examples=6, deadline=None)

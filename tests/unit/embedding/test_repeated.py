@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 
@@ -63,14 +62,6 @@ def test_equal_rows_have_equal_coordinates_and_get_them_back(asked: dict[str, An
     scale = np.abs(dm.embedding_).max(axis=0)
     np.testing.assert_allclose(dm.transform(X) / scale, dm.embedding_ / scale, atol=1e-5)
     assert len(np.unique(dm.embedding_[first], axis=0)) > 380  # a control: rows that differ are told apart
-
-
-def test_the_same_bytes_for_any_chunks() -> None:
-    X, _ = repeated()
-    whole = fitted(X).embedding_
-    for chunks in (37, 250):
-        model = fitted(da.from_array(X, chunks=(chunks, 3)))  # while it is there, its lazy coordinates are
-        np.testing.assert_array_equal(np.asarray(model.embedding_), whole)
 
 
 def test_rows_without_a_repetition_keep_what_the_solve_gave() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,30 +26,6 @@ def frame(n: int = 30) -> pd.DataFrame:
 
 def assert_same(ours, theirs):
     pd.testing.assert_frame_equal(ours, theirs)
-
-
-ESTIMATORS = [
-    be.PCA(2),
-    be.NMF(2),
-    be.LandmarkMDS(n_landmarks=10),
-    be.LinearizedDiffusionMap(),
-    be.DiffusionMap(n_neighbors=8, components="bridge"),
-    be.Isomap(n_neighbors=8, components="bridge"),
-]
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-def test_every_method_gives_frames(estimator):
-    X = frame().abs()
-    plain = clone(estimator).fit_transform(X)
-    framed = clone(estimator).set_output(transform="pandas").fit(X)
-    for found in (framed.transform(X), clone(framed).fit_transform(X)):
-        assert found.index.equals(X.index)
-        assert list(found.columns) == list(framed.get_feature_names_out())
-        np.testing.assert_allclose(found, plain, atol=1e-8)
-    with sklearn.config_context(transform_output="pandas"):
-        assert_same(clone(estimator).fit(X).transform(X), framed.transform(X))
 
 
 def test_pipelines_and_configuration_are_followed_as_by_scikit_learn():

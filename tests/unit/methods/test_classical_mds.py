@@ -251,20 +251,6 @@ def test_objects_by_their_ids(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.transform(ids), mds.transform(ids))
 
 
-@pytest.mark.parametrize(
-    "parameters", [{}, {"metric": "precomputed"}, {"metric": "minkowski", "metric_params": {"p": 3}}]
-)
-def test_a_saved_model_says_the_same(parameters: dict[str, Any], tmp_path: Path) -> None:
-    given = cdist(rows(), rows()) if parameters.get("metric") == "precomputed" else rows()
-    mds = be.ClassicalMDS(2, **parameters).fit(given)
-    mds.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(loaded.transform(given[:9]), mds.transform(given[:9]))
-    np.testing.assert_array_equal(loaded.eigenvalues_, mds.eigenvalues_)
-    assert loaded.explained_ == mds.explained_
-    assert loaded.get_params()["metric"] == mds.metric
-
-
 def test_a_function_without_a_name_cannot_be_saved(tmp_path: Path) -> None:
     mds = be.ClassicalMDS(metric=lambda a, b: cdist(a, b)).fit(rows())
     with pytest.raises(InputError, match="cannot be found by its name"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from bigembed.errors import (
     ConvergenceWarning,
     DegenerateWarning,
     DisconnectedGraphError,
-    ExistingOutputError,
     InputError,
     InputTypeError,
     NotFittedError,
@@ -248,20 +246,6 @@ def test_every_row_has_coordinates_under_every_policy(policy: str) -> None:
 def test_disconnected_rows_are_an_error_that_lists_the_sizes() -> None:
     with pytest.raises(DisconnectedGraphError, match=r"2 connected components, of 100, 50 rows.*'largest'"):
         be.DiffusionMap(n_neighbors=6, components="error").fit(blobs(100, 50))
-
-
-def test_saved_models_come_back(tmp_path: Path) -> None:
-    X = np.random.default_rng(10).normal(size=(300, 4))
-    dm = be.DiffusionMap(n_components=3, n_neighbors=9).fit(X)
-    dm.save(tmp_path / "model.zarr")
-    again = be.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(again.transform(X[:20]), dm.transform(X[:20]))
-    np.testing.assert_array_equal(again.embedding_, dm.embedding_)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(dm)).transform(X[:20]), dm.transform(X[:20]))
-    assert again.certificate_["recall"] == dm.certificate_["recall"]
-    with pytest.raises(ExistingOutputError):
-        dm.save(tmp_path / "model.zarr")
-    assert not [path for path in (tmp_path / "model.zarr").rglob("*") if path.suffix in (".pkl", ".pickle")]
 
 
 def test_one_graph_serves_many_maps(tmp_path: Path) -> None:

@@ -89,13 +89,6 @@ def test_landmarks_come_near_to_exact(apart: np.ndarray) -> None:
     assert procrustes(exact.embedding_, few.embedding_)[2] < 0.01
 
 
-def test_a_saved_model_places_rows_of_distances(apart: np.ndarray, tmp_path: Path) -> None:
-    fitted = be.Isomap(2, metric="precomputed").fit(apart[:450, :450])
-    fitted.save(tmp_path / "model")
-    new = apart[450:, :450]
-    np.testing.assert_array_equal(be.load(tmp_path / "model").transform(new), fitted.transform(new))
-
-
 def test_what_is_no_distance_is_refused(apart: np.ndarray) -> None:
     def fit(given: Any, **parameters: Any) -> Any:
         return be.Isomap(2, metric="precomputed", **parameters).fit(given)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy.spatial import procrustes
@@ -290,22 +288,10 @@ def test_one_graph_serves_several_maps(plain: np.ndarray) -> None:
         _ = few.dist_matrix_
 
 
-@pytest.mark.parametrize("graph", GRAPHS, ids=["neighbors", "radius"])
-@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
-def test_a_saved_model_extends_alike(
-    plain: np.ndarray, tmp_path: Path, graph: dict[str, Any], solver: dict[str, Any]
-) -> None:
-    X = plain[:900]
-    found, new = be.Isomap(2, components="largest", **graph, **solver).fit(X), roll(30, seed=4)
-    found.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
-    wanted = found.transform(new)
-    np.testing.assert_array_equal(loaded.transform(new), wanted)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).transform(new), wanted)
-    np.testing.assert_array_equal(loaded.embedding_, found.embedding_)
-    np.testing.assert_array_equal(np.asarray(found.transform(da.from_array(new, chunks=(7, 3)))), wanted)
+def test_paths_of_a_saved_model_are_those_of_its_graph(plain: np.ndarray, tmp_path: Path) -> None:
+    be.Isomap(2).fit(plain[:300]).save(tmp_path / "model.zarr")
     with pytest.raises(InputTypeError, match="saved model"):
-        loaded.shortest_path(0, 1)
+        be.load(tmp_path / "model.zarr").shortest_path(0, 1)
 
 
 class Killed(RuntimeError):

@@ -278,13 +278,6 @@ def test_saved_and_pickled_it_predicts_the_same(kind: str, tmp_path: Path) -> No
         np.testing.assert_array_equal(copy.classes_, np.unique(labels))
 
 
-def test_coordinates_into_a_new_array(tmp_path: Path) -> None:
-    X, y = sample()
-    lda = be.LinearDiscriminantAnalysis()
-    lda.fit_transform_to(X, tmp_path / "out.zarr", y)
-    np.testing.assert_array_equal(np.asarray(be.open_array(tmp_path / "out.zarr")), lda.embedding_)
-
-
 @pytest.mark.parametrize("parameters", [{}, {"shrinkage": 0.3}, {"priors": [0.2, 0.3, 0.5]}, {"n_components": 1}])
 def test_batches_give_what_the_whole_gives(parameters):
     generator = np.random.default_rng(0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -148,62 +146,12 @@ def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.certificate_["passes"] == len(made)
 
 
-@pytest.mark.parametrize("chunks", [(17, 4), (100, 5), (239, 2)])
-def test_chunks_do_not_matter(chunks: tuple[int, int]) -> None:
-    X = rows_of()
-    one = be.LinearizedDiffusionNMF(3).fit(X)
-    other = be.LinearizedDiffusionNMF(3).fit(da.from_array(X, chunks=chunks))
-    assert np.array_equal(one.embedding_, np.asarray(other.embedding_))
-
-
 def test_order_and_units_of_rows_do_not_matter() -> None:
     X = rows_of()
     order = np.random.default_rng(2).permutation(len(X))
     one = be.LinearizedDiffusionNMF(3).fit(X)
     other = be.LinearizedDiffusionNMF(3).fit(1e5 * X[order] + 7)
     np.testing.assert_allclose(other.embedding_, one.embedding_[order], atol=1e-6)
-
-
-def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X = rows_of()
-    whole = be.LinearizedDiffusionNMF(3).fit(X)
-    made = 0
-    reduce = passes.reduce_rows
-
-    class Killed(Exception):
-        """The process ends here."""
-
-    def fragile(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
-        nonlocal made
-        made += function.__name__ == "step_block"
-        if made == 4:
-            raise Killed
-        return reduce(source, function, *rest, **more)
-
-    name = "bigembed.embedding.descent.reduce_rows"
-    with monkeypatch.context() as patched:
-        patched.setattr(name, fragile)
-        with pytest.raises(Killed):
-            be.LinearizedDiffusionNMF(3, workdir=tmp_path / "run.zarr").fit(X)
-    counted: list[str] = []
-
-    def counting(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
-        counted.append(function.__name__)
-        return reduce(source, function, *rest, **more)
-
-    monkeypatch.setattr(name, counting)
-    resumed = be.LinearizedDiffusionNMF(3, workdir=tmp_path / "run.zarr").fit(X)
-    assert counted.count("step_block") == whole.n_iter_ - 3
-    assert np.array_equal(resumed.embedding_, whole.embedding_)
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    X = rows_of()
-    found = be.LinearizedDiffusionNMF(3, alpha=0.5, epsilon="density").fit(X)
-    found.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
-    assert np.array_equal(loaded.embedding_, found.embedding_)
-    assert np.array_equal(loaded.transform(X), found.transform(X))
 
 
 def test_what_is_refused() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,14 +100,6 @@ def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: lis
     np.testing.assert_allclose(weighted.objectives_, repeated.objectives_, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("chunks", [(17, 4), (100, 20), (299, 3)])
-def test_chunks_do_not_matter(chunks: tuple[int, int]) -> None:
-    X = rows_of()
-    one, other = be.NMF(4).fit(X), be.NMF(4).fit(da.from_array(X, chunks=chunks))
-    assert np.array_equal(one.components_, other.components_)
-    assert np.array_equal(one.embedding_, np.asarray(other.embedding_))
-
-
 def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     reduce = passes.reduce_rows
@@ -123,48 +113,6 @@ def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     nmf = be.NMF(4, init="random").fit(rows_of())
     assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
     assert nmf.certificate_["passes"] == len(made)
-
-
-def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X = rows_of()
-    whole = be.NMF(4).fit(X)
-    made = 0
-    reduce = passes.reduce_rows
-
-    class Killed(Exception):
-        """The process ends here."""
-
-    def fragile(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
-        nonlocal made
-        made += function.__name__ == "factor_block"
-        if made == 5:
-            raise Killed
-        return reduce(source, function, *rest, **more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("bigembed.embedding.descent.reduce_rows", fragile)
-        with pytest.raises(Killed):
-            be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
-    counted: list[str] = []
-
-    def counting(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
-        counted.append(function.__name__)
-        return reduce(source, function, *rest, **more)
-
-    monkeypatch.setattr("bigembed.embedding.descent.reduce_rows", counting)
-    resumed = be.NMF(4, workdir=tmp_path / "run.zarr").fit(X)
-    assert counted.count("factor_block") == whole.n_iter_ - 4
-    assert np.array_equal(resumed.components_, whole.components_)
-    assert np.array_equal(resumed.objectives_, whole.objectives_)
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    X = rows_of()
-    nmf = be.NMF(4).fit(X)
-    nmf.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
-    assert np.array_equal(loaded.transform(X), nmf.embedding_)
-    assert np.array_equal(loaded.objectives_, nmf.objectives_)
 
 
 def test_degenerate_rows() -> None:

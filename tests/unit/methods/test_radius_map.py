@@ -97,9 +97,7 @@ def test_a_graph_serves_and_sigma_is_a_scale(small_blocks: None) -> None:
 
 
 @pytest.mark.parametrize("asked", [{}, {"target": "fokker-planck"}, {"alpha": 0.3}, {"metric": "cosine"}], ids=str)
-def test_fitted_rows_come_back_and_new_ones_lie_between(
-    small_blocks: None, tmp_path: Path, asked: dict[str, Any]
-) -> None:
+def test_fitted_rows_come_back_and_new_ones_lie_between(small_blocks: None, asked: dict[str, Any]) -> None:
     X = np.abs(cloud(700))
     scale = {"radius": 0.4, "epsilon": 0.03} if "metric" in asked else {"radius": EDGE / 2, "epsilon": EPSILON / 4}
     dm = be.DiffusionMap(3, t=0, tol=1e-9, **scale, **asked).fit(X)
@@ -107,10 +105,6 @@ def test_fitted_rows_come_back_and_new_ones_lie_between(
     new = X[:50] * 1.01
     there = dm.transform(new)
     assert np.abs(there - dm.embedding_[:50]).max() < 0.5
-    dm.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(loaded.transform(new), there)
-    np.testing.assert_array_equal(dm.transform(new[7:8]), there[7:8])
     far = dm.transform(X[:1] + 1e3)  # out of reach of all: the place of the nearest row
     assert "metric" in asked or (np.abs(far - dm.embedding_).max(axis=1) < 1e-12).any()
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -147,7 +145,7 @@ REPEATED = np.vstack([UNEVEN[:400], UNEVEN[:1].repeat(30, axis=0)])
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 @pytest.mark.parametrize("parameters", [{}, {"target": "laplace-beltrami"}, {"components": "bridge"}, {"t": 3}])
 @pytest.mark.parametrize("rows", [UNEVEN, PARTS, REPEATED], ids=["uneven", "parts and an island", "repeated"])
-def test_fitted_rows_come_back_and_new_ones_by_themselves(rows: np.ndarray, parameters: dict, tmp_path: Path) -> None:
+def test_fitted_rows_come_back_and_new_ones_by_themselves(rows: np.ndarray, parameters: dict) -> None:
     fitted = be.DiffusionMap(4, n_neighbors=10, **parameters).fit(rows)
     again, largest = fitted.transform(rows), np.abs(fitted.embedding_).max()
     kept = slice(None) if rows is not REPEATED else slice(1, 400)
@@ -159,19 +157,6 @@ def test_fitted_rows_come_back_and_new_ones_by_themselves(rows: np.ndarray, para
     together = fitted.transform(new)
     assert np.isfinite(together).all()
     np.testing.assert_array_equal(np.vstack([fitted.transform(row[None]) for row in new]), together)
-    fitted.save(tmp_path / "model")
-    np.testing.assert_array_equal(be.load(tmp_path / "model").transform(new), together)
-
-
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize("rows", [PARTS, REPEATED], ids=["parts and an island", "repeated"])
-def test_chunks_change_nothing(rows: np.ndarray) -> None:
-    fitted = [
-        be.DiffusionMap(3, n_neighbors=10, target="fokker-planck").fit(da.from_array(rows, chunks=(chunk, 3)))
-        for chunk in (37, 500)
-    ]
-    np.testing.assert_array_equal(*(np.asarray(one.embedding_) for one in fitted))
-    assert fitted[0].certificate_["judgement"] == fitted[1].certificate_["judgement"]
 
 
 def test_what_a_target_cannot_go_with() -> None:

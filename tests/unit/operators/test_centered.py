@@ -15,10 +15,7 @@ from bigembed.errors import InputError
 from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.centered import CenteredOperator
 from bigembed.store import tiles
-from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
-from bigembed.store.stored_space import StoredSpace
 
 N = 90
 BLOCKS = (40, 13, 37)
@@ -64,21 +61,6 @@ def test_lanczos_finds_the_largest_eigenvalues_and_sees_negative_ones() -> None:
     assert values[0] <= result.lowest * operator.trace * (1 - 1e-9) < 0
     everything = np.concatenate([operator.space.read("V", b) for b in range(len(BLOCKS))])
     np.testing.assert_allclose(everything.sum(axis=0), 0, atol=1e-8)
-
-
-def test_an_array_in_the_store_gives_the_same_with_vectors_in_the_store(tmp_path: Path) -> None:
-    d = distances()
-    path = str(tmp_path / "d.zarr")
-    create_rows(path, d.shape, np.float64, 30)
-    for start in range(0, N, 30):
-        write_rows(path, start, d[start : start + 30])
-    stored = CenteredOperator(
-        RowSource(d.shape, d.dtype, path=path), StoredSpace(None, Exchange(str(tmp_path / "x")), BLOCKS)
-    )
-    here = CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
-    np.testing.assert_array_equal(
-        solve_lanczos(stored, 2, tol=1e-10).eigenvalues, solve_lanczos(here, 2, tol=1e-10).eigenvalues
-    )
 
 
 @pytest.mark.parametrize(

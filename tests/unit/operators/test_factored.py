@@ -12,7 +12,6 @@ from bigembed.blocks.rows import bounds
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.factored import solve_factored
 from bigembed.eigen.lanczos import solve_lanczos
-from bigembed.errors import InputError
 from bigembed.kernels.linearized import LinearizedKernel
 from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.factored import FactoredOperator
@@ -118,9 +117,3 @@ def test_the_linear_kernel_is_the_operator_of_pca() -> None:
     view = as_linear_operator(operator_of(features, np.ones(300)))
     v = np.random.default_rng(2).standard_normal((300, 2))
     np.testing.assert_allclose(view @ v, 2 / epsilon * C @ (C.T @ v), atol=1e-13)
-
-
-def test_names_come_in_pairs() -> None:
-    operator = operator_of(held(50, 2), np.ones(50))
-    with pytest.raises(InputError, match="two lists of one length"):
-        operator.product(["scale"], [])

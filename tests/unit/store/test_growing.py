@@ -53,23 +53,10 @@ def test_appended_rows_are_there_in_any_layout(tmp_path, rows, layout):
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_a_stopped_append_changes_nothing_for_readers(tmp_path, rows, monkeypatch, step):
+def test_a_stopped_append_changes_nothing_for_readers(tmp_path, rows, stopped_at, step):
     path = store(tmp_path / "x.zarr", rows[:100])
-    calls, replace = [], os.replace
-
-    def stop(*arguments):
-        if "hold" in os.path.dirname(arguments[1]):  # (that of a process that is killed is free)
-            return replace(*arguments)
-        calls.append(arguments)
-        if len(calls) > step:
-            raise RuntimeError("stopped")
-        return replace(*arguments)
-
-    monkeypatch.setattr(os, "replace", stop)
-    with pytest.raises(RuntimeError, match="stopped"):
+    with stopped_at(step):
         append_rows(path, rows[100:300])
-    monkeypatch.undo()
-    assert len(calls) > step
     np.testing.assert_array_equal(be.open_array(path), rows[:100])
     assert append_rows(path, rows[100:300]) == 300
     np.testing.assert_array_equal(read_array(path), rows[:300])

@@ -1,6 +1,6 @@
-"""Every method and variant, everywhere that Dask runs it: the same bytes.
+"""Every method and variant at large sizes, everywhere that Dask runs it: the same bytes.
 
-``python -m tests.property.every_place [WORD ...]`` fits each (or those whose name holds one of the words) in one
+``python -m tests.conformance.every_place [WORD ...]`` fits each (or those whose name holds one of the words) in one
 thread, in threads, and on clusters of 1, 2 and 4 processes, and with TLS between them; prints a line a
 method, and at the end the counts; exit status 1 if any array differs.
 """
@@ -17,7 +17,8 @@ from functools import partial
 
 import dask
 
-from tests.property.test_every_method_distributed import METHODS, digest
+from tests.conformance.digest import digests
+from tests.conformance.large import LARGE
 
 
 @contextmanager
@@ -63,12 +64,12 @@ def fitted_everywhere(names: list[str]) -> dict[str, dict[str, list[str]]]:
     expected = {}
     with dask.config.set(scheduler="synchronous"):
         for name in names:
-            expected[name] = digest(name)
+            expected[name] = digests(LARGE[name].fit())
     differ: dict[str, dict[str, list[str]]] = {name: {} for name in names}
     for place, opened in PLACES.items():
         with opened():
             for name in names:
-                there = digest(name)
+                there = digests(LARGE[name].fit())
                 differ[name][place] = sorted(
                     array for array in {*there, *expected[name]} if there.get(array) != expected[name].get(array)
                 )
@@ -77,7 +78,7 @@ def fitted_everywhere(names: list[str]) -> dict[str, dict[str, list[str]]]:
 
 def main(words: list[str]) -> int:
     """All of it."""
-    names = [name for name in METHODS if not words or any(word in name for word in words)]
+    names = [name for name in LARGE if not words or any(word in name for word in words)]
     warnings.simplefilter("ignore")
     began = time.monotonic()
     differ = fitted_everywhere(names)

@@ -1,4 +1,4 @@
-"""A cluster of two worker processes that the tests of this folder share: starting one costs more than most of them."""
+"""Cases of estimators, and a cluster of two worker processes that all tests of a process share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ import dask
 import pytest
 
 from tests.blocks import on_workers
+from tests.cases import CASES, Case
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(params=CASES)
+def case(request: Any) -> Case:
+    """Each method and variant in turn."""
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 

@@ -1,0 +1,193 @@
+"""Every method and its variants on small data: the one table from which the suites of estimators take their cases.
+
+A method of the registry without a line here is fitted as it comes, to positive rows, with labels if it needs them: the
+suites find it without a line anywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+import bigembed as be
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.methods import REGISTRY, method
+
+N = 1_200
+_RANDOM = np.random.default_rng(0)
+ROWS = np.abs(_RANDOM.normal(size=(N, 20)) * np.linspace(6, 0.5, 20)).astype("f4")
+NEW = np.abs(_RANDOM.normal(size=(50, 20)) * np.linspace(6, 0.5, 20)).astype("f4")
+
+
+def plain(n: int) -> Any:
+    return ROWS[:n]
+
+
+def three(n: int) -> Any:
+    """Three columns."""
+    return ROWS[:n, :3]
+
+
+def apart(n: int) -> Any:
+    """Distances between all pairs."""
+    return cdist(ROWS[:n], ROWS[:n])
+
+
+def csr(n: int) -> Any:
+    return sparse.csr_array(ROWS[:n])
+
+
+def twice(n: int) -> Any:
+    """Some rows stand there twice."""
+    return np.concatenate([ROWS[: n // 30], ROWS[: n // 30], ROWS[:n] + 0.25])
+
+
+def islands(n: int) -> Any:
+    """Two large parts, and three rows far from all."""
+    return np.concatenate([ROWS[: n // 2], ROWS[n // 2 : n] + 60, ROWS[:3] + 200])
+
+
+def ring(n: int) -> Any:
+    """A ring with random weights."""
+    n = n * 7 // 12
+    weights = np.random.default_rng(1).random(n) + 0.5
+    i = np.arange(n)
+    j = np.roll(i, -1)
+    return sparse.csr_array((np.tile(weights, 2), (np.r_[i, j], np.r_[j, i])))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method, the parameters that it is given, and rows for it."""
+
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    rows: Callable[[int], Any] = plain
+    most: int = N
+    """Rows at the most, where more say nothing else and take long."""
+    returns: float | None = None
+    """How near fitted rows come back by ``transform``, over the largest coordinate; by default to the last bit where a
+    coordinate is a function of the row, and to 1e-5 where neighbors place it."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the first case of its method, not a variant."""
+        return CASES.get(self.method) is self
+
+    def X(self, n: int = N) -> Any:
+        """Rows, of about n."""
+        return self.rows(min(n, self.most))
+
+    def new(self, n: int = N) -> Any:
+        """New rows for a fit of about n; None where a fit takes none."""
+        if self.rows in (ring,) or (self.method == "classical_mds" and self.rows is apart):
+            return None
+        return cdist(NEW, ROWS[: min(n, self.most)]) if self.rows is apart else NEW[:, : self.X(n).shape[1]]
+
+    def estimator(self, **more: Any) -> Any:
+        """Not fitted, with three coordinates if nothing else is said."""
+        cls = method(self.method)
+        known = {"n_components": 3} if "n_components" in inspect.signature(cls).parameters else {}
+        return cls(**known | dict(self.parameters) | more)
+
+    def beside(self, X: Any) -> list[Any]:
+        """The labels of five classes, if the method needs them."""
+        return [np.arange(be.open_array(X).shape[0]) % 5] if "labels" in method(self.method).needs else []
+
+    def fit(self, X: Any = None, **more: Any) -> Any:
+        """Fitted to rows, by default all of its own."""
+        X = self.X() if X is None else X
+        return self.estimator(**more).fit(X, *self.beside(X))
+
+
+GRAPH = {"n_neighbors": 8}
+FEW = {**GRAPH, "solver": "landmarks", "n_landmarks": 60}
+TABLE: dict[str, Case] = {
+    "classical_mds cityblock": Case("classical_mds", {"metric": "cityblock"}, returns=1e-9),
+    "classical_mds minkowski": Case("classical_mds", {"metric": "minkowski", "metric_params": {"p": 3}}, returns=1e-9),
+    "classical_mds precomputed": Case("classical_mds", {"metric": "precomputed"}, apart),
+    "diffusion_map repeated rows": Case("diffusion_map", rows=twice, returns=0.05),
+    "diffusion_map fixed": Case("diffusion_map", {**GRAPH, "bandwidth": "fixed", "t": 2}),
+    "diffusion_map target": Case("diffusion_map", {"target": "laplace-beltrami"}, three),
+    "diffusion_map bridge": Case("diffusion_map", {"components": "bridge"}, islands, returns=0.05),
+    "diffusion_map joint": Case("diffusion_map", rows=islands),
+    "diffusion_map galerkin": Case("diffusion_map", FEW),
+    "diffusion_map nystrom": Case("diffusion_map", {**FEW, "extension": "nystrom"}),
+    "diffusion_map all pairs": Case("diffusion_map", {"n_neighbors": None}, most=300),
+    "diffusion_map radius": Case(
+        "diffusion_map",
+        {"n_neighbors": None, "radius": 5.0, "epsilon": 4.0, "components": "largest"},
+        three,
+        returns=0.05,
+    ),
+    "diffusion_map weights": Case("diffusion_map", {"alpha": 0}, ring),
+    "isomap": Case("isomap", {**GRAPH, "solver": "exact"}),
+    "isomap landmarks": Case("isomap", {**GRAPH, "solver": "landmarks", "n_landmarks": 20}),
+    "isomap radius": Case("isomap", {"n_neighbors": None, "radius": 4.0, "components": "largest"}, three, returns=0.05),
+    "isomap radius landmarks": Case(
+        "isomap",
+        {"n_neighbors": None, "radius": 4.0, "components": "largest", "solver": "landmarks", "n_landmarks": 20},
+        three,
+        returns=0.05,
+    ),
+    "isomap precomputed": Case("isomap", {**GRAPH, "metric": "precomputed"}, apart),
+    "kernel_pca": Case("kernel_pca", {"gamma": 0.02}),
+    "kernel_pca inverse": Case("kernel_pca", {"gamma": 0.02, "fit_inverse_transform": True}),
+    "kernel_pca nystrom": Case("kernel_pca", {"gamma": 0.02, "solver": "nystrom", "n_landmarks": 99}),
+    "landmark_diffusion_map": Case("landmark_diffusion_map", {"n_landmarks": 100}),
+    "landmark_mds": Case("landmark_mds", {"n_landmarks": 50}),
+    "landmark_mds max-min": Case("landmark_mds", {"n_landmarks": 50, "landmarks": "max-min"}),
+    "linearized_diffusion_map": Case("linearized_diffusion_map", {"alpha": 0.5}),
+    "linearized_diffusion_map density": Case(
+        "linearized_diffusion_map", {"epsilon": "density", "normalization": "asymmetric"}
+    ),
+    "linearized_diffusion_map lanczos": Case("linearized_diffusion_map", {"solver": "lanczos"}),
+    "linearized_diffusion_nmf": Case("linearized_diffusion_nmf", {"max_iter": 3}, returns=0.1),
+    "linearized_diffusion_nmf density": Case(
+        "linearized_diffusion_nmf", {"max_iter": 3, "alpha": 0.5, "epsilon": "density"}, returns=0.1
+    ),
+    "linearized_kernel_pca": Case("linearized_kernel_pca", {"epsilon": "auto"}),
+    "nmf": Case("nmf", {"n_components": 4, "max_iter": 4}),
+    "nmf random sparse": Case("nmf", {"init": "random", "max_iter": 4}, csr),
+    "pca whitened": Case("pca", {"n_components": 0.9, "whiten": True}),
+}
+CASES: dict[str, Case] = dict(sorted(({name: Case(name) for name in REGISTRY} | TABLE).items()))
+EACH = [name for name, case in CASES.items() if case.plain or issubclass(method(case.method), RowwiseEstimator)]
+"""Cases that keep what was fitted each in its way: variants of a graph's map differ in what is fitted only."""
+
+# ------------------------------------------------------------------------------- jobs of any size
+
+SIZES = {"classical_mds": (2_000, 6_000), "kernel_pca": (2_000, 6_000), "isomap": (12_000, 30_000)}
+"""Rows of the methods that look at all pairs, or at paths from every landmark."""
+JOB_PARAMETERS = {
+    "diffusion_map": 'components = "largest"\nn_neighbors = 10',
+    "isomap": 'components = "largest"\nn_neighbors = 10',
+}
+
+
+def sizes(name: str) -> tuple[int, int]:
+    """Rows, small and large."""
+    return SIZES.get(name, (12_000, 100_000))
+
+
+def write_job(folder: Path, name: str, n: int) -> Path:
+    """A job of the method on n positive rows in twelve overlapping clusters, with their labels."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 12, n)
+    centers = 2 * random.normal(size=(12, 24))
+    np.save(folder / "rows.npy", np.abs(12 + centers[labels] + random.normal(size=(n, 24))).astype("f4"))
+    np.save(folder / "labels.npy", labels)
+    beside = 'labels = "labels.npy"' if "labels" in method(name).needs else ""
+    asked = f'name = "{name}"\nn_components = 3\n{JOB_PARAMETERS.get(name, "")}'
+    (folder / "job.toml").write_text(
+        f'[input]\npath = "rows.npy"\n{beside}\n[method]\n{asked}\n'
+        '[output]\npath = "run.zarr"\nmodel = "model.zarr"\n[cluster]\nworkers = 2\nmemory = "2 GiB"\n'
+    )
+    return folder / "job.toml"

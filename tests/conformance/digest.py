@@ -1,0 +1,24 @@
+"""Digests of a fitted estimator: all that must be the same bytes wherever it was fitted."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+
+def digests(fitted: Any, new: Any = None) -> dict[str, str]:
+    """Of every public array, of the coordinates, of those of new rows, and the certificate."""
+    found = {name: value for name, value in vars(fitted).items() if name.endswith("_") and is_array(value)}
+    found["embedding_"] = fitted.embedding_
+    if new is not None:
+        found["transform"] = fitted.transform(new)
+    out = {name: sha256(np.ascontiguousarray(value).tobytes()).hexdigest() for name, value in found.items()}
+    return out | {"certificate_": json.dumps(fitted.certificate_, sort_keys=True, default=str)}
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | da.Array) and value.dtype.kind in "fiu"

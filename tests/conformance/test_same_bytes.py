@@ -1,0 +1,93 @@
+"""Every estimator gives the same bytes for any chunking of the rows, on any scheduler, in this process or in others."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import pytest
+import zarr
+from scipy import sparse
+
+from bigembed.methods import REGISTRY
+from tests.blocks import limits_for, on_workers
+from tests.cases import CASES, Case, apart
+from tests.conformance.digest import digests
+from tests.conformance.every_place import PLACES, fitted_everywhere
+from tests.conformance.large import DEFAULT, LARGE
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+N = 300
+
+
+def of_rows(case: Case, X: Any) -> dict[str, str]:
+    return digests(case.fit(X), case.new(N))
+
+
+@cache
+def in_order(name: str) -> dict[str, str]:
+    """In this thread, of an array in memory."""
+    with limits_for(CASES[name], N), dask.config.set(scheduler="synchronous"):
+        return of_rows(CASES[name], CASES[name].X(N))
+
+
+def ragged(X: Any) -> Any:
+    """Chunks of one row at both ends, and of a few columns."""
+    n, d = X.shape
+    return da.from_array(X, chunks=((1, n // 2, n - n // 2 - 2, 1), (2, d - 2)))
+
+
+def stored(X: Any, folder: Path) -> str:
+    """Chunks that end in the middle of blocks, on a disk."""
+    array = zarr.create_array(folder / "rows.zarr", shape=X.shape, chunks=(97, X.shape[1] // 2 + 1), dtype=X.dtype)
+    array[...] = X
+    return str(folder / "rows.zarr")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_chunks_and_threads(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    X, wanted = case.X(N), in_order(name)
+    with limits_for(case, N), dask.config.set(scheduler="threads", num_workers=3):
+        assert of_rows(case, X if sparse.issparse(X) else ragged(X)) == wanted
+        if case.rows is apart:  # (columns are rows there)
+            assert of_rows(case, stored(X, tmp_path)) == wanted
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_worker_processes_and_chunks_on_a_disk(name: str, client: Any, tmp_path: Path) -> None:
+    case = CASES[name]
+    wanted = in_order(name)
+    with limits_for(case, N):
+        on_workers(client)
+        assert of_rows(case, stored(case.X(N), tmp_path)) == wanted
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_one_number_more_gives_other_bytes(name: str) -> None:
+    """A control."""
+    changed = CASES[name].X(N).copy()
+    changed[N // 2, 1] *= 1.5
+    with limits_for(CASES[name], N), dask.config.set(scheduler="synchronous"):
+        assert of_rows(CASES[name], changed)["embedding_"] != in_order(name)["embedding_"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "name", [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in LARGE]
+)
+def test_large_data_on_worker_processes(name: str, client: Any) -> None:
+    with dask.config.set(scheduler="synchronous"):
+        here = digests(LARGE[name].fit())
+    assert digests(LARGE[name].fit()) == here
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_large_data_in_threads_processes_and_with_tls() -> None:
+    names = ["diffusion_map", "diffusion_map weights", "isomap landmarks", "nmf sparse", "pca"]
+    assert fitted_everywhere(names) == {name: {place: [] for place in PLACES} for name in names}

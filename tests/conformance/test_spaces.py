@@ -1,0 +1,76 @@
+"""Every space of block vectors: what is written is read, halos are rows of other blocks, what is not there is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bigembed.blocks.vectors import MemorySpace
+from bigembed.store.vectors import StoredSpace
+from scipy import sparse
+
+from bigembed.blocks.csr import MemoryMatrix
+from bigembed.blocks.rows import bounds
+from bigembed.errors import BigembedError, InputError
+from bigembed.store.exchange import Exchange
+
+N, CUTS = 50, bounds(50, 20)
+X = np.random.default_rng(0).normal(size=(N, 2))
+SPACES = {"memory": lambda matrix, sizes, folder: MemorySpace(matrix, sizes),
+          "store": lambda matrix, sizes, folder: StoredSpace(matrix, Exchange(str(folder)), sizes)}  # fmt: skip
+
+
+def fill(block: int) -> Any:
+    start, stop = CUTS[block]
+    return (X[start:stop],), stop - start
+
+
+def double(block: int, own: Any, offset: float) -> Any:
+    return (2 * own + offset,), float(own.sum())
+
+
+def far(block: int, own: Any, halo: Any) -> Any:
+    return (), (own, halo)
+
+
+@pytest.fixture(params=SPACES)
+def spaces(request: Any, tmp_path: Path) -> tuple[Any, Any]:
+    """Over a matrix, and over blocks alone."""
+    half = sparse.random_array((N, N), density=0.1, rng=np.random.default_rng(1)).tocsr()
+    matrix = MemoryMatrix.from_scipy((half + half.T).tocsr(), CUTS)
+    make = SPACES[request.param]
+    return make(matrix, (), tmp_path / "a"), make(None, tuple(b - a for a, b in CUTS), tmp_path / "b")
+
+
+def test_vectors_are_written_read_replaced_and_dropped(spaces: tuple[Any, Any]) -> None:
+    for space in spaces:
+        assert tuple(space.rows) == (20, 20, 10)
+        assert space.sweep(fill, writes=["x"], posts=["x"]) == [20, 20, 10]
+        sums = space.sweep(double, reads=["x"], writes=["y"], arguments=(1.0,))
+        np.testing.assert_allclose(sum(sums), X.sum())
+        for block, (start, stop) in enumerate(CUTS):
+            np.testing.assert_array_equal(space.read("y", block), 2 * X[start:stop] + 1)
+        space.write("y", 1, X[:20])
+        np.testing.assert_array_equal(space.read("y", 1), X[:20])
+        space.drop("y", "never")
+        with pytest.raises(BigembedError):
+            space.read("y", 1)
+        with pytest.raises(BigembedError):
+            space.sweep(double, reads=["y"], writes=["z"], arguments=(1.0,))
+
+
+def test_halos_are_the_rows_that_other_blocks_posted(spaces: tuple[Any, Any]) -> None:
+    joined, apart = spaces
+    joined.sweep(fill, writes=["x"], posts=["x"])
+    for block, (own, halo) in enumerate(joined.sweep(far, reads=["x"], halos=["x"])):
+        np.testing.assert_array_equal(own, X[slice(*CUTS[block])])
+        named = [X[CUTS[source][0] + np.asarray(rows)] for source, rows in joined.matrix.block(block).segments()]
+        np.testing.assert_array_equal(halo, np.concatenate(named))
+    joined.sweep(fill, writes=["quiet"])
+    with pytest.raises(BigembedError):
+        joined.sweep(far, reads=["quiet"], halos=["quiet"])
+    apart.sweep(fill, writes=["x"])
+    with pytest.raises(InputError, match=r"without a matrix|written without `posts`"):
+        apart.sweep(far, reads=["x"], halos=["x"])

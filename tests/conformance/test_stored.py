@@ -1,0 +1,125 @@
+"""Every estimator: its saved model, its pickle, and its run that was killed in each stage."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigembed as be
+from bigembed.blocks.rows import executor
+from bigembed.errors import ExistingOutputError, NotFittedError, StaleError
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.stages import Event, observing
+from tests.blocks import blocks_for
+from tests.cases import CASES, EACH, Case, csr
+from tests.conformance.digest import digests
+from tests.digests import published
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+N = 240
+
+
+def test_what_was_saved_or_pickled_is_what_was_fitted(case: Case, tmp_path: Path) -> None:
+    fitted, new = case.fit(case.X(N)), case.new(N)
+    wanted = digests(fitted, new)
+    fitted.save(tmp_path / "model")
+    for again in (be.load(tmp_path / "model"), pickle.loads(pickle.dumps(fitted))):
+        assert type(again) is type(fitted)
+        assert repr(again) == repr(fitted)
+        if isinstance(again, RowwiseEstimator) and not fitted._run.has("coordinates"):
+            with pytest.raises(NotFittedError, match="give them to transform"):
+                _ = again.embedding_
+            again._embedding = fitted.embedding_
+        found = digests(again, new)
+        assert found == {name: wanted[name] for name in found}
+        assert {*wanted} - {*found} <= {"dist_matrix_"}
+    with pytest.raises(ExistingOutputError):
+        fitted.save(tmp_path / "model")
+    assert {path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()} <= {".json", ""}
+    be.load(tmp_path / "model").save(tmp_path / "again")
+    assert published(tmp_path / "again") == published(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_folder_that_another_fit_took_is_noticed(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    first, new = case.fit(case.X(N), workdir=tmp_path), case.new(N)
+    before = np.asarray(first.embedding_)
+    if new is not None:
+        np.testing.assert_array_equal(first.transform(new), first.transform(new))
+    assert (before == np.asarray(first.embedding_)).all()
+    X = case.X(N // 2)
+    case.fit(X, workdir=tmp_path)
+    if new is not None:
+        with pytest.raises(StaleError, match=r"is superseded .* since it was opened"):
+            first.transform(new)
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class Recorder:
+    """Hears which stages run, counts their maps over blocks, and ends the process in a map of one of them."""
+
+    def __init__(self, stage: str = "", last: int = 0) -> None:
+        self.stage, self.last = stage, last
+        self.now = ""
+        self.reused: list[str] = []
+        self.maps: Counter[str] = Counter()
+
+    def hear(self, event: Event) -> None:
+        if event.kind == "reused":
+            self.reused.append(event.stage)
+        elif event.kind == "start":
+            self.now = event.stage
+            self.maps[event.stage] = 0
+            if self.now == self.stage and not self.last:
+                raise Killed
+        elif event.kind == "done":
+            self.now = ""
+
+    def __call__(self, calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+        self.maps[self.now] += 1
+        if self.now == self.stage and self.maps[self.now] == self.last:
+            [call() for call in calls[: len(calls) // 2]]
+            raise Killed
+        return [call() for call in calls]
+
+    def fit(self, case: Case, X: Any, place: Path) -> Any:
+        with executor(self), observing(self.hear):
+            fitted = case.fit(X, workdir=place)
+        del self.maps[""]
+        return fitted
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rows is not csr])
+def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, tmp_path: Path) -> None:
+    """In half of the last map over blocks of each: what a stage had done before is not done again if it resumes."""
+    case, X = CASES[name], CASES[name].X(N)
+    if not sparse.issparse(X):
+        np.save(tmp_path / "rows.npy", X)
+        X = str(tmp_path / "rows.npy")
+    with blocks_for(N):
+        undisturbed = Recorder()
+        wanted = undisturbed.fit(case, X, tmp_path / "whole")
+        maps, again = dict(undisturbed.maps), dict(undisturbed.maps)
+        for number, stage in enumerate(maps):
+            killed = Recorder(stage, maps[stage])
+            with pytest.raises(Killed):
+                killed.fit(case, X, tmp_path / "killed")
+            assert killed.reused == list(maps)[: max(0, number - 1)]
+            again |= {name: count for name, count in killed.maps.items() if name != stage}
+        last = Recorder()
+        found = last.fit(case, X, tmp_path / "killed")
+        again |= last.maps
+        assert published(tmp_path / "killed") == published(tmp_path / "whole")
+        assert digests(found) == digests(wanted)
+    assert all(again[stage] <= maps[stage] for stage in maps)
