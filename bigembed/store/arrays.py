@@ -7,6 +7,7 @@ otherwise read as zeros.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -155,9 +156,13 @@ def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int])
         return np.asarray(array[slice(*rows), slice(*columns)])
 
 
+EXHAUSTED = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+"""Numbers of errors that say nothing of a file: memory, processes or open files are used up."""
+
+
 @contextmanager
 def whole(path: PathLike, what: str) -> Iterator[None]:
-    """What cannot be read inside is damaged; other errors of bigembed stay what they are."""
+    """What cannot be read inside is damaged; other errors of bigembed, and a lack of means, stay what they are."""
     try:
         with asking(path):
             yield
@@ -166,6 +171,10 @@ def whole(path: PathLike, what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # (zarr reads damaged metadata into errors of any kind)
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
+        if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+            raise MemoryError(f"{path}: {what}: {error}; memory or processes are used up") from error
         raise DamagedError(f"{path}: {what} cannot be read: {error}") from error
 
 

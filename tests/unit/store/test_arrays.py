@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.manifest import publish
 from bigembed.store.opening import missing_shards, open_array, open_zarr
@@ -126,3 +127,18 @@ def test_an_array_of_a_damaged_stage_is_not_opened(tmp_path):
     (path / "zarr.json").write_text((path / "zarr.json").read_text().replace("4", "6", 1))
     with pytest.raises(DamagedError, match="'first' is damaged"):
         open_array(path)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), OSError(errno.EMFILE, "Too many open files"), MemoryError("no")]
+)
+def test_a_lack_of_means_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    write_array(tmp_path / "rows", np.ones((4, 2)))
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("bigembed.store.arrays._open_cached", fail)
+    with pytest.raises((MemoryError, OSError)) as found:
+        read_array(tmp_path / "rows")
+    assert not isinstance(found.value, BigembedError)
