@@ -7,7 +7,6 @@ otherwise read as zeros.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -20,6 +19,7 @@ from bigembed.blocks.owners import Starts, by_owner
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, MissingPathError
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
+from bigembed.store.claims import no_means
 from bigembed.store.codecs import refuse_codecs
 from bigembed.store.documents import read_json
 from bigembed.store.groups import put_metadata
@@ -156,10 +156,6 @@ def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int])
         return np.asarray(array[slice(*rows), slice(*columns)])
 
 
-EXHAUSTED = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
-"""Numbers of errors that say nothing of a file: memory, processes or open files are used up."""
-
-
 @contextmanager
 def whole(path: PathLike, what: str) -> Iterator[None]:
     """What cannot be read inside is damaged; other errors of bigembed, and a lack of means, stay what they are."""
@@ -171,9 +167,9 @@ def whole(path: PathLike, what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # (zarr reads damaged metadata into errors of any kind)
-        if isinstance(error, OSError) and error.errno in EXHAUSTED:
-            raise
-        if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        if no_means(error):
+            if not isinstance(error, RuntimeError):
+                raise
             raise MemoryError(f"{path}: {what}: {error}; memory or processes are used up") from error
         raise DamagedError(f"{path}: {what} cannot be read: {error}") from error
 

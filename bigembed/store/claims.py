@@ -6,6 +6,7 @@ out of all proportion to the bytes that are stored.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Iterator, Sequence
@@ -76,6 +77,9 @@ def require_files(path: AnyPath, deep: bool = False) -> None:
             require_regular(Path(entry.path))
 
 
+USED_UP = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+
+
 @contextmanager
 def sound(path: Any, what: str = "") -> Iterator[None]:
     """What a library raises at bytes that it does not expect is DamagedError; MemoryError is PlanError.
@@ -86,14 +90,22 @@ def sound(path: Any, what: str = "") -> Iterator[None]:
         yield
     except BigembedError:
         raise
-    except MemoryError as error:
-        raise PlanError(f"{path}: {what or 'it'} does not fit in memory ({error or 'no more to be had'})") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        if no_means(error) and not isinstance(error, OSError):
+            why = f"{what or 'it'} does not fit in memory ({error or 'no more to be had'})"
+            raise PlanError(f"{path}: {why}") from error
+        if isinstance(error, OSError) and (no_means(error) or None not in (error.errno, error.filename)):
             raise
         raise DamagedError(
             f"{path}: {what + ' ' if what else ''}cannot be read: {type(error).__name__}: {_first_line(error)}"
         ) from error
+
+
+def no_means(error: Exception) -> bool:
+    """Whether an error says nothing of a file: memory, processes, threads or open files are used up."""
+    if isinstance(error, RuntimeError):
+        return "can't start new thread" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in USED_UP)
 
 
 def _first_line(error: Exception) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import zarr
 
-from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
+from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.claims import sound
 from bigembed.store.manifest import publish
 from bigembed.store.opening import missing_shards, open_array, open_zarr
 from bigembed.store.source import work_dtype
@@ -142,3 +143,5 @@ def test_a_lack_of_means_is_no_damage(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises((MemoryError, OSError)) as found:
         read_array(tmp_path / "rows")
     assert not isinstance(found.value, BigembedError)
+    with pytest.raises(OSError if isinstance(error, OSError) else PlanError), sound("rows.npy"):
+        raise error
