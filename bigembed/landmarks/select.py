@@ -25,8 +25,9 @@ class LandmarkChoice:
     seed: tuple[int, ...]
 
     def sample_size(self, rows: int, row_bytes: int) -> int:
-        """How many of ``rows`` rows are looked at."""
-        return min(rows, self.count) if self.selection == "uniform" else sample_size(rows, self.count, row_bytes)
+        """How many of ``rows`` rows are looked at: more than landmarks, unless these are chosen uniformly."""
+        more = 0 if self.selection == "uniform" else min(SAMPLE * self.count, SAMPLE_BYTES // max(1, row_bytes))
+        return min(rows, max(self.count, more))
 
     def sample(self, rows: int, row_bytes: int) -> Array:
         """Numbers of the rows to look at, ascending: int64."""
@@ -45,15 +46,6 @@ def uniform(count: int, wanted: int, seed: int | list[int]) -> Array:
     [0, 1, 2, 3, 4]
     """
     return np.sort(np.random.default_rng(seed).choice(count, min(wanted, count), replace=False)).astype(np.int64)
-
-
-def sample_size(count: int, wanted: int, row_bytes: int) -> int:
-    """Rows of the sample that a max-min choice of ``wanted`` among ``count`` rows looks at.
-
-    >>> sample_size(10**6, 200, 12), sample_size(1000, 200, 12)
-    (6000, 1000)
-    """
-    return min(count, max(wanted, min(SAMPLE * wanted, SAMPLE_BYTES // max(1, row_bytes))))
 
 
 def max_min(rows: Array, wanted: int) -> Array:

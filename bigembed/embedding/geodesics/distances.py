@@ -11,7 +11,7 @@ from bigembed.blocks.rows import bounds, map_blocks, offsets
 from bigembed.embedding.graph.landmarks import component_sample
 from bigembed.embedding.graph.parts import parts_from, solved_sizes
 from bigembed.errors import PlanError
-from bigembed.landmarks.select import LandmarkChoice, sample_size
+from bigembed.landmarks.select import LandmarkChoice
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.order import Ordered
 from bigembed.paths.geodesic import GROUP, keep_distances, shortest_paths
@@ -91,7 +91,7 @@ def landmarks_stage(
 
     parameters: dict[str, Any] = {"policy": policy, "n_components": n_components, "n_landmarks": n_landmarks}
     parameters |= {"selection": selection, "seed": seed}
-    held = 3 * (row_bytes + 24) * sample_size(n, n_landmarks, row_bytes)
+    held = 3 * (row_bytes + 24) * LandmarkChoice(n_landmarks, selection, ()).sample_size(n, row_bytes)
     return Stage("landmarks", ("order", "components"), parameters, run, Cost(read=4 * n, coordinator=held))
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.nonnegative import nonnegative_rows
-from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.blocks.rows import Array
 from bigembed.eigen.factored import solve_factored
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.descent import Descent
+from bigembed.embedding.fitted import write_finished
 from bigembed.embedding.linearized.kernel import (
     StoredKernel,
     keep_kernel,
@@ -23,8 +24,7 @@ from bigembed.embedding.linearized.kernel import (
 )
 from bigembed.kernels.nonnegative_kernel import FLOOR, KernelFactors, gram_block, objective, start_block, step_block
 from bigembed.stages import Context, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.exchange import Exchange
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.source import RowSource
 
 PLANNED = 80
@@ -158,18 +158,9 @@ class KernelDescent(Descent):
 
     def publish(self) -> dict[str, Any]:
         """H, and what new rows need: the kernel, M A and B."""
-        context, n, m = self.context, self.source.shape[0], self.asked.n_components
-        spans = bounds(n, self.source.block)
-        out = context.path("embedding")
-        create_rows(out, (n, m), np.float64, self.source.block, overwrite=True)
-        fixed: dict[str, Any] = {
-            "held": self.exchange,
-            "name": self.rows,
-            "columns": self.columns,
-            "size": self.size,
-            "out": out,
-        }
-        map_blocks(copy_block, [(number, start) for number, (start, _) in enumerate(spans)], **fixed)
+        context, m = self.context, self.asked.n_components
+        finish = partial(scaled_columns, columns=self.columns, size=self.size)
+        write_finished(self.source, self.exchange, self.rows, finish, context.path("embedding"), m, np.float64)
         numbers = keep_kernel(context)
         arrays = {"gram": self.gram, "middle": self.core @ self.cross, "objectives": np.array(self.objectives)}
         for name, array in arrays.items():
@@ -191,11 +182,9 @@ class KernelDescent(Descent):
         return self.sums(function, label, partial_bytes=sums, factors=self.factors, **fixed)
 
 
-def copy_block(number: int, start: int, *, held: Exchange, name: str, columns: Array, size: float, out: str) -> None:
-    """One block of H from the exchange to where it stays."""
-    rows = held.get(name, number, "own")
-    assert rows is not None
-    write_rows(out, start, size * rows[:, columns])
+def scaled_columns(rows: Array, columns: Array, size: float) -> Array:
+    """Some of the columns, times a number."""
+    return np.asarray(size * rows[:, columns])
 
 
 @lru_cache(maxsize=2)

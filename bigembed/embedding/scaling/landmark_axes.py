@@ -10,10 +10,11 @@ from scipy import linalg
 from bigembed.blocks.affine import Affine, affine_block
 from bigembed.blocks.distances import Metric, refuse_square
 from bigembed.blocks.moments import merge_moments, moments_block
-from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.costs import pass_memory
+from bigembed.embedding.fitted import write_finished
 from bigembed.embedding.linear.principal import FLAT, principal_directions
 from bigembed.embedding.scaling.classical import kept_of
 from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance, refuse_distances
@@ -21,7 +22,7 @@ from bigembed.embedding.scaling.landmark_sample import PROBES, SCATTER_COLUMNS
 from bigembed.landmarks.stress import change, stress
 from bigembed.landmarks.triangulate import FLOOR, classical, triangulated
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, reduce_rows
 from bigembed.store.row_blocks import RowBlock
@@ -148,9 +149,7 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
         AffineMap.within(context.path("")).write(found.then(turn, -mean @ turn))
         write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
         out = context.path("embedding")
-        create_rows(out, (n, len(mean)), source.work, source.block, overwrite=True)
-        spans = [(number, start) for number, (start, _) in enumerate(bounds(n, source.block))]
-        map_blocks(turn_block, spans, mean=mean, turn=turn, exchange=context.exchange, out=out)
+        write_finished(source, context.exchange, "coordinates", Affine(mean, turn), out, len(mean), source.work)
         return {"n_components": len(mean)}
 
     size = n * m * source.work.itemsize
@@ -171,14 +170,8 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
 def triangulate_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Parts:
     """Leave the coordinates of one block in the exchange; their moments."""
     coordinates = coordinates_by_distance(block.rows, model, block.start)
-    to.put("coordinates", block.number, {"rows": coordinates})
+    to.put("coordinates", block.number, {"own": coordinates})
     return moments_block(coordinates)
-
-
-def turn_block(number: int, start: int, *, mean: Array, turn: Array, exchange: Exchange, out: str) -> None:
-    """Turn the coordinates of one block, and write them."""
-    [coordinates] = exchange.get_many("coordinates", number, ["rows"])
-    write_rows(out, start, affine_block(coordinates, mean, turn))
 
 
 # --- how well --------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigembed.landmarks.select import max_min, sample_size, uniform
+from bigembed.landmarks.select import LandmarkChoice, max_min, uniform
 
 
 def test_uniform_takes_every_number_alike() -> None:
@@ -35,5 +35,8 @@ def test_max_min_stops_where_rows_repeat() -> None:
 
 
 def test_a_sample_is_bounded() -> None:
-    assert sample_size(10**9, 500, 4) == 15_000
-    assert sample_size(10**9, 500, 1 << 20) == 500
+    far, uniformly = (LandmarkChoice(500, selection, ()) for selection in ("max-min", "uniform"))
+    assert far.sample_size(10**9, 4) == 15_000
+    assert far.sample_size(10**9, 1 << 20) == 500
+    assert far.sample_size(1_000, 12) == 1_000
+    assert uniformly.sample_size(10**9, 4) == 500
