@@ -22,7 +22,7 @@ ELSEWHERE = f"{RECORD} is not of the job that made the coordinates"
 
 
 def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
-    """The same as :func:`read_record` for whoever writes it anew: only what was claimed, where it is damaged."""
+    """``job.json``, for a job that writes it anew: of a damaged one only the outputs that the status claims."""
     try:
         return read_record(root)
     except DamagedError as error:

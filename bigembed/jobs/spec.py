@@ -299,7 +299,7 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
     def at(path: str | None) -> str | None:
         if path is None:
             return None
-        place = located(path)  # (which refuses what looks like a URL and is none)
+        place = located(path)  # (which refuses what only looks like a URL)
         return str(place) if is_url(path) else str(placed(path, root))
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}

@@ -19,7 +19,7 @@ def is_growth(path: AnyPath) -> bool:
 
 
 def verify_growth(path: AnyPath) -> dict[str, Any]:
-    """The same as :func:`bigembed.jobs.verify.verify` of every version that is listed, the current one first."""
+    """What is damaged in any version that is listed, and what they hold, the current one first. Reads every byte."""
     problems: list[str] = []
     found: dict[str, Any] = {"stages": [], "unlisted": [], "certificate": {}}
     with _noted(problems):

@@ -50,12 +50,12 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
 
 
 def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
-    """Where so many rows are read for their digests: on the running cluster, if the job names one, or here."""
+    """A place to read ``rows`` rows for their digests: the running cluster if the job names one, else this process."""
     return placing(job, there, reporter, "remote" if rows and job.cluster.address else "process")
 
 
 def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
-    """Where tasks on so many of the rows run: in this process if they are few and the job names no cluster."""
+    """A place for tasks on ``rows`` rows: this process if they are few and the job names no cluster."""
     nbytes = rows * there.shape[1] * there.dtype.itemsize
     return placing(job, there, reporter, choose(job.cluster, (rows, there.shape[1]), nbytes))
 

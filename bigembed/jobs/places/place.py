@@ -36,7 +36,7 @@ class Place:
     executor: Executor
     workers: int = 1
     memory_limit: int | None = None
-    """Of one worker, in bytes; None where there is none."""
+    """Bytes of one worker; None for no limit."""
     client: Any = None
     local_pids: dict[str, int] = field(default_factory=dict)
     """Processes on this machine that this one did not start, by role."""

@@ -1,4 +1,4 @@
-"""Who may speak to a running cluster: TLS for a client, and a warning where there is none."""
+"""Who may speak to a running cluster: TLS for a client, and a warning for a cluster without it."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def _require_libraries(job: JobSpec) -> None:
 def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Stages that the job will not compute again, and damage to others.
 
-    What follows one that it computes is none of the first.
+    A stage that follows a computed one is computed, too.
     """
     if rows.ids is not None and rows.there(IDS):
         stages = [ids_stage(vector_source(rows.ids)), *stages]

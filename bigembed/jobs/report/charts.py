@@ -15,7 +15,7 @@ SHOWN = 6
 """Components whose eigenvalues are drawn."""
 
 FLAT, BESIDE = 0.01, 6
-"""The kernel sum is drawn where its slope is above this share of the largest, and so many scales beyond."""
+"""The kernel sum is drawn where its slope exceeds this share of the largest, and this number of scales beyond."""
 
 SAME = 1e-6
 """Two scales that differ by less, relatively, are one."""

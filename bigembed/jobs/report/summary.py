@@ -250,7 +250,7 @@ class RunSummary:
         ]
 
     def fitted(self, name: str) -> Array | None:
-        """A fitted attribute as float64; None where there is none."""
+        """A fitted attribute as float64, or None."""
         value = getattr(self.estimator, name, None)
         if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.has("judgement"):
             with suppress(BigembedError, OSError):

@@ -34,7 +34,7 @@ class Metrics:
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds by stage."""
     predicted: dict[str, float] = field(default_factory=dict)
-    """The same, as planned."""
+    """Planned seconds by stage."""
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
     """``planned`` and ``measured`` peaks in bytes by process."""
 

@@ -182,7 +182,7 @@ def read_status(root: AnyPath) -> dict[str, Any]:
 
 
 def known_status(root: AnyPath) -> dict[str, Any]:
-    """The same for whoever writes it anew: nothing where it is damaged."""
+    """``status.json``, for a job that writes it anew: ``{}`` where it is damaged."""
     with suppress(DamagedError):
         return read_status(root)
     return {}

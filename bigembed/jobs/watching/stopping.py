@@ -14,6 +14,9 @@ from bigembed.store.lock import moment
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TOGETHER = 1.0
+_stopped: list[str] = []
+"""What stopped the job: kept for :func:`check`, since Python drops what is raised within a finalizer or a callback of
+its garbage collection."""
 
 
 class Stopped(BaseException):
@@ -44,7 +47,8 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
         for signum in before:
             signal.signal(signum, again)
         cause = why[0] if why else signal.Signals(number).name
-        raise Stopped(_message(output, cause))
+        _stopped.append(_message(output, cause))
+        raise Stopped(_stopped[-1])
 
     main = threading.current_thread() is threading.main_thread()
     if main:
@@ -60,11 +64,14 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
     except Stopped as stopped:
         raise InterruptedRun(str(stopped)) from None
     finally:
+        _stopped.clear()
         _restore(before)
 
 
 def check(output: str, deadline: float | None) -> None:
-    """Stop here if the deadline is over."""
+    """Stop here if the deadline is over, or if a signal came and its exception was lost."""
+    if _stopped:
+        raise Stopped(_stopped[-1])
     if deadline is not None and time.time() >= deadline:
         raise Stopped(_message(output, _by(deadline)))
 

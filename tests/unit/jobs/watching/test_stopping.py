@@ -64,6 +64,19 @@ def test_a_signal_is_told_by_its_name_although_there_is_a_deadline(tmp_path):
         signal.raise_signal(signal.SIGHUP)
 
 
+def test_a_signal_within_a_finalizer_is_not_lost(tmp_path, monkeypatch):
+    class Closed:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("sys.unraisablehook", lambda lost: None)
+    stopped = pytest.raises(InterruptedRun, match="stopped by SIGTERM")
+    with stopped, stoppable(tmp_path):
+        Closed()
+        check("out", None)
+    check("out", None)
+
+
 def test_a_deadline_does_not_disturb_what_a_signal_is_stopping(tmp_path):
     @contextmanager
     def slow_to_close():
