@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from types import NoneType, UnionType
@@ -46,8 +46,16 @@ def interval(low: float, high: float = inf, closed: str = "neither", what: str =
 
 
 def one_of(*words: str) -> Kind:
-    """One of these words."""
-    return Kind(" or ".join(map(repr, words)), lambda value: isinstance(value, str) and value in words)
+    """One of these words.
+
+    >>> one_of("auto", "exact", "landmarks").words
+    "'auto', 'exact' or 'landmarks'"
+    """
+    return Kind(_alternatives([repr(word) for word in words]), lambda value: isinstance(value, str) and value in words)
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if words[1:] else words[0]
 
 
 Count = Annotated[int, at_least(1)]
@@ -87,8 +95,7 @@ def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
         if name == "random_state" and name in given and not is_seed(given[name]):
             wrong[name] = SEED
         if name in given and kinds and not any(test(given[name]) for _, test in kinds):
-            words = list(dict.fromkeys(words for words, _ in kinds))
-            wrong[name] = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+            wrong[name] = _alternatives(list(dict.fromkeys(words for words, _ in kinds)))
     return wrong
 
 
@@ -97,9 +104,10 @@ def kinds_of(function: Callable[..., Any]) -> dict[str, list[Kind]]:
     """What each parameter may be; an empty list for anything."""
     found: dict[str, list[Kind]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
+        hint: Any = parameter.annotation
         try:
-            hint = eval(parameter.annotation, function.__globals__)
-        except (NameError, TypeError):  # (imported for type checkers only)
+            hint = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+        except (AttributeError, NameError, TypeError):  # (imported for type checkers only)
             hint = Any
         parts = [_kind(part) for part in (get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
         found[name] = [] if None in parts else [part for part in parts if part is not None]
