@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bigembed.blocks.vectors import MemorySpace
-from bigembed.store.vectors import StoredSpace
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
 import bigembed.operators
 from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import bounds
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel
@@ -33,6 +32,7 @@ from bigembed.operators.kernel import KernelOperator
 from bigembed.operators.sparse import SparseOperator
 from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
+from bigembed.store.stored_space import StoredSpace
 from tests.unit.operators.test_factored import Held
 
 N, BLOCK = 90, 40

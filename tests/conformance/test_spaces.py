@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bigembed.blocks.vectors import MemorySpace
-from bigembed.store.vectors import StoredSpace
 from scipy import sparse
 
 from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import bounds
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import BigembedError, InputError
 from bigembed.store.exchange import Exchange
+from bigembed.store.stored_space import StoredSpace
 
 N, CUTS = 50, bounds(50, 20)
 X = np.random.default_rng(0).normal(size=(N, 2))
