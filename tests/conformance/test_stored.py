@@ -110,13 +110,16 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, tmp_path
     with blocks_for(N):
         undisturbed = Recorder()
         wanted = undisturbed.fit(case, X, tmp_path / "whole")
-        maps, again = dict(undisturbed.maps), dict(undisturbed.maps)
+        maps, again, done = dict(undisturbed.maps), dict(undisturbed.maps), 0
         for number, stage in enumerate(maps):
+            if not case.plain and number % 4 != len(name) % 4:
+                continue  # (variants share most of their stages)
             killed = Recorder(stage, maps[stage])
             with pytest.raises(Killed):
                 killed.fit(case, X, tmp_path / "killed")
-            assert killed.reused == list(maps)[: max(0, number - 1)]
-            again |= {name: count for name, count in killed.maps.items() if name != stage}
+            assert killed.reused == list(maps)[:done]
+            done = number
+            again |= {other: count for other, count in killed.maps.items() if other != stage}
         last = Recorder()
         found = last.fit(case, X, tmp_path / "killed")
         again |= last.maps
