@@ -15,7 +15,10 @@ from tests.cases import Case
 FEW = 9_000
 """More rows than are searched without compiled code."""
 LIMITS = {
-    **{f"bigembed.neighbors.{name}": "EXACT_ROWS" for name in ("search", "query", "rerank", "witness", "kept")},
+    **{
+        f"bigembed.neighbors.{name}": "EXACT_ROWS"
+        for name in ("search", "query", "rerank", "ground_truth", "nearest_embedded")
+    },
     "bigembed.neighbors.symmetrize": "EXACT_ROWS",
     "bigembed.embedding.walk.spectral": "DENSE_ROWS",
     "bigembed.embedding.kernel.solve": "DENSE_ROWS",

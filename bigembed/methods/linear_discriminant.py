@@ -113,7 +113,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
     n_components: Count | None = None
     _: KW_ONLY
-    shrinkage: Annotated[float, interval(0, 1, closed="both")] | Auto | None = None
+    shrinkage: Auto | Annotated[float, interval(0, 1, closed="both")] | None = None
     priors: Sequence[float] | None = None
     missing_labels: Annotated[str, one_of("error", "ignore")] = "error"
     tol: Annotated[float, interval(0, 1, closed="left")] = 1e-12

@@ -241,7 +241,7 @@ def test_rows_without_label() -> None:
         ({"n_components": 3}, lambda X, y: (X, y), r"min\(n_features, n_classes - 1\) = 2; got 3"),
         ({"priors": [0.5, 0.5]}, lambda X, y: (X, y), r"shape \(2,\); there are 3 classes"),
         ({"priors": [0.5, 0.7, -0.2]}, lambda X, y: (X, y), "priors=.*nonnegative"),
-        ({"shrinkage": 1.5}, lambda X, y: (X, y), r"shrinkage=1.5; allowed: None, 'auto' or a number in \[0, 1\]"),
+        ({"shrinkage": 1.5}, lambda X, y: (X, y), r"shrinkage=1.5; allowed: 'auto', a number in \[0, 1\] or None"),
         ({"shrinkage": "lots"}, lambda X, y: (X, y), "shrinkage='lots'"),
         ({"missing_labels": "drop", "tol": -1}, lambda X, y: (X, y), "missing_labels='drop'.*tol=-1"),
     ],
