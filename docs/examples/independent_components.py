@@ -78,6 +78,7 @@ class IndependentComponents(RowwiseEstimator):
     [[0.0, 1.0], [1.0, 0.0]]
     """
 
+    follows_dtype = True
     kept: ClassVar = {"moments": ("mean",), "separate": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = None
