@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
+import bigembed.embedding
+import bigembed.neighbors
 from bigembed.blocks import rows
 from tests.cases import Case
 
 FEW = 9_000
 """More rows than are searched without compiled code."""
-LIMITS = {
-    **{
-        f"bigembed.neighbors.{name}": "EXACT_ROWS"
-        for name in ("search", "query", "rerank", "ground_truth", "nearest_embedded")
-    },
-    "bigembed.neighbors.symmetrize": "EXACT_ROWS",
-    "bigembed.embedding.walk.spectral": "DENSE_ROWS",
-    "bigembed.embedding.kernel.solve": "DENSE_ROWS",
-    "bigembed.embedding.scaling.classical": "DENSE_ROWS",
-}
-"""Rows up to which a shorter way is taken."""
+
+
+def limits() -> dict[str, str]:
+    """Modules, and in each the number of rows up to which a shorter way is taken."""
+    named = {"EXACT_ROWS": bigembed.neighbors, "DENSE_ROWS": bigembed.embedding}
+    return {
+        module.name: limit
+        for limit, package in named.items()
+        for module in walk_packages(package.__path__, f"{package.__name__}.")
+        if hasattr(import_module(module.name), limit)
+    }
 
 
 @contextmanager
@@ -41,7 +44,7 @@ def blocks_for(n: int) -> Iterator[None]:
 def as_if_many(n: int) -> Iterator[None]:
     """Three blocks or more of so many rows, and no shorter way for few."""
     with blocks_for(n), pytest.MonkeyPatch.context() as patch:
-        for module, limit in LIMITS.items():
+        for module, limit in limits().items():
             patch.setattr(import_module(module), limit, 0)
         yield
 
@@ -53,11 +56,11 @@ def limits_for(case: Case, n: int) -> AbstractContextManager[None]:
 
 def on_workers(client: Any) -> None:
     """The limits of this process for those of the cluster, too."""
-    limits = {module: (limit, getattr(import_module(module), limit)) for module, limit in LIMITS.items()}
-    client.run(_set, rows.MAX_BLOCK_ROWS, rows.MIN_BLOCK_ROWS, limits)
+    now = {module: (limit, getattr(import_module(module), limit)) for module, limit in limits().items()}
+    client.run(_set, rows.MAX_BLOCK_ROWS, rows.MIN_BLOCK_ROWS, now)
 
 
-def _set(most: int, least: int, limits: dict[str, tuple[str, int]]) -> None:
+def _set(most: int, least: int, given: dict[str, tuple[str, int]]) -> None:
     rows.MAX_BLOCK_ROWS, rows.MIN_BLOCK_ROWS = most, least
-    for module, (limit, value) in limits.items():
+    for module, (limit, value) in given.items():
         setattr(import_module(module), limit, value)

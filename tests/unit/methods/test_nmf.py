@@ -133,7 +133,7 @@ def test_what_is_refused() -> None:
         be.NMF().fit(X).transform(-X)
     with pytest.raises(InputError, match="init='nndsvd' takes singular vectors"):
         be.NMF(30, init="nndsvd").fit(X)
-    with pytest.raises(InputError, match=r"n_components=.*init=.*tol=.*max_iter="):
+    with pytest.raises(InputError, match=r"init=.*n_components=.*tol=.*max_iter="):
         be.NMF(0, init="best", tol=-1, max_iter=0).fit(X)
 
 
