@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.embedding.consistency import consistent
 from bigembed.store.offenders import refuse_block
+from bigembed.store.opening import open_zarr
 from bigembed.store.passes import write_mapped
 from bigembed.store.row_blocks import RowBlock, row_block
 from bigembed.store.source import RowSource
@@ -109,3 +110,16 @@ def extend_mapped(block: RowBlock, *, extension: Extension) -> Array:
 def extend_block(start: int, stop: int, *, source: RowSource, extension: Extension) -> Array:
     """Coordinates of rows ``start:stop``."""
     return extension(row_block(source, start, stop))
+
+
+def stored_coordinates(path: str) -> tuple[RowSource, Extension]:
+    """Coordinates that are stored already as rows (n, m), with the map that leaves them as they are."""
+    array = open_zarr(path)
+    n, m = map(int, array.shape)
+    dtype = np.dtype(array.dtype)
+    return RowSource((n, m), dtype, path=path), Extension(as_they_are, None, m, m, dtype=str(dtype))
+
+
+def as_they_are(rows: Array, model: None) -> Array:
+    """Coordinates that are there already."""
+    return rows

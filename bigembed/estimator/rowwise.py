@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed import errors
 from bigembed.embedding.costs import output_cost
-from bigembed.embedding.extension import in_one_array, write_extended
+from bigembed.embedding.extension import in_one_array, stored_coordinates, write_extended
 from bigembed.estimator.base import Estimator
 from bigembed.stages import Context, Stage
 from bigembed.store.lazy import MappedRows, refuse_changed
@@ -43,12 +43,19 @@ class RowwiseEstimator(Estimator):
         return self._embedding
 
     def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
-        """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, m) at ``out``: one more pass."""
+        """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, m) at ``out``.
+
+        One more pass over the rows; a pass over the coordinates where ``fit`` has made them.
+        """
         from bigembed.estimator.transform import refuse_existing, write_coordinates
 
         refuse_existing(out)
         self.fit(X, y, **beside)  # type: ignore[attr-defined]
-        write_coordinates(self._source, self._map(), out, self._run)
+        if self._run.has("coordinates"):
+            rows, extension = stored_coordinates(self._run.path("coordinates", "embedding"))
+        else:
+            rows, extension = self._source, self._map()
+        write_coordinates(rows, extension, out, self._run)
 
     def _coordinates(self) -> Any:
         if self._run.has("coordinates"):

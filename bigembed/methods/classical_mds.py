@@ -10,7 +10,6 @@ import numpy as np
 
 from bigembed.blocks.declared import Count, Fraction, at_least
 from bigembed.blocks.distances import Metric, checked_metric
-from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
@@ -150,19 +149,6 @@ class ClassicalMDS(RowwiseEstimator):
         dtype = "float64" if metric is None else source.work
         return [*first, solve, fitted_stage(n, m, dtype, factor=-2.0)]  # (of Gower's map A = −½ v/√λ)
 
-    def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
-        """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, d₊) at ``out``."""
-        from bigembed.estimator.transform import refuse_existing, write_coordinates
-
-        refuse_existing(out)
-        self.fit(X, y, **beside)
-        if not self._run.has("coordinates"):
-            write_coordinates(self._source, self._map(), out, self._run)
-            return
-        path, m = self._run.path("coordinates", "embedding"), self.n_components_
-        known = RowSource((self._source.shape[0], m), np.dtype(self._map().dtype), path=path)
-        write_coordinates(known, Extension(as_they_are, None, m, m, dtype=str(known.dtype)), out, self._run)
-
     def _metric(self) -> Metric | None:
         """None: X holds the distances."""
         if isinstance(self.metric, str) and self.metric == "precomputed":
@@ -206,11 +192,6 @@ class ClassicalMDS(RowwiseEstimator):
         by_distance = ByDistance(metric, known, AffineMap.within(run.path("solve")), bool(self.squared))
         dtype = run.manifest("coordinates").parameters.get("dtype", "float64")
         return Extension(coordinates_by_distance, by_distance, m, d, dtype=dtype, cheap=False)
-
-
-def as_they_are(rows: Array, model: None) -> Array:
-    """Coordinates that are there already."""
-    return rows
 
 
 def _warnings(solve: dict[str, Any], estimator: ClassicalMDS) -> dict[str, list[str]]:

@@ -59,6 +59,17 @@ def test_new_rows_are_the_same_in_any_batch_chunk_and_place(name: str, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.npy", "out.zarr"]
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if hasattr(CASES[name].estimator(), "fit_transform_to")])
+def test_coordinates_are_written_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
+    case, X = CASES[name], CASES[name].X(N)
+    out = tmp_path / "out.zarr"
+    case.estimator().fit_transform_to(X, out, *case.beside(X))
+    np.testing.assert_array_equal(read_array(out), np.asarray(fitted(name).embedding_))
+    with pytest.raises(ExistingOutputError):
+        case.estimator().fit_transform_to(X, out, *case.beside(X))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_infinity_is_called_infinity(name: str) -> None:
     for value, word in ((np.inf, "infinity"), (-np.inf, "infinity"), (np.nan, "NaN")):
