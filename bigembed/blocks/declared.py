@@ -63,6 +63,7 @@ Auto = Annotated[str, one_of("auto")]
 Fraction = Annotated[float, interval(0, 1)]
 Positive = Annotated[float, interval(0)]
 Nonnegative = Annotated[float, interval(0, closed="left")]
+Seed = Annotated[Any, Kind("an integer ≥ 0, None, or a generator of NumPy", lambda value: is_seed(value))]
 Finite = Annotated[float, Kind("a finite number", lambda value: is_number(value))]
 
 _PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)) or type(value).__name__ == "ObjectPath")
@@ -80,7 +81,6 @@ KINDS: dict[Any, Kind] = {
     os.PathLike[str]: _PATH,
 }
 """What an annotation allows. Parameters with another part in theirs are not looked at."""
-SEED = "an integer ≥ 0, None, or a generator of NumPy"
 
 
 def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, str]:
@@ -92,11 +92,18 @@ def undeclared(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
     """
     wrong = {}
     for name, kinds in kinds_of(function).items():
-        if name == "random_state" and name in given and not is_seed(given[name]):
-            wrong[name] = SEED
         if name in given and kinds and not any(test(given[name]) for _, test in kinds):
-            wrong[name] = _alternatives(list(dict.fromkeys(words for words, _ in kinds)))
+            wrong[name] = allowed(kinds)
     return wrong
+
+
+def allowed(kinds: Sequence[Kind]) -> str:
+    """Kinds in words.
+
+    >>> allowed(kinds_of(interval)["high"])
+    'a number'
+    """
+    return _alternatives(list(dict.fromkeys(words for words, _ in kinds))) if kinds else "anything"
 
 
 @functools.cache

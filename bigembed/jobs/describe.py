@@ -1,4 +1,4 @@
-"""The methods there are, with their parameters: from their signatures and docstrings."""
+"""The methods there are, with their parameters: from their declarations and docstrings."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import inspect
 import re
 from typing import Any
 
+from bigembed.blocks.declared import allowed, kinds_of
 from bigembed.estimator import AROUND
 from bigembed.methods import REGISTRY, method
 
 
 def describe_methods() -> list[dict[str, Any]]:
-    """Every method: name, class, one line, parameters with defaults and meaning."""
+    """Every method: name, class, one line, parameters with defaults, what they may be, and meaning."""
     return [_describe(name, method(name)) for name in sorted(REGISTRY)]
 
 
 def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
+    kinds = kinds_of(cls.__init__)
     meaning = documented(inspect.getdoc(cls) or "")
     parameters = [
         {
             "name": key,
             "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
+            "allowed": allowed(kinds[key]),
             "meaning": meaning.get(key, ""),
         }
         for key, parameter in inspect.signature(cls).parameters.items()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Fraction, at_least
+from bigembed.blocks.declared import Count, Fraction, Seed, at_least
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.eigen.base import extremes
 from bigembed.embedding.affine import AffineMap, project
@@ -111,7 +111,7 @@ class ClassicalMDS(RowwiseEstimator):
     squared: bool = False
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 300
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

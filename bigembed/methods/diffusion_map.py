@@ -16,6 +16,7 @@ from bigembed.blocks.declared import (
     Nonnegative,
     Positive,
     Requirements,
+    Seed,
     at_least,
     interval,
     is_integer,
@@ -189,7 +190,7 @@ class DiffusionMap(Estimator):
     extension: Annotated[str, one_of(*EXTENSIONS)] = "galerkin"
     tol: Fraction = 1e-6
     max_passes: Annotated[int, at_least(4)] = 300
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

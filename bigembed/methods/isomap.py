@@ -8,7 +8,17 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Fraction, Positive, Requirements, at_least, interval, is_integer, one_of
+from bigembed.blocks.declared import (
+    Count,
+    Fraction,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    interval,
+    is_integer,
+    one_of,
+)
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.geodesics.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
@@ -133,7 +143,7 @@ class Isomap(Estimator):
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 300
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from bigembed import errors
-from bigembed.blocks.declared import Count, Finite, Fraction, Positive, Requirements, at_least, is_integer, one_of
+from bigembed.blocks.declared import Count, Finite, Fraction, Positive, Requirements, Seed, at_least, is_integer, one_of
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import project
 from bigembed.embedding.extension import Extension
@@ -133,7 +133,7 @@ class KernelPCA(RowwiseEstimator):
     alpha: Positive = 1.0
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 200
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

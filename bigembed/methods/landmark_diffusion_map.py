@@ -6,7 +6,7 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, is_integer, one_of
+from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, Seed, is_integer, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.landmark_rows import duplicates_note, landmark_rows_stage
 from bigembed.embedding.walk.landmark_walk import (
@@ -106,7 +106,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     kernel: Any = "gaussian"
     epsilon: Positive | Auto = "auto"
     t: Nonnegative = 1
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Requirements, at_least
+from bigembed.blocks.declared import Count, Requirements, Seed, at_least
 from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap, project
@@ -122,7 +122,7 @@ class LandmarkMDS(RowwiseEstimator):
     metric: Any = "euclidean"
     metric_params: dict[str, Any] | None = None
     ids: bool = False
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Finite, Fraction, Nonnegative, Positive, at_least, one_of
+from bigembed.blocks.declared import Count, Finite, Fraction, Nonnegative, Positive, Seed, at_least, one_of
 from bigembed.eigen.factored import ORDERS
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linearized.kernel import RULES, KernelChoice, SolverOptions, StoredKernel, kernel_stages
@@ -120,7 +120,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     solver: Annotated[str, one_of("auto", "factored", "lanczos")] = "auto"
     tol: Fraction = 1e-9
     max_passes: Annotated[int, at_least(3)] = 1000
-    random_state: Any = 0
+    random_state: Seed = 0
     outside: Annotated[str, one_of("error", "nan")] = "error"
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Finite, Nonnegative, Positive, one_of
+from bigembed.blocks.declared import Count, Finite, Nonnegative, Positive, Seed, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linearized.descent import FactorOptions, factor_rows, factors_stage
 from bigembed.embedding.linearized.kernel import RULES, KernelChoice, StoredKernel, kernel_stages
@@ -96,7 +96,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     init: Annotated[str, one_of("nndsvda", "random")] = "nndsvda"
     tol: Nonnegative = 1e-4
     max_iter: Count = 200
-    random_state: Any = 0
+    random_state: Seed = 0
     outside: Annotated[str, one_of("error", "nan")] = "error"
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False

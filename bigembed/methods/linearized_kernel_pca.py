@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Fraction, Positive, at_least, one_of
+from bigembed.blocks.declared import Count, Fraction, Positive, Seed, at_least, one_of
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.extension import Extension
@@ -90,7 +90,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
     scaling: Annotated[str, one_of(*POWERS)] = "sqrt"
     tol: Fraction = 1e-7
     max_passes: Annotated[int, at_least(3)] = 200
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Nonnegative, Requirements
+from bigembed.blocks.declared import Count, Nonnegative, Requirements, Seed
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.nonnegative.descent import factors_stage, start_stage, survey_stage, weight_rows
 from bigembed.embedding.nonnegative.start import GRAM_COLUMNS, RULES, given_start
@@ -89,7 +89,7 @@ class NMF(RowwiseEstimator):
     init: Any = None
     tol: Nonnegative = 1e-4
     max_iter: Count = 200
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

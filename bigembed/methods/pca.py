@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Fraction, at_least, interval, one_of
+from bigembed.blocks.declared import Count, Fraction, Seed, at_least, interval, one_of
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
@@ -97,7 +97,7 @@ class PCA(RowwiseEstimator):
     whiten: bool = False
     tol: Fraction = 1e-7
     max_passes: Annotated[int, at_least(3)] = 200
-    random_state: Any = 0
+    random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None

@@ -127,7 +127,8 @@ def test_methods_lists_parameters_and_their_meaning(monkeypatch):
     assert "small: The first columns, centered." in done.stdout
     assert "n_components = 2  int. Columns kept." in done.stdout
     [entry] = json.loads(bigembed("methods", "--json").stdout)["methods"]
-    assert entry["parameters"][0] == {"name": "n_components", "default": 2, "meaning": "int. Columns kept."}
+    first = {"name": "n_components", "default": 2, "allowed": "an integer", "meaning": "int. Columns kept."}
+    assert entry["parameters"][0] == first
 
 
 def test_documented_reads_continuations():
