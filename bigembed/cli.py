@@ -160,10 +160,10 @@ def extend(
 
         table = given.cluster_of({}, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
         vectors = {"epsilons": epsilons, "ids": ids}
-        beside = {name: value for name, value in vectors.items() if value is not None}
+        aligned = {name: value for name, value in vectors.items() if value is not None}
         choice = given.choice_of(columns, array, rows, fill_absent)
         if plan_only:
-            planned = plan_extension(model, new, out, table, beside, choice, allow_functions or ())
+            planned = plan_extension(model, new, out, table, aligned, choice, allow_functions or ())
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
@@ -173,7 +173,7 @@ def extend(
             out,
             table,
             given.run_options(console, deadline, log, metrics, performance_report),
-            beside,
+            aligned,
             choice,
             results,
             allow_functions or (),

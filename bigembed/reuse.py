@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bigembed.runs import Run
     from bigembed.stages import Stage
 
-BESIDE = ("ids",)
+ROW_STAGES = ("ids",)
 """Stages of a job that belong to its rows, whatever the method is."""
 DAMAGED = "damaged: "
 """How the reason begins for which a damaged stage is computed again."""
@@ -132,7 +132,7 @@ def _found(run: Run, stage: str) -> Manifest | None:
 
 def _followers(run: Run, listed: Sequence[str], why: dict[str, str], whole: bool) -> dict[str, str]:
     """Of the published stages that are not listed those made from what goes; all of them where the list is whole."""
-    rest = {name: _inputs(run, name) for name in run.published() if name not in (*listed, *BESIDE)}
+    rest = {name: _inputs(run, name) for name in run.published() if name not in (*listed, *ROW_STAGES)}
     if whole:
         return dict.fromkeys(rest, "made by another method or solver")
     out: dict[str, str] = {}

@@ -97,14 +97,14 @@ class Case:
         known = {"n_components": 3} if "n_components" in inspect.signature(cls).parameters else {}
         return cls(**known | dict(self.parameters) | more)
 
-    def beside(self, X: Any) -> list[Any]:
+    def aligned(self, X: Any) -> list[Any]:
         """The labels of five classes, if the method needs them."""
         return [np.arange(be.open_array(X).shape[0]) % 5] if "labels" in method(self.method).needs else []
 
     def fit(self, X: Any = None, **more: Any) -> Any:
         """Fitted to rows, by default all of its own."""
         X = self.X() if X is None else X
-        return self.estimator(**more).fit(X, *self.beside(X))
+        return self.estimator(**more).fit(X, *self.aligned(X))
 
 
 GRAPH = {"n_neighbors": 8}
@@ -184,10 +184,10 @@ def write_job(folder: Path, name: str, n: int) -> Path:
     centers = 2 * random.normal(size=(12, 24))
     np.save(folder / "rows.npy", np.abs(12 + centers[labels] + random.normal(size=(n, 24))).astype("f4"))
     np.save(folder / "labels.npy", labels)
-    beside = 'labels = "labels.npy"' if "labels" in method(name).needs else ""
+    column = 'labels = "labels.npy"' if "labels" in method(name).needs else ""
     asked = f'name = "{name}"\nn_components = 3\n{JOB_PARAMETERS.get(name, "")}'
     (folder / "job.toml").write_text(
-        f'[input]\npath = "rows.npy"\n{beside}\n[method]\n{asked}\n'
+        f'[input]\npath = "rows.npy"\n{column}\n[method]\n{asked}\n'
         '[output]\npath = "run.zarr"\nmodel = "model.zarr"\n[cluster]\nworkers = 2\nmemory = "2 GiB"\n'
     )
     return folder / "job.toml"

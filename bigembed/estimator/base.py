@@ -42,8 +42,8 @@ class Estimator(Framed, Routed, ABC):
     """The method's name in the registry: that of its file."""
     kept: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
-    beside: ClassVar[tuple[str, ...]] = ()
-    """What may lie beside the rows in a job: ``"weights"``, ``"labels"``, ``"epsilons"``."""
+    aligned: ClassVar[tuple[str, ...]] = ()
+    """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""
     follows_dtype: ClassVar[bool] = False
     """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -182,9 +182,9 @@ class Estimator(Framed, Routed, ABC):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_run") or hasattr(self, "eigenvalues_")
 
-    def fit_transform(self, X: Any, y: Any = None, **beside: Any) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
         """``fit``, then the coordinates of the rows fitted."""
-        return self.fit(X, y, **beside).embedding_  # type: ignore[attr-defined]
+        return self.fit(X, y, **aligned).embedding_  # type: ignore[attr-defined]
 
     def transform(self, X: Any) -> Any:
         """Coordinates of new rows, row by row the same whatever the batch: NumPy for NumPy, else a lazy Dask array."""

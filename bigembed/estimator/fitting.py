@@ -24,10 +24,10 @@ STREAMED = 2
 """Passes up to which a Dask array is computed in each; for more it is written once."""
 
 
-def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **beside: Any) -> Any:
+def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) -> Any:
     """Run the stages for rows, and set the fitted attributes.
 
-    ``beside`` names vectors that belong to the rows (``weights``, ``labels``); None is left out. ``sparse``:
+    ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out. ``sparse``:
     whether the method takes sparse rows.
     """
     estimator._check()
@@ -37,10 +37,10 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **beside: Any) -> 
     source, in_memory = row_source(X, scratch, sparse=sparse)
     columns = {
         name: column_source(values, source.shape[0], scratch, name)
-        for name, values in beside.items()
+        for name, values in aligned.items()
         if values is not None
     }
-    source = replace(source, beside=columns)
+    source = replace(source, aligned=columns)
     stages = estimator.stages(source, run)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.settled(scratch)

@@ -26,7 +26,7 @@ MOST_COLUMNS = 4096
 
 
 def add_rows(
-    estimator: Any, X: Any, stages: Callable[[RowSource, Any], Sequence[Stage]], held: Any, **beside: Any
+    estimator: Any, X: Any, stages: Callable[[RowSource, Any], Sequence[Stage]], held: Any, **aligned: Any
 ) -> None:
     """Fit a batch of rows on top of what is ``held``: run the stages that ``stages(source, held)`` lists."""
     estimator._check()
@@ -46,10 +46,10 @@ def add_rows(
         raise InputError(f"partial_fit holds d² sums, for at most {MOST_COLUMNS} columns; there are {d}. Use fit")
     columns = {
         name: column_source(values, source.shape[0], scratch, name)
-        for name, values in beside.items()
+        for name, values in aligned.items()
         if values is not None
     }
-    listed = list(stages(replace(source, beside=columns), held))
+    listed = list(stages(replace(source, aligned=columns), held))
     with telling(estimator, listed) as todo:
         run_stages(todo, run)
     if not fitted:

@@ -1,4 +1,4 @@
-"""scikit-learn's metadata routing: which vectors beside the rows a method of an estimator takes, and under which name.
+"""scikit-learn's metadata routing: which aligned vectors a method of an estimator takes, and by which name.
 
 The protocol of ``sklearn.utils.metadata_routing``, imported only where it is asked for.
 """
@@ -60,7 +60,7 @@ class Routed:
 
 
 def routed(method: Callable[..., Any] | None) -> list[str]:
-    """Parameters of a method beside rows and labels.
+    """Parameters of a method other than rows and labels.
 
     >>> routed(lambda X, y=None, sample_weight=None: None)
     ['sample_weight']

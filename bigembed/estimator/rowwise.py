@@ -36,13 +36,13 @@ class RowwiseEstimator(Estimator):
             self._embedding = self._coordinates()
         return self._embedding
 
-    def fit_transform(self, X: Any, y: Any = None, **beside: Any) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
         """``fit``, then the coordinates of the rows fitted."""
-        self.fit(X, y, **beside)  # type: ignore[attr-defined]
+        self.fit(X, y, **aligned)  # type: ignore[attr-defined]
         self._embedding = self._coordinates()
         return self._embedding
 
-    def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **beside: Any) -> None:
+    def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **aligned: Any) -> None:
         """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, m) at ``out``.
 
         One more pass over the rows; a pass over the coordinates where ``fit`` has made them.
@@ -50,7 +50,7 @@ class RowwiseEstimator(Estimator):
         from bigembed.estimator.transform import refuse_existing, write_coordinates
 
         refuse_existing(out)
-        self.fit(X, y, **beside)  # type: ignore[attr-defined]
+        self.fit(X, y, **aligned)  # type: ignore[attr-defined]
         if self._run.has("coordinates"):
             rows, extension = stored_coordinates(self._run.path("coordinates", "embedding"))
         else:

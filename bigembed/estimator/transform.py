@@ -32,14 +32,14 @@ from bigembed.store.sealing import seal_rows
 from bigembed.store.source import RowSource
 
 
-def transform(estimator: Any, X: Any, **beside: Any) -> Any:
+def transform(estimator: Any, X: Any, **aligned: Any) -> Any:
     """Coordinates of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    return apply(estimator, X, estimator._map(), **beside)
+    return apply(estimator, X, estimator._map(), **aligned)
 
 
-def apply(estimator: Any, X: Any, extension: Extension, **beside: Any) -> Any:
+def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
     """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    source, in_memory = new_rows(estimator, X, extension, beside)
+    source, in_memory = new_rows(estimator, X, extension, aligned)
     if in_memory and (extension.grouping is None or source.shape[0] <= extension.grouping.batch(source.shape[0])):
         return in_one_array(source, extension)
     if extension.cheap:
@@ -66,7 +66,7 @@ def transform_to(
     out: PathLike,
     attributes: Mapping[str, Any] | None = None,
     keep: bool = False,
-    **beside: Any,
+    **aligned: Any,
 ) -> None:
     """Coordinates of new rows into a new Zarr array, with these attributes: written aside, renamed when whole.
 
@@ -75,29 +75,29 @@ def transform_to(
     """
     refuse_existing(out)
     extension = estimator._map()
-    write_coordinates(new_rows(estimator, X, extension, beside)[0], extension, out, estimator._run, attributes, keep)
+    write_coordinates(new_rows(estimator, X, extension, aligned)[0], extension, out, estimator._run, attributes, keep)
 
 
-def stage_for(estimator: Any, X: Any, **beside: Any) -> Stage:
+def stage_for(estimator: Any, X: Any, **aligned: Any) -> Stage:
     """What :func:`transform_to` runs."""
     extension = estimator._map()
-    return coordinates_of(new_rows(estimator, X, extension, beside)[0], extension, estimator._run)
+    return coordinates_of(new_rows(estimator, X, extension, aligned)[0], extension, estimator._run)
 
 
-def new_rows(estimator: Any, X: Any, extension: Extension, beside: Mapping[str, Any]) -> tuple[RowSource, bool]:
-    """New rows with what has to lie beside them, and whether they are in memory; InputError if they do not fit."""
-    given = {name: values for name, values in beside.items() if values is not None}
-    if set(given) != set(extension.beside):
-        raise InputError(_wrong_beside(estimator, given, extension.beside))
+def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str, Any]) -> tuple[RowSource, bool]:
+    """New rows with their aligned vectors, and whether they are in memory; InputError if they do not fit."""
+    given = {name: values for name, values in aligned.items() if values is not None}
+    if set(given) != set(extension.aligned):
+        raise InputError(_wrong_aligned(estimator, given, extension.aligned))
     check_names(estimator, X)
     scratch = scratch_of(estimator)
     source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse)
     check_width(source, extension, estimator)
     columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
-    return replace(source, beside=columns), in_memory
+    return replace(source, aligned=columns), in_memory
 
 
-def _wrong_beside(estimator: Any, given: Iterable[str], needed: Iterable[str]) -> str:
+def _wrong_aligned(estimator: Any, given: Iterable[str], needed: Iterable[str]) -> str:
     name = type(estimator).__name__
     if missing := sorted(set(needed) - set(given)):
         what = ", ".join(missing)

@@ -27,7 +27,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes of th
 Memory = Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')]
 Columns = Annotated[
     str | None,
-    typer.Option(help="Columns of a table, separated by commas; by default all that do not lie beside the rows."),
+    typer.Option(help="Columns of a table, separated by commas; by default all but ids, weights, labels and epsilons."),
 ]
 ArrayName = Annotated[
     str | None,

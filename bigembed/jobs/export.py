@@ -15,7 +15,7 @@ from bigembed.jobs.report.summary import RunSummary
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
 from bigembed.store import roots
-from bigembed.store.aligned import beside_of, require_length, vector_source
+from bigembed.store.aligned import aligned_of, require_length, vector_source
 from bigembed.store.anndata_writer import is_annotated, write_obsm
 from bigembed.store.apart import require_apart
 from bigembed.store.attributes import attributes_of
@@ -59,7 +59,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     else:
         write_table(table, out, overwrite)
     n, m = table.coordinates.shape
-    return {"source": str(source), "output": str(out), "n": n, "n_components": m, "ids": ID in table.beside}
+    return {"source": str(source), "output": str(out), "n": n, "n_components": m, "ids": ID in table.aligned}
 
 
 def table_of(source: AnyPath) -> Table:
@@ -71,10 +71,10 @@ def table_of(source: AnyPath) -> Table:
         raise InputError(f"{source}: shape {coordinates.shape}; coordinates are an array (n, m)")
     made = (attributes_of(source) or {}).get(ABOUT, {})
     names = tuple(made.get("names", (f"coordinate{number}" for number in range(coordinates.width))))
-    beside = {ID: vector_source(ids)} if (ids := beside_of(source).get(IDS)) is not None else {}
-    for name, vector in beside.items():
+    aligned = {ID: vector_source(ids)} if (ids := aligned_of(source).get(IDS)) is not None else {}
+    for name, vector in aligned.items():
         require_length(vector, coordinates.shape[0], name, f"{source}:")
-    return Table(coordinates, names, beside, made)
+    return Table(coordinates, names, aligned, made)
 
 
 def _of_run(root: AnyPath) -> Table:
@@ -86,11 +86,11 @@ def _of_run(root: AnyPath) -> Table:
     if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
     coordinates = _source(run, *PLACE)
-    beside = {}
+    aligned = {}
     if run.has(IDS):
-        beside[ID] = _source(run, IDS, IDS)
+        aligned[ID] = _source(run, IDS, IDS)
     if at(run.path(PLACE[0], "labels")).exists():
-        beside[COMPONENT] = _source(run, PLACE[0], "labels")
+        aligned[COMPONENT] = _source(run, PLACE[0], "labels")
     if not (mine := made_here(root, record)):
         warnings.warn(
             f"{root}: {ELSEWHERE}, so the columns have no names of a method. Run the job again to make it anew",
@@ -98,11 +98,11 @@ def _of_run(root: AnyPath) -> Table:
             stacklevel=3,
         )
     asked = record.get("job", {}).get("method", {}) if mine else {}
-    for name, vector in beside.items():
+    for name, vector in aligned.items():
         require_length(vector, coordinates.shape[0], name, f"{root}:")
     made = made_by(asked.get("name", ""), coordinates.width, asked)
     values = _eigenvalues(root)
-    return Table(coordinates, tuple(made["names"]), beside, made | ({} if values is None else {"eigenvalues": values}))
+    return Table(coordinates, tuple(made["names"]), aligned, made | ({} if values is None else {"eigenvalues": values}))
 
 
 def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]:

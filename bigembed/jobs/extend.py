@@ -31,7 +31,7 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
 from bigembed.runs import Run
 from bigembed.stages import keeping
-from bigembed.store.aligned import link, place_beside
+from bigembed.store.aligned import aligned_path, link
 from bigembed.store.apart import require_apart
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.lock import FOLDER, Owner, holder
@@ -61,14 +61,14 @@ def extend(
     out: PathLike,
     table: ClusterTable | None = None,
     options: RunOptions | None = None,
-    beside: Mapping[str, str] | None = None,
+    aligned: Mapping[str, str] | None = None,
     choice: Choice | None = None,
     results: PathLike | None = None,
     functions: Functions = (),
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
 
-    ``beside``: vectors that belong to the new rows, by their path or their name in ``new``: what a model was fitted
+    ``aligned``: vectors that belong to the new rows, by their path or their name in ``new``: what a model was fitted
     with (``epsilons``), and ``ids``, which then lie at ``OUT-ids.zarr``. ``choice``: what of ``new`` is wanted where it
     holds several things. ``results``: a table that is written at the end. A format without quick access by rows is
     copied beside ``out`` until the coordinates are there. ``functions``: as :func:`bigembed.load` takes them.
@@ -87,7 +87,7 @@ def extend(
         if not _left(out):
             _refuse(out, results)
         fitted = load(model, functions)
-        rows = _rows(fitted, new, out, choice, beside)
+        rows = _rows(fitted, new, out, choice, aligned)
         asked = key_of_extension(fitted, rows, results)
         if not (published(out) and _left(out) == asked):
             _refuse(out, results)
@@ -105,7 +105,7 @@ def extend(
                 rows = _ready(rows, out, reporter, place)
                 about = _about(model, fitted, out, rows)
                 source = rows.source()
-                transform_to(fitted, source, absolute(out), about, keep=True, **source.beside)
+                transform_to(fitted, source, absolute(out), about, keep=True, **source.aligned)
             if results is not None:
                 with reporter.stage("table"):
                     export(out, results, overwrite=True)
@@ -125,11 +125,11 @@ def extend(
     }
 
 
-def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, beside: Mapping[str, str] | None) -> Input:
-    """The new rows, with what lies beside them. Of a table the columns that were fitted; others are refused."""
-    given = dict(beside or {})
+def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, aligned: Mapping[str, str] | None) -> Input:
+    """The new rows with their aligned vectors. Of a table the fitted columns are taken; others are refused."""
+    given = dict(aligned or {})
     expected = tuple(getattr(fitted, "feature_names_in_", ()))
-    chosen = replace(choice or Choice(), beside=tuple(given.values()), expected=expected)
+    chosen = replace(choice or Choice(), aligned=tuple(given.values()), expected=expected)
     copy = at(f"{at(out).absolute().with_suffix('')}-input.zarr")
     rows = find_rows(at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: bool(fitted._map().sparse))
     require_names(fitted, rows.columns)
@@ -143,13 +143,13 @@ def _ready(rows: Input, out: PathLike, reporter: Reporter, place: Place) -> Inpu
             rows = rows.ready()
     place.prove_access(nearest_folder(at(out).absolute().parent), str(rows.path))
     if rows.ids is not None:
-        copy_ids(rows.ids, place_beside(at(out).absolute(), "ids"), {"of": absolute(out)})
+        copy_ids(rows.ids, aligned_path(at(out).absolute(), "ids"), {"of": absolute(out)})
     return rows
 
 
 def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:
-    """Attributes of the output: what made it, and what lies beside it."""
-    names = [name for name in rows.beside if name == "ids"]
+    """Attributes of the output: what made it, and the vectors aligned with it."""
+    names = [name for name in rows.aligned if name == "ids"]
     given = {name: value for name, value in fitted.get_params().items() if name not in AROUND}
     made = made_by(type(fitted).registered, int(fitted.n_components_), given)
     return {ABOUT: plain({**made, "model": absolute(model)}), **link(at(out), dict.fromkeys(names))}
@@ -199,8 +199,8 @@ def _tidy(rows: Input, out: PathLike) -> None:
     """Remove what has served: a copy of the rows; then what lies aside, the record of it last."""
     if rows.about:
         retire(rows.path)
-        for name in rows.beside:
-            retire(place_beside(rows.path, name))
+        for name in rows.aligned:
+            retire(aligned_path(rows.path, name))
     aside = aside_of(out)
     for file in stored(aside):
         if file.name not in (ASKED, "zarr.json") and not file.name.startswith(FOLDER):
@@ -214,14 +214,14 @@ def plan_extension(
     new: PathLike,
     out: PathLike,
     table: ClusterTable | None = None,
-    beside: Mapping[str, str] | None = None,
+    aligned: Mapping[str, str] | None = None,
     choice: Choice | None = None,
     functions: Functions = (),
 ) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
     refuse_existing(out)
     table, fitted = table or ClusterTable(), load(model, functions)
-    rows = _rows(fitted, new, out, choice, beside)
+    rows = _rows(fitted, new, out, choice, aligned)
     if table.address and not (table.workers and table.memory):
         with cluster(table, "remote") as place:
             return _plan(fitted, rows, new, out, table, place)
@@ -230,7 +230,7 @@ def plan_extension(
 
 def _plan(fitted: Any, rows: Input, new: PathLike, out: PathLike, table: ClusterTable, place: Place | None) -> Plan:
     source = rows.source()
-    stage = stage_for(fitted, replace(source, beside={}), **source.beside)
+    stage = stage_for(fitted, replace(source, aligned={}), **source.aligned)
     run = fitted._run
     compiled = run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
     return Plan(

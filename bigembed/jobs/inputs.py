@@ -1,4 +1,4 @@
-"""The rows of a job and the vectors beside them: where they lie, or how they come to lie there."""
+"""The rows of a job and the vectors aligned with them: where they lie, or how they come to lie there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bigembed.blocks.rows import Array
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.spec import needed_beside, placed
-from bigembed.store.aligned import beside_of, link, named_vector, place_beside, require_length, vector_source
+from bigembed.jobs.spec import needed_aligned, placed
+from bigembed.store.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
 from bigembed.store.apart import require_apart
 from bigembed.store.attributes import ABOUT, source_of
 from bigembed.store.copying import rows_of_reader, same_rows
 from bigembed.store.documents import digest_of
-from bigembed.store.formats import copy_beside, in_place, is_copy, open_reader, stays_sparse, write_copy
+from bigembed.store.formats import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
 from bigembed.store.lock import take
 from bigembed.store.objects import ObjectPath
@@ -108,7 +108,7 @@ class Unwritten(RowSource):
 
 @dataclass(frozen=True)
 class Input:
-    """The rows of a job, and the readers that still have to copy them, and what lies beside them, to their paths."""
+    """The rows of a job with their aligned vectors, and the readers that still have to copy them to their paths."""
 
     path: AnyPath
     rows: RowSource
@@ -116,7 +116,7 @@ class Input:
     reader: Reader | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     dataset: Dataset | None = None
-    beside: Mapping[str, AnyPath] = field(default_factory=dict)
+    aligned: Mapping[str, AnyPath] = field(default_factory=dict)
     """Where the vectors lie, or will lie, that belong to the rows; their ids among them."""
     vectors: Mapping[str, Reader] = field(default_factory=dict)
     """Of those that are copied from the source of the rows."""
@@ -151,21 +151,21 @@ class Input:
 
     @property
     def loading(self) -> int:
-        """Bytes that a process needs to read the data set, beside the rows."""
+        """Bytes that a process needs to read the data set, in addition to the rows."""
         return LOADING.get(self.dataset.name, 0) if self.dataset else 0
 
     @property
     def ids(self) -> AnyPath | None:
         """Where the ids of the rows lie, or will lie."""
-        return self.beside.get(IDS)
+        return self.aligned.get(IDS)
 
     def source(self) -> RowSource:
-        """The rows with what lies beside them: what stages read, and ``fit`` takes."""
-        return replace(self.rows, beside={name: self._column(name) for name in self.beside if name != IDS})
+        """The rows with their aligned vectors: what stages read, and ``fit`` takes."""
+        return replace(self.rows, aligned={name: self._column(name) for name in self.aligned if name != IDS})
 
     def _column(self, name: str) -> RowSource:
         """A vector; held in memory where it is not copied yet, for a plan."""
-        path, n = self.beside[name], self.shape[0]
+        path, n = self.aligned[name], self.shape[0]
         if name in self.vectors and not self.there(name):
             held = np.concatenate(list(rows_of_reader(self.vectors[name], 0, n)))
             return RowSource(held.shape, held.dtype, array=held)
@@ -173,14 +173,14 @@ class Input:
 
     @property
     def written(self) -> bool:
-        """Whether the rows, and what lies beside them, are there."""
-        return self.reader is None and all(self.there(name) for name in self.beside)
+        """Whether the rows and their aligned vectors are there."""
+        return self.reader is None and all(self.there(name) for name in self.aligned)
 
     def there(self, name: str) -> bool:
         """Whether a vector is: one that is copied counts only if it was copied from the source as it is now."""
-        if not published(self.beside[name]) or name not in self.vectors:
-            return published(self.beside[name])
-        return self.doubted or source_of(self.beside[name]) == copied_vector(self.about, name)
+        if not published(self.aligned[name]) or name not in self.vectors:
+            return published(self.aligned[name])
+        return self.doubted or source_of(self.aligned[name]) == copied_vector(self.about, name)
 
     def ready(self) -> Input:
         """The same, written if it was not: the ids first, so that a wrong one costs little.
@@ -202,7 +202,7 @@ class Input:
 
     def _copy_vector(self, name: str) -> None:
         """Copy it, in the place of a copy that a job made."""
-        place, about = self.beside[name], copied_vector(self.about, name)
+        place, about = self.aligned[name], copied_vector(self.about, name)
         if published(place):
             if not _made_by_job(source_of(place), about):
                 raise ExistingOutputError(
@@ -210,7 +210,7 @@ class Input:
                     "or choose another [output] path"
                 )
             retire(place)
-        copy_beside(self.vectors[name], place, name, label="input", attributes={ABOUT: about})
+        copy_aligned(self.vectors[name], place, name, label="input", attributes={ABOUT: about})
 
 
 def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> RowSource:
@@ -229,7 +229,7 @@ def find_input(job: JobSpec) -> Input:
         require_apart(job.input_path, at(written.scratch) / "exchange")
     if job.input.dataset is None:
         copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
-        return find_rows(job.input_path, copy, job.choice, job.beside, job.file.parent, lambda: _takes_sparse(job))
+        return find_rows(job.input_path, copy, job.choice, job.aligned, job.file.parent, lambda: _takes_sparse(job))
     made = dataset(str(job.input.dataset), **job.input.parameters)
     about = {
         "dataset": made.name,
@@ -238,8 +238,8 @@ def find_input(job: JobSpec) -> Input:
         "seed": made.seed,
         "parameters": dict(made.parameters),
     }
-    reader, given = DatasetReader(made), dict(job.beside)
-    if "labels" in needed_beside(job.method.name) and "labels" not in given:
+    reader, given = DatasetReader(made), dict(job.aligned)
+    if "labels" in needed_aligned(job.method.name) and "labels" not in given:
         if "label" not in reader.names:
             raise InputError(
                 f"[input] labels: {job.method.name} needs a label for each row, and {job.input.dataset!r} brings none; "
@@ -247,24 +247,24 @@ def find_input(job: JobSpec) -> Input:
             )
         given["labels"] = "label"
     todo = Input(job.input_path, unwritten(reader, job.input_path), reader, about, made)
-    found = _with_beside(_existing(todo), reader, made.name, given, job.file.parent)
-    return replace(found, named={name: found.named[name] for name in job.beside})
+    found = _with_aligned(_existing(todo), reader, made.name, given, job.file.parent)
+    return replace(found, named={name: found.named[name] for name in job.aligned})
 
 
 def find_rows(
     path: AnyPath,
     copy: AnyPath,
     choice: Choice,
-    beside: Mapping[str, str],
+    aligned: Mapping[str, str],
     folder: Path,
     takes_sparse: Callable[[], bool],
 ) -> Input:
     """Rows that are there. Those of a format without quick access by rows will be copied to ``copy``.
 
-    ``beside``: vectors, each by its name in the source of the rows, or by its path from ``folder`` on.
+    ``aligned``: vectors, each by its name in the source of the rows, or by its path from ``folder`` on.
     """
     about = {"copied": str(path), "stamp": _stamp(path), **choice.asked()}
-    if (copied := _copied(copy, about, beside, folder)) is not None:
+    if (copied := _copied(copy, about, aligned, folder)) is not None:
         return copied
     reader = open_reader(path, choice)
     if stays_sparse(reader, choice) and not takes_sparse():
@@ -274,23 +274,23 @@ def find_rows(
     else:
         about |= choice.asked()
         found = _existing(Input(copy, unwritten(reader, copy, choice), reader, about, choice=choice))
-    return _with_beside(found, reader, path, beside, folder)
+    return _with_aligned(found, reader, path, aligned, folder)
 
 
-def _copied(copy: AnyPath, about: Mapping[str, Any], beside: Mapping[str, str], folder: Path) -> Input | None:
-    """Dense rows that were copied whole, with what lies beside them: found without another look at their source."""
+def _copied(copy: AnyPath, about: Mapping[str, Any], aligned: Mapping[str, str], folder: Path) -> Input | None:
+    """Dense rows that were copied whole, with their aligned vectors: found without reading their source again."""
     if not published(copy) or source_of(copy) != _jsonable(about) or is_csr_group(copy):
         return None
-    own, rows = beside_of(copy), rows_at(copy)
-    places = {name: own.get(name) or _placed(text, folder) for name, text in beside.items()} | own
+    own, rows = aligned_of(copy), rows_at(copy)
+    places = {name: own.get(name) or _placed(text, folder) for name, text in aligned.items()} | own
     if not all(published(place) for place in places.values()):
         return None
     if any(source_of(place) != copied_vector(about, name) for name, place in own.items()):
         return None
     for name, place in places.items():
         require_length(vector_source(place), rows.shape[0], place, name)
-    called = {name: beside[name] if name in own else str(places[name]) for name in beside}
-    return Input(copy, rows, about=about, beside=places, named=called)
+    called = {name: aligned[name] if name in own else str(places[name]) for name in aligned}
+    return Input(copy, rows, about=about, aligned=places, named=called)
 
 
 def copied_vector(about: Mapping[str, Any], name: str) -> Any:
@@ -313,9 +313,9 @@ def _jsonable(about: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(about, default=str))
 
 
-def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str, str], folder: Path) -> Input:
-    """The rows with what lies beside them: what is given; and ids that the source, or an earlier copy, brings."""
-    given, source_of_names = dict(beside), named(reader)
+def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[str, str], folder: Path) -> Input:
+    """The rows with their aligned vectors: those given, and ids that the source or an earlier copy brings."""
+    given, source_of_names = dict(aligned), named(reader)
     if source_of_names is not None and source_of_names.row_ids is not None:
         given.setdefault(IDS, source_of_names.row_ids)
     inside = source_of_names.names if given and source_of_names is not None else {}
@@ -323,18 +323,18 @@ def _with_beside(found: Input, reader: Reader, source: Any, beside: Mapping[str,
     for name, text in given.items():
         if text in inside:
             vectors[name] = named_vector(reader, source, text, name)
-            places[name] = place_beside(found.path, name)
+            places[name] = aligned_path(found.path, name)
         else:
             places[name] = _placed(text, folder)
             named_vector(reader, source, str(places[name]), name)
-    own = beside_of(found.path).get(IDS) if found.reader is None else None
+    own = aligned_of(found.path).get(IDS) if found.reader is None else None
     if own is not None and IDS not in places:
         require_length(vector_source(own), found.shape[0], own, f"{found.path}: ids")
         places[IDS] = own
-    if found.doubted and not _unchanged(replace(found, beside=places, vectors=vectors), reader):
+    if found.doubted and not _unchanged(replace(found, aligned=places, vectors=vectors), reader):
         found = replace(found, rows=unwritten(reader, found.path, found.choice), reader=reader, doubted=False)
-    called = {name: given[name] if name in vectors else str(places[name]) for name in beside}
-    return replace(found, beside=places, vectors=vectors, named=called)
+    called = {name: given[name] if name in vectors else str(places[name]) for name in aligned}
+    return replace(found, aligned=places, vectors=vectors, named=called)
 
 
 def _takes_sparse(job: JobSpec) -> bool:
@@ -380,7 +380,7 @@ def _told(about: Any) -> str:
 
 def _unchanged(found: Input, reader: Reader) -> bool:
     """Whether the rows that were copied are those of the source, which was written since: one pass over both."""
-    copies = {path: found.vectors[name] for name, path in found.beside.items() if name in found.vectors}
+    copies = {path: found.vectors[name] for name, path in found.aligned.items() if name in found.vectors}
     return is_copy(reader, found.path, found.choice) and all(
         same_rows(vector, path) for path, vector in copies.items() if published(path)
     )

@@ -12,8 +12,8 @@ from bigembed.store.paths import AnyPath
 from bigembed.store.paths import at as located
 from bigembed.store.reader import Choice
 
-BESIDE = ("ids", "weights", "labels", "epsilons")
-"""Keys of [input] that are vectors beside the rows: a path, or a name in the source of the rows."""
+ALIGNED = ("ids", "weights", "labels", "epsilons")
+"""Keys of [input] that are vectors aligned with the rows: a path, or a name in the source of the rows."""
 
 CHOICE = ("columns", "array", "rows", "fill_absent")
 """Keys of [input] that choose among what the source of the rows holds."""
@@ -36,7 +36,7 @@ class InputTable(Table):
     dataset: str | None = None
     """A data set to generate; its parameters stand in the same table."""
     columns: list[str] | None = None
-    """Columns of a table that are the rows; by default all that do not lie beside them."""
+    """Columns of a table that are the rows; by default all but those named as ids, weights, labels or epsilons."""
     array: str | list[str] | None = None
     """The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a netCDF
     variable, or several of one shape, which become columns."""
@@ -102,12 +102,12 @@ class JobSpec(Table):
     def choice(self) -> Choice:
         """What of the source of the rows is wanted."""
         columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
-        return Choice(columns, array, rows, self.input.fill_absent, beside=tuple(self.beside.values()))
+        return Choice(columns, array, rows, self.input.fill_absent, aligned=tuple(self.aligned.values()))
 
     @property
-    def beside(self) -> dict[str, str]:
-        """What lies beside the rows: paths, relative to the job file, or names in the source of the rows."""
-        given = {name: getattr(self.input, name) for name in BESIDE}
+    def aligned(self) -> dict[str, str]:
+        """Vectors aligned with the rows: paths, relative to the job file, or names in the source of the rows."""
+        given = {name: getattr(self.input, name) for name in ALIGNED}
         return {name: path for name, path in given.items() if path is not None}
 
     @property

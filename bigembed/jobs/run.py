@@ -36,7 +36,7 @@ from bigembed.store.superseded import FOLDER, supersede_model
 from bigembed.store.tables import check_table
 
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
-"""What lies beside the rows, and the argument of ``fit`` that takes it."""
+"""Vectors aligned with the rows, and the argument of ``fit`` that takes each."""
 COLOURED = 100_000
 """Rows up to which a picture is coloured by what is known of a data set."""
 
@@ -149,7 +149,7 @@ def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict
     record: dict[str, Any] = {
         "plan": reporter.plan.as_dict(),
         "job": definition(job, rows),
-        "beside": {name: str(path) for name, path in rows.beside.items()},
+        "beside": {name: str(path) for name, path in rows.aligned.items()},
         "version": __version__,
         "outputs": _outputs(job),
         "claimed": sorted({*_outputs(job), *claimed}),
@@ -178,7 +178,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
     from bigembed.estimator.fitting import write_output
 
     chosen, source = estimator(job), rows.source()
-    beside = {ARGUMENTS[name]: column for name, column in source.beside.items() if name in ARGUMENTS}
+    aligned = {ARGUMENTS[name]: column for name, column in source.aligned.items() if name in ARGUMENTS}
     said: list[str] = []
     with warnings.catch_warnings():
         shown = warnings.showwarning
@@ -189,7 +189,7 @@ def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
             shown(message, category, *rest, **more)
 
         warnings.showwarning = keep
-        chosen.fit(source, **beside)
+        chosen.fit(source, **aligned)
         write_output(chosen)
     return chosen, said
 

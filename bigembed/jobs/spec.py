@@ -20,7 +20,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from bigembed.blocks.functions import allowed
 from bigembed.errors import BigembedError, InputError, JobError
 from bigembed.estimator import AROUND
-from bigembed.jobs.job import BESIDE, CHOICE, TABLES, JobSpec
+from bigembed.jobs.job import ALIGNED, CHOICE, TABLES, JobSpec
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
 from bigembed.methods import REGISTRY, method
@@ -159,7 +159,7 @@ def _typed(
     known: Mapping[str, inspect.Parameter],
     problems: list[str],
 ) -> tuple[dict[str, Any], list[str]]:
-    extra = ("path", "dataset", *BESIDE, *CHOICE) if table == "input" else ("name",)
+    extra = ("path", "dataset", *ALIGNED, *CHOICE) if table == "input" else ("name",)
     problems += _unknown(f"[{table}]", {key: 0 for key in given if key != "workdir"}, [*known, *extra])
     problems += [
         f"[{table}] {key}: must be given"
@@ -209,12 +209,12 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
     if source is not None and chosen is not None:
         problems += [
             f"[input] {name}: {chosen.name} takes none; leave it out"
-            for name in BESIDE
-            if name != "ids" and getattr(source, name) is not None and name not in _beside(chosen.name)
+            for name in ALIGNED
+            if name != "ids" and getattr(source, name) is not None and name not in _aligned(chosen.name)
         ]
         problems += [
             f"[input] {name}: {chosen.name} needs them; give the path of an array with one entry a row"
-            for name in needed_beside(chosen.name)
+            for name in needed_aligned(chosen.name)
             if getattr(source, name) is None and source.dataset is None
         ]
     if cluster is not None:
@@ -226,13 +226,13 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
         problems.extend(f"[output] {shown(place)} is named twice" for place in twice)
 
 
-def _beside(name: str) -> tuple[str, ...]:
-    taken: tuple[str, ...] = getattr(method(name), "beside", ()) if name in REGISTRY else BESIDE
+def _aligned(name: str) -> tuple[str, ...]:
+    taken: tuple[str, ...] = getattr(method(name), "aligned", ()) if name in REGISTRY else ALIGNED
     return taken
 
 
-def needed_beside(name: str) -> tuple[str, ...]:
-    """What must lie beside the rows for a method."""
+def needed_aligned(name: str) -> tuple[str, ...]:
+    """The aligned vectors that a method needs."""
     needs: tuple[str, ...] = getattr(method(name), "needs", ()) if name in REGISTRY else ()
     return needs
 

@@ -51,7 +51,7 @@ def spread_block(block: RowBlock, center: Array) -> Parts:
         if m[far] > 0 and squared[far] > radius:
             radius, farthest = float(squared[far]), off[far] + center
     present = len(rows) if mass is None else int(np.count_nonzero(mass))
-    epsilons = block.beside.get(EPSILONS)
+    epsilons = block.aligned.get(EPSILONS)
     return {
         "lowest epsilon": np.array(np.inf if epsilons is None else _lowest(epsilons)),
         "mass": np.array(float(len(rows)) if mass is None else mass.sum()),
@@ -97,7 +97,7 @@ def gram_block(block: RowBlock, kernel: LinearizedKernel, given: Normalization, 
 
 def massed_tiles(block: RowBlock, kernel: LinearizedKernel) -> Iterator[tuple[Array, Array]]:
     """(features, masses) of the rows with mass, a few at a time."""
-    epsilons, mass = block.beside.get(EPSILONS), block.weights
+    epsilons, mass = block.aligned.get(EPSILONS), block.weights
     for part, u in kernel.tiles(block.rows, epsilons):
         if mass is None:
             yield u, np.ones(len(u))

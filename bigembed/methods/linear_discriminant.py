@@ -108,7 +108,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     """
 
     follows_dtype = True
-    beside = needs = ("labels",)
+    aligned = needs = ("labels",)
     kept: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = None
@@ -144,8 +144,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         """Labels, scatters (with "auto" the fourth moments), directions and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source)
-        labels = read_labels(source.beside.get("labels"))
-        bare = replace(source, beside={})
+        labels = read_labels(source.aligned.get("labels"))
+        bare = replace(source, aligned={})
         most = self._most(labels, n, d)
         width = most if self.n_components is None else int(self.n_components)
         priors = None if self.priors is None else self._priors(len(labels.classes))
@@ -288,7 +288,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         self.direction_ = read_array(f"{solve}/direction") if two else None
         self.n_components_ = self.scalings_.shape[1]
         if self._source is not None:
-            self._source = replace(self._source, beside={})
+            self._source = replace(self._source, aligned={})
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, scatter, labels = run.results("solve"), run.results("scatter"), run.results("labels")

@@ -98,7 +98,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     """
 
     follows_dtype = True
-    beside = ("weights", EPSILONS)
+    aligned = ("weights", EPSILONS)
     kept: ClassVar = {
         "center": (),
         "scale": (),
@@ -141,7 +141,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         """Center, scale, degrees, eigenpairs, the map, and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
-        own = EPSILONS in source.beside
+        own = EPSILONS in source.aligned
         if self.n_components > min(n - 1, d + 1):
             raise InputError(
                 f"n_components={self.n_components!r} must be between 1 and min(n_samples - 1, n_features + 1)="
@@ -228,5 +228,5 @@ class LinearizedDiffusionMap(RowwiseEstimator):
             shape["n_components"],
             shape["n_features"],
             dtype=shape["dtype"],
-            beside=(EPSILONS,) if run.results("scale")["kind"] == "given" else (),
+            aligned=(EPSILONS,) if run.results("scale")["kind"] == "given" else (),
         )

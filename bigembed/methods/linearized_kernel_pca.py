@@ -81,7 +81,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
     """
 
     follows_dtype = True
-    beside = ("weights",)
+    aligned = ("weights",)
     kept: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = 2

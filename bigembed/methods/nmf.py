@@ -81,7 +81,7 @@ class NMF(RowwiseEstimator):
     """
 
     follows_dtype = True
-    beside = ("weights",)
+    aligned = ("weights",)
     kept: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
     n_components: Count = 2

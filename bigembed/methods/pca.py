@@ -88,7 +88,7 @@ class PCA(RowwiseEstimator):
     """
 
     follows_dtype = True
-    beside = ("weights",)
+    aligned = ("weights",)
     kept: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | Share | Annotated[str, one_of("mle")] | None = None
@@ -117,7 +117,7 @@ class PCA(RowwiseEstimator):
         """Moments, components and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2 if self.center else 1)
-        most = d if source.beside else min(n, d)
+        most = d if source.aligned else min(n, d)
         asked = self._asked()
         if asked.width and asked.width > most:
             raise InputError(f"n_components={asked.width} must be between 1 and min(n_samples, n_features)={most}")

@@ -54,7 +54,7 @@ def radius_index_of(run: Run) -> RadiusIndex:
 
 
 def joining_memory(index: AnyIndex, shape: Shape, rows: int) -> int:
-    """Bytes that :func:`join_parts` holds for so many new rows, beside them."""
+    """Bytes that :func:`join_parts` holds for a number of new rows, in addition to them."""
     if isinstance(index, Index):
         return join_memory(index, shape, rows)
     if isinstance(index, DenseIndex):

@@ -1,4 +1,4 @@
-"""Passes over one set of rows with the sampled rows beside: what it is like, nearest rows, distances, ranks."""
+"""Passes over one set of rows with the sampled rows at hand: its summary, nearest rows, distances, ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Vectors beside the rows: their ids, labels, weights, scales. One entry a row, of numbers or of text.
+"""Vectors aligned with the rows: their ids, labels, weights, scales. One entry a row, of numbers or of text.
 
-They come from the source of the rows (a column, ``obs_names``, a dataset) or from a file of their own. What is copied
-lies beside the rows, ``ROWS-ids.zarr``, and an attribute of the rows says so: whoever reads the rows later finds it.
+They come from the source of the rows (a column, ``obs_names``, a dataset) or from a file of their own. A copy
+lies next to the rows, ``ROWS-ids.zarr``, and an attribute of the rows names it: whoever reads the rows later finds it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from bigembed.store.source import RowSource, rows_at
 LINK = "bigembed_beside"
 
 
-def place_beside(rows: AnyPath, name: str) -> AnyPath:
+def aligned_path(rows: AnyPath, name: str) -> AnyPath:
     """Where a vector of this name lies for rows at the path."""
     return at(f"{rows.with_suffix('')}-{name}.zarr")
 
 
 def link(rows: AnyPath, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The attribute of rows that says what lies beside them."""
-    return {LINK: {name: place_beside(rows, name).name for name in names}} if names else {}
+    """The attribute of rows that names the vectors aligned with them."""
+    return {LINK: {name: aligned_path(rows, name).name for name in names}} if names else {}
 
 
-def beside_of(rows: AnyPath) -> dict[str, AnyPath]:
+def aligned_of(rows: AnyPath) -> dict[str, AnyPath]:
     """Vectors that were copied with the rows at a path; {} where there are none."""
     found: Any = (attributes_of(rows) or {}).get(LINK, {}) if (rows / "zarr.json").is_file() else {}
     return {name: rows.with_name(file) for name, file in found.items()}

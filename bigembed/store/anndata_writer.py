@@ -67,12 +67,12 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
 
 def _order(table: Table, path: AnyPath) -> Array | None:
     """For each row of the AnnData the row of its coordinates; None where they are in its order."""
-    if ID not in table.beside:
+    if ID not in table.aligned:
         raise InputError(
             f"{path}: the coordinates have no ids to find its rows by. An AnnData that is ingested, or the input of a "
             "job, brings them; for other rows give [input] ids"
         )
-    return positions(table.beside[ID], obs_vector(str(path), ROW_NAMES, table.rows), str(path))
+    return positions(table.aligned[ID], obs_vector(str(path), ROW_NAMES, table.rows), str(path))
 
 
 def _write(group: Any, name: str, table: Table, order: Array | None) -> None:

@@ -29,7 +29,7 @@ ENTRY, CHECKSUM = 16, 4
 GAP = 64 << 10
 """Bytes that are fetched and not used rather than asking again."""
 FETCH = 16 << 20
-"""Bytes of one request at the most, unless one chunk has more: what a task holds beside its rows."""
+"""Bytes of one request at the most, unless one chunk has more: what a task holds in addition to its rows."""
 
 Buffer = bytes | Array
 Decode = Callable[[Buffer, Array], Any]

@@ -159,7 +159,7 @@ def is_delimited(path: AnyPath) -> bool:
 
 
 def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
-    """The chosen columns (by default all but those ``beside``); reads the file once to count its rows."""
+    """The chosen columns (by default all but those ``aligned``); reads the file once to count its rows."""
     choice.only(path, "CSV", "columns")
     _pyarrow()
     separator, decimal, first, lines = _first_line(path)
@@ -170,8 +170,8 @@ def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
     chosen = choice.columns or choice.expected
     if head and len(there) > 1 and not there[0] and INDEX not in there:
         there[0] = INDEX
-        choice = choice if chosen else replace(choice, beside=(*choice.beside, INDEX))
-    _refuse_names(path, there, [*chosen, *choice.beside] if chosen else there)
+        choice = choice if chosen else replace(choice, aligned=(*choice.aligned, INDEX))
+    _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
     wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}
     reader = DelimitedReader(str(path), separator, decimal, head, wanted, names)

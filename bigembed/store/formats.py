@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import anndata_reader, delimited, fvecs, hdf5, netcdf
-from bigembed.store.aligned import link, named_vector, place_beside, vector_source
+from bigembed.store.aligned import aligned_path, link, named_vector, vector_source
 from bigembed.store.anndata_reader import CsrReader
 from bigembed.store.apart import require_apart
 from bigembed.store.arrays import cached, zarr_place
@@ -45,23 +45,23 @@ def ingest(
     source: PathLike,
     dest: PathLike,
     choice: Choice | None = None,
-    beside: Mapping[str, str] | None = None,
+    aligned: Mapping[str, str] | None = None,
 ) -> tuple[int, ...]:
     """Copy rows of a known format into a new Zarr array at ``dest`` (sparse ones into a CSR group); the dtype is kept.
 
-    ``beside``: vectors to keep beside the rows, as ``{"ids": NAME or path}``; the row names of an AnnData come by
+    ``aligned``: vectors to keep with the rows, as ``{"ids": NAME or path}``; the row names of an AnnData come by
     themselves. They lie at ``DEST-ids.zarr``, and whoever reads the rows finds them. Returns the shape. Raises
     :class:`ExistingOutputError`, :class:`MissingPathError`, :class:`InputError`, :class:`DamagedError`.
     """
-    dest, beside = at(dest), dict(beside or {})
+    dest, aligned = at(dest), dict(aligned or {})
     require_apart(source, dest)
-    choice = replace(choice or Choice(), beside=tuple(beside.values()))
+    choice = replace(choice or Choice(), aligned=tuple(aligned.values()))
     reader = open_reader(source, choice)
     if (source_of_names := named(reader)) is not None and source_of_names.row_ids is not None:
-        beside.setdefault("ids", source_of_names.row_ids)
-    vectors = {name: named_vector(reader, source, given, name) for name, given in beside.items()}
+        aligned.setdefault("ids", source_of_names.row_ids)
+    vectors = {name: named_vector(reader, source, given, name) for name, given in aligned.items()}
     with making(dest):
-        places = {name: place_beside(dest, name) for name in vectors}
+        places = {name: aligned_path(dest, name) for name in vectors}
         there = [name for name, place in places.items() if published(place)]
         # A killed call leaves vectors without their rows.
         wrong = [places[name] for name in there if published(dest) or not _is_vector(vectors[name], places[name])]
@@ -72,7 +72,7 @@ def ingest(
             )
         for name, vector in vectors.items():
             if name not in there:
-                copy_beside(vector, places[name], name)
+                copy_aligned(vector, places[name], name)
         write_copy(reader, dest, choice, attributes=link(dest, vectors))
     return reader.shape
 
@@ -87,10 +87,10 @@ def _is_vector(vector: Reader, place: AnyPath) -> bool:
         return False
 
 
-def copy_beside(
+def copy_aligned(
     vector: Reader, dest: AnyPath, name: str, label: str = "ingest", attributes: Mapping[str, Any] | None = None
 ) -> None:
-    """Copy a vector that lies beside the rows; ids only if each names one row."""
+    """Copy a vector aligned with the rows; ids only if each names one row."""
     copy_vector(vector, dest, f"{label} {name}", _unique if name == "ids" else None, attributes)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.aligned import beside_of
+from bigembed.store.aligned import aligned_of
 from bigembed.store.arrays import cached, read_array, write_rows
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.lock import hold
@@ -44,8 +44,8 @@ class StoreRows(RowSource):
 
     def fingerprint(self) -> str:
         """Of the content: names, sizes and times of the files say nothing here, as the store grows."""
-        beside = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.beside.items()))
-        return sha256(f"{self.shape} {self.dtype} {self.content}{beside}".encode()).hexdigest()
+        aligned = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.aligned.items()))
+        return sha256(f"{self.shape} {self.dtype} {self.content}{aligned}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
     values = np.asarray(unmasked(rows))
-    if beside := beside_of(at(path)):
+    if aligned := aligned_of(at(path)):
         raise InputError(
-            f"{path}: {', '.join(beside)} lie beside its rows and would be too few; a store that grows has rows alone. "
-            "Ingest it without them"
+            f"{path}: {', '.join(aligned)} are aligned with its rows and would be too few; a store that grows "
+            "has only rows. Ingest it without them"
         )
     if not at(path).exists():
         raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
@@ -152,10 +152,10 @@ def append_source(
     root = at(path).absolute()
     if not (root / "zarr.json").is_file():
         raise InputError(f"{root}: not a Zarr array of version 3; only such can be appended to. Ingest it first")
-    beside = root.with_name(f"{root.name}.growing")
-    beside.mkdir(exist_ok=True)
-    with hold(beside) as lock:
-        aside = beside / "rows"
+    folder = root.with_name(f"{root.name}.growing")
+    folder.mkdir(exist_ok=True)
+    with hold(folder) as lock:
+        aside = folder / "rows"
         metadata = read_json(root / "zarr.json")
         n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
         if first is not None and first != n:

@@ -32,10 +32,10 @@ def making(*outputs: PathLike) -> Iterator[None]:
 
 @contextmanager
 def _made(place: AnyPath) -> Iterator[None]:
-    beside = place.with_name(f".{place.name}.making")
-    beside.mkdir(parents=True, exist_ok=True)
-    with hold(beside):
+    making = place.with_name(f".{place.name}.making")
+    making.mkdir(parents=True, exist_ok=True)
+    with hold(making):
         try:
             yield
         finally:
-            remove(beside)
+            remove(making)

@@ -109,7 +109,7 @@ def refuse_size(size: float, most: float, least: float, of: str = "the squares o
 
 
 def checked_shape(source: RowSource, at_least: int = 1) -> tuple[int, int]:
-    """(n, d) of a source: two dimensions, at least so many rows and one column, and what lies beside as long."""
+    """(n, d) of a source: two dimensions, at least ``at_least`` rows, one column, and aligned vectors as long."""
     if len(source.shape) != 2:
         raise InputError(
             f"rows must form a 2-dimensional array (n, d); got {len(source.shape)} dimension(s), shape "
@@ -122,7 +122,7 @@ def checked_shape(source: RowSource, at_least: int = 1) -> tuple[int, int]:
         )
     if d == 0:
         raise InputError(f"Found array with 0 feature(s) (shape={source.shape}) while a minimum of 1 is required.")
-    for name, other in source.beside.items():
+    for name, other in source.aligned.items():
         if len(other.shape) != 1 or other.shape[0] != n:
             raise InputError(f"{name} have shape {other.shape}; one number a row is needed, so shape ({n},)")
     return n, d

@@ -86,7 +86,7 @@ def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any]) -> A
 
 
 def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
-    """The chosen columns of Parquet files of one schema, which must be numeric; by default all but those ``beside``."""
+    """The chosen columns of Parquet files of one schema, all numeric; by default all but the ``aligned`` ones."""
     choice.only(paths[0], "Parquet", "columns")
     pq = _pyarrow("parquet")
     schema, groups, total, largest = None, [], 0, 1
@@ -134,7 +134,7 @@ def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str]) -> np.dtype[An
 
 
 def _vector_dtype(kind: str) -> np.dtype[Any]:
-    """Of a column that lies beside the rows: its own where it is one of NumPy's numbers, else text."""
+    """The dtype of an aligned column: its own where NumPy has that number, else text."""
     try:
         found = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(kind, kind))
     except TypeError:

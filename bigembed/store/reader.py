@@ -21,7 +21,7 @@ LISTED = 12
 
 
 class Reader(Protocol):
-    """Rows of some format, or a vector beside them. Small and picklable: it opens its file in the task that reads."""
+    """Rows of some format, or a vector aligned with them. Small and picklable: it opens its file in the reading task."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,6 +77,10 @@ def entries_of(reader: Reader) -> int | None:
     return getattr(reader, "entries", None)
 
 
+RECORDED = {"aligned": "beside"}
+"""Names that attributes of a copy give to fields of :class:`Choice`, where they differ."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """What is wanted of a source that holds several things. Empty: what the format says, if that is one thing."""
@@ -91,19 +95,19 @@ class Choice:
     """Whether absent chunks of a Zarr array hold its fill value."""
     dense: bool = False
     """Whether sparse rows are wanted dense."""
-    beside: tuple[str, ...] = ()
-    """Columns of a table that lie beside the rows (their ids, labels, weights), so that they are none of them."""
+    aligned: tuple[str, ...] = ()
+    """Columns of a table that are ids, labels or weights of the rows, so that they are not part of them."""
     expected: tuple[str, ...] = ()
     """Columns that a model was fitted with: those of a table where none are chosen."""
 
     def asked(self) -> dict[str, Any]:
-        """What was chosen, by name."""
-        chosen = {one.name: getattr(self, one.name) for one in fields(self)}
+        """What was chosen, by the name under which the attributes of a copy record it."""
+        chosen = {RECORDED.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in chosen.items() if value}
 
     def of_table(self, path: Any, there: Mapping[str, str]) -> tuple[str, ...]:
         """The columns of a table that make the rows; InputError where it lacks them. ``there``: see ``described``."""
-        wanted = self.columns or self.expected or tuple(name for name in there if name not in self.beside)
+        wanted = self.columns or self.expected or tuple(name for name in there if name not in self.aligned)
         if unknown := [name for name in wanted if name not in there]:
             fitted = "" if self.columns else ". The model was fitted with them: new rows need the same columns"
             raise InputError(f"{path}: no columns {listed(unknown)}; there are {described(there)}{fitted}")
@@ -111,7 +115,7 @@ class Choice:
 
     def only(self, path: Any, what: str, *known: str) -> None:
         """InputError if something was chosen that the format does not know."""
-        given = [one.name for one in fields(self) if one.name not in ("dense", "beside", "expected", *known)]
+        given = [one.name for one in fields(self) if one.name not in ("dense", "aligned", "expected", *known)]
         wrong = [name for name in given if getattr(self, name)]
         if wrong:
             can = f"in it can be chosen: {', '.join(known)}" if known else "nothing can be chosen in it"

@@ -20,8 +20,8 @@ class RowBlock:
     start: int
     rows: Any
     """(m, d) C-contiguous in the work dtype, or SciPy CSR rows."""
-    beside: Mapping[str, Array] = field(default_factory=dict)
-    """What lies beside these rows in ``source.beside``."""
+    aligned: Mapping[str, Array] = field(default_factory=dict)
+    """The part of ``source.aligned`` that belongs to these rows."""
 
     @property
     def stop(self) -> int:
@@ -31,7 +31,7 @@ class RowBlock:
     @property
     def weights(self) -> Array | None:
         """Weights of the rows, float64; None where all are one."""
-        given = self.beside.get("weights")
+        given = self.aligned.get("weights")
         return None if given is None else np.asarray(given, np.float64)
 
 
@@ -39,16 +39,16 @@ def row_blocks(source: RowSource, numbers: Sequence[int]) -> Iterator[RowBlock]:
     """The canonical blocks of these numbers, ascending, each stored chunk read once along consecutive ones."""
     n, rows = source.shape[0], source.block
     spans = [(number * rows, min((number + 1) * rows, n)) for number in numbers]
-    beside = {name: windows(other, spans) for name, other in source.beside.items()}
+    columns = {name: windows(other, spans) for name, other in source.aligned.items()}
     for number, (start, _), part in zip(numbers, spans, windows(source, spans), strict=True):
-        aligned = {name: next(parts) for name, parts in beside.items()}
+        aligned = {name: next(parts) for name, parts in columns.items()}
         yield RowBlock(number, start, worked(part, source.work, start), aligned)
 
 
 def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
-    """Any rows ``start:stop`` with what lies beside them, as a block function sees them."""
-    beside = {name: other.read(start, stop) for name, other in source.beside.items()}
-    return RowBlock(start // source.block, start, source.matrix(start, stop), beside)
+    """Any rows ``start:stop`` with their aligned vectors, as a block function sees them."""
+    aligned = {name: other.read(start, stop) for name, other in source.aligned.items()}
+    return RowBlock(start // source.block, start, source.matrix(start, stop), aligned)
 
 
 def worked(rows: Any, dtype: np.dtype[Any], start: int = 0) -> Any:

@@ -33,9 +33,9 @@ class RowSource:
     dtype: np.dtype[Any]
     path: str | None = None
     array: Array | None = None
-    beside: Mapping[str, RowSource] = field(default_factory=dict)
+    aligned: Mapping[str, RowSource] = field(default_factory=dict)
     """Arrays of the same length that belong to the rows: ``weights``, ``labels``."""
-    as_given: ClassVar = ("array", "beside")
+    as_given: ClassVar = ("array", "aligned")
     offset: int = 0
     """Where the first row lies in the array at the path."""
     columns: tuple[int, int] | None = None
@@ -141,7 +141,7 @@ class RowSource:
                 digest.update(repr((file.name, file.size, file.stamp)).encode())
         if self.offset or self.columns is not None:
             digest.update(repr((self.offset, self.columns)).encode())
-        for name, other in sorted(self.beside.items()):
+        for name, other in sorted(self.aligned.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()
 

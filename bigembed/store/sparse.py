@@ -90,7 +90,7 @@ class SparseSource(RowSource):
                 digest.update(np.ascontiguousarray(getattr(self.held, name)).tobytes())
         for path, rows in self.parts:
             digest.update(RowSource((rows,), self.dtype, path=path).fingerprint().encode())
-        for name, other in sorted(self.beside.items()):
+        for name, other in sorted(self.aligned.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()
 

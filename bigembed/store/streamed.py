@@ -57,14 +57,14 @@ class StreamedRows(RowSource):
 
     def fingerprint(self) -> str:
         """Of the name that Dask gives the array: a digest of how it is computed."""
-        beside = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.beside.items()))
-        return sha256(f"{self.shape} {self.dtype} {self.lazy.name}{beside}".encode()).hexdigest()
+        aligned = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.aligned.items()))
+        return sha256(f"{self.shape} {self.dtype} {self.lazy.name}{aligned}".encode()).hexdigest()
 
     def settled(self, scratch: AnyPath) -> RowSource:
         """The same rows, written to a temporary array, for what reads them many times."""
         path = scratch / f"input-{self.lazy.name}.zarr"
         write_dask(self.lazy, path)
-        return RowSource(self.shape, self.dtype, path=str(path), beside=self.beside)
+        return RowSource(self.shape, self.dtype, path=str(path), aligned=self.aligned)
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ ID = "id"
 
 @dataclass(frozen=True)
 class Table:
-    """Coordinates (n, m), names of their columns, and columns beside them (ids first, if there are any)."""
+    """Coordinates (n, m), names of their columns, and columns aligned with them (ids first, if there are any)."""
 
     coordinates: RowSource
     names: tuple[str, ...]
-    beside: Mapping[str, RowSource] = field(default_factory=dict)
+    aligned: Mapping[str, RowSource] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     """What made them: kept in the metadata of formats that have such."""
 
@@ -43,7 +43,7 @@ class Table:
     def blocks(self) -> Iterator[dict[str, Array]]:
         """Columns by name, a canonical block of rows at a time."""
         for start, stop in bounds(self.rows, block_rows(self.coordinates.width, 8)):
-            block = {name: source.read(start, stop) for name, source in self.beside.items()}
+            block = {name: source.read(start, stop) for name, source in self.aligned.items()}
             values = self.coordinates.read(start, stop)
             yield block | {name: values[:, number] for number, name in enumerate(self.names)}
 
@@ -94,7 +94,7 @@ def _parquet(table: Table, path: Path) -> None:
 def _csv(table: Table, path: Path) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(guarded, [*table.beside, *table.names]))
+        writer.writerow(map(guarded, [*table.aligned, *table.names]))
         for block in table.blocks():
             columns = [plain(values) for values in block.values()]
             cells = [list(map(guarded, one)) if one.dtype == object else one.tolist() for one in columns]

@@ -141,14 +141,14 @@ def test_the_commands_of_the_file_run_the_job(tmp_path):
         wait_until(lambda: run(health, tmp_path).returncode == 0, "no healthy scheduler", tmp_path)
         with started(words("worker", "--host", "127.0.0.1"), tmp_path, variables("worker")) as nanny:
             done = run(words("job"), tmp_path, **variables("job"))
-            beside = psutil.Process(nanny.pid).memory_info().rss
+            nanny_bytes = psutil.Process(nanny.pid).memory_info().rss
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert {"points.zarr", "run.zarr", "model.zarr", "report.html"} <= {path.name for path in data.iterdir()}
     ran = json.loads((data / "run.zarr" / "job.json").read_text())["plan"]["place"]
     assert ran["kind"] == "remote"
     assert ran["memory_limit"] == 3584 << 20
-    assert 50 << 20 < beside < NANNY, beside
+    assert 50 << 20 < nanny_bytes < NANNY, nanny_bytes
 
 
 def test_keys_of_the_documented_folder_are_never_committed(tmp_path):

@@ -115,7 +115,7 @@ def _new_rows(folder: Path) -> None:
 
 
 def _extend_model(folder: Path) -> None:
-    given = {"beside": {"ids": "id"}, "results": folder / "table.csv"}
+    given = {"aligned": {"ids": "id"}, "results": folder / "table.csv"}
     extend_model(folder / "model.zarr", folder / "new.csv", folder / "out.zarr", **given)
 
 

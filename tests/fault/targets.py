@@ -201,7 +201,7 @@ def ingested(methods: str) -> Iterator[Target]:
         rows = surface(300)
         np.save(folder / "a.npy", rows + 1)
         np.save(folder / "ids.npy", np.arange(len(rows)) + 7)
-        ingest(folder / "a.npy", folder / "rows.zarr", beside={"ids": str(folder / "ids.npy")})
+        ingest(folder / "a.npy", folder / "rows.zarr", aligned={"ids": str(folder / "ids.npy")})
 
     def make(folder: Path) -> None:
         copying.block_rows = lambda *_: 100  # type: ignore[assignment]  # (of this process, a fork: four chunks)
@@ -210,7 +210,7 @@ def ingested(methods: str) -> Iterator[Target]:
             remove_tree(folder / name)
         np.save(folder / "a.npy", rows)
         np.save(folder / "ids.npy", np.arange(len(rows)))
-        ingest(folder / "a.npy", folder / "rows.zarr", beside={"ids": str(folder / "ids.npy")})
+        ingest(folder / "a.npy", folder / "rows.zarr", aligned={"ids": str(folder / "ids.npy")})
 
     def fitted(folder: Path) -> str:
         return digest(be.PCA(2).fit(folder / "rows.zarr").embedding_)

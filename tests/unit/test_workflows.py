@@ -78,7 +78,7 @@ def test_the_example_is_a_job_that_can_grow():
 
     example = read_job(ROOT / "workflows" / "growing.toml")
     assert example.output.model is None
-    assert not example.beside
+    assert not example.aligned
     assert len(key_of_growth(example)) == 64
 
 

@@ -28,7 +28,7 @@ class GivenKernel:
         return np.array(self.source.window(spans[0], spans[1]), np.float64)
 
     def key(self) -> dict[str, Any]:
-        """What the values depend on beside the rows."""
+        """What the values depend on in addition to the rows."""
         return {"kernel": self.text}
 
 

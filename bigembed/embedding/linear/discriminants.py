@@ -49,9 +49,9 @@ def labels_stage(labels: Labels) -> Stage:
 
 
 def labelled(source: RowSource, context: Context) -> RowSource:
-    """The rows with the numbers of their classes beside them."""
+    """The rows, aligned with the numbers of their classes."""
     codes = RowSource(source.shape[:1], np.dtype(np.int32), path=context.of("labels", "codes"))
-    return replace(source, beside={"labels": codes})
+    return replace(source, aligned={"labels": codes})
 
 
 def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dict[str, Any] | None = None) -> Stage:
@@ -96,7 +96,7 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dic
 
 def scatter_of_block(block: RowBlock, *, n_classes: int, by_class: bool) -> Parts:
     """Class counts, means and scatters of one canonical block."""
-    return vars(class_scatter_block(block.rows, block.beside["labels"], n_classes, by_class))
+    return vars(class_scatter_block(block.rows, block.aligned["labels"], n_classes, by_class))
 
 
 def add_scatters(left: Parts, right: Parts) -> Parts:
@@ -128,7 +128,7 @@ def fourth_stage(source: RowSource, labels: Labels) -> Stage:
 def fourth_of_block(block: RowBlock, *, folder: str) -> Parts:
     """Fourth moments of one canonical block."""
     means, scales = read_array(f"{folder}means"), read_array(f"{folder}scales")
-    return {"moments": fourth_moments_block(block.rows, block.beside["labels"], means, scales)}
+    return {"moments": fourth_moments_block(block.rows, block.aligned["labels"], means, scales)}
 
 
 def solve_stage(

@@ -92,7 +92,7 @@ def center_stage(source: RowSource, choice: KernelChoice) -> Stage:
 def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
     """ε and t₀: one pass, and one more where every row has its own scale."""
     d = source.shape[1]
-    given = EPSILONS in source.beside
+    given = EPSILONS in source.aligned
     own = given or choice.epsilon == "density"
 
     def run(context: Context) -> dict[str, Any]:

@@ -67,15 +67,15 @@ class RowFeatures:
         """Canonical blocks."""
         return bounds(self.source.shape[0], self.source.block)
 
-    def beside(self, block: int, name: str) -> Array | None:
-        """A vector beside the rows of a block."""
-        other = self.source.beside.get(name)
+    def aligned(self, block: int, name: str) -> Array | None:
+        """An aligned vector of the rows of a block."""
+        other = self.source.aligned.get(name)
         return None if other is None else np.asarray(other.read(*self.spans[block]), np.float64)
 
     def tiles(self, block: int) -> Iterator[tuple[slice, Array]]:
         """(which rows of the block, their features)."""
         rows = self.source.matrix(*self.spans[block])
-        return self.kernel.tiles(rows, self.beside(block, EPSILONS))
+        return self.kernel.tiles(rows, self.aligned(block, EPSILONS))
 
 
 def solve_by_lanczos(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def degree_block(
     block: int, features: RowFeatures, given: Normalization, far: Array
 ) -> tuple[tuple[Array, Array], tuple[float, float, float]]:
     """N = √m w/√d and √(m d) of each row; Σ m d, the smallest u·M t and u·far of a row with mass. One pass."""
-    mass = features.beside(block, "weights")
+    mass = features.aligned(block, "weights")
     start, stop = features.spans[block]
     scale, root = np.zeros((2, stop - start, 1))
     lowest = entry = np.inf

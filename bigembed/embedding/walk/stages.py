@@ -69,10 +69,10 @@ def _kernel_stages(asked: Any, graph: GraphShape, policy: str) -> list[Stage]:
         scales = [dimension_of_pairs_stage(n), bandwidth_stage(choice, PAIRS)]
     else:
         scales = [dimension_stage(n, k), bandwidth_stage(choice, LISTS)]
-    beside = "graph" if graph.dense else "search" if lists else ""
+    scale_stage = "graph" if graph.dense else "search" if lists else ""
     edges = "bridge" if bridged else "graph"
     first = [bridge_stage(n, k)] if bridged else []
-    return [*first, *scales, kernel_stage(choice, asked.alpha, n, k, min(graph.block, n), edges, target, beside)]
+    return [*first, *scales, kernel_stage(choice, asked.alpha, n, k, min(graph.block, n), edges, target, scale_stage)]
 
 
 def _neighbors(asked: Any, graph: GraphShape) -> int:

@@ -23,7 +23,7 @@ from bigembed.store.growing import StoreRows
 from bigembed.store.lock import Lock
 from bigembed.store.paths import put, remove
 
-BESIDE = {"picture": "map.png", "report": "report.html"}
+EXTRAS = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""
 
 
@@ -113,7 +113,7 @@ def _unfinished(
 def _fit(job: JobSpec, version: Version, there: Snapshot, reporter: Reporter) -> None:
     """Run the job on the rows of the version; they must still be the same afterwards."""
     output = {"path": str(version.run), "model": str(version.model)}
-    output |= {name: str(version.root / file) for name, file in BESIDE.items() if getattr(job.output, name)}
+    output |= {name: str(version.root / file) for name, file in EXTRAS.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
     first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
@@ -132,6 +132,6 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, reporter
         write_fitted(version, job.functions)
         lock.check()
         growth.publish(version, keep)
-    for name, file in BESIDE.items():
+    for name, file in EXTRAS.items():
         if place := getattr(job.output, name):
             put(place, (version.root / file).read_bytes())

@@ -276,7 +276,7 @@ def open_growth(path: PathLike) -> Growth:
 
 def prepared(job: JobSpec) -> Growth:
     """The growing embedding of a job, made if it is not there; :class:`JobError` where the job cannot grow."""
-    problems = [f"[input] {name}: a growing input takes rows alone; leave it out" for name in job.beside]
+    problems = [f"[input] {name}: a growing input takes rows alone; leave it out" for name in job.aligned]
     problems += [
         f"[input] {name}: a growing input is one array; leave it out" for name in CHOICE if getattr(job.input, name)
     ]

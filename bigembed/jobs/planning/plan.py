@@ -13,7 +13,7 @@ from bigembed.errors import PlanError
 from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.ids import ids_cost, ids_stage
 from bigembed.jobs.inputs import Input, find_input
-from bigembed.jobs.job import BESIDE, JobSpec
+from bigembed.jobs.job import ALIGNED, JobSpec
 from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.places.settings import TERMINATE
@@ -273,7 +273,7 @@ def _require_libraries(job: JobSpec) -> None:
     """MissingExtraError if the job needs a library that is not installed."""
     if job.output.table is not None:
         check_table(job.output.table)
-    paths = [job.input.path, *(getattr(job.input, name) for name in BESIDE), *vars(job.output).values()]
+    paths = [job.input.path, *(getattr(job.input, name) for name in ALIGNED), *vars(job.output).values()]
     if any(path is not None and is_url(path) for path in paths):
         library()
     if job.cluster.manager == "slurm":

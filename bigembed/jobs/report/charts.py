@@ -14,7 +14,7 @@ from bigembed.plotting.vector import Mark, Series, chart, number
 SHOWN = 6
 """Components whose eigenvalues are drawn."""
 
-FLAT, BESIDE = 0.01, 6
+FLAT, BEYOND = 0.01, 6
 """The kernel sum is drawn where its slope exceeds this share of the largest, and this number of scales beyond."""
 
 SAME = 1e-6
@@ -100,7 +100,7 @@ def curves(summary: RunSummary) -> list[tuple[str, str]]:
         return []
     marks, caption = _scales(found["found"])
     steep = np.flatnonzero(found["slope"] > FLAT * found["slope"].max())
-    part = slice(max(0, steep[0] - BESIDE), steep[-1] + BESIDE) if len(steep) else slice(None)
+    part = slice(max(0, steep[0] - BEYOND), steep[-1] + BEYOND) if len(steep) else slice(None)
     part = _reaching(part, found["epsilon"], [mark.x for mark in marks])
     epsilon, log_sum, slope = (found[name][part] for name in ("epsilon", "log_sum", "slope"))
     dimension = found["found"].get("dimension")

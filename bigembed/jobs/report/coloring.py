@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, InputError
-from bigembed.jobs.job import BESIDE
+from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.plotting.stream import Rows
 from bigembed.store.copying import rows_of_reader
@@ -101,7 +101,7 @@ def _truth(summary: RunSummary, n: int) -> Coloring | None:
     name = asked.pop("dataset", None)
     if name is None:
         return None
-    for key in ("path", *BESIDE):
+    for key in ("path", *ALIGNED):
         asked.pop(key, None)
     try:
         made: Dataset = dataset(name, **asked)

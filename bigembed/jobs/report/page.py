@@ -115,7 +115,7 @@ def filled(template: str, drawn: Map | None, **given: Any) -> str:
 
 
 def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
-    """The few numbers that a person looks for first: name, value, what it stands beside."""
+    """The few numbers that a person looks for first: name, value, a note."""
     found: list[tuple[str, str, str]] = []
     if summary.shape:
         n, d = summary.shape
@@ -128,8 +128,8 @@ def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
         workers = place.get("workers", 1)
         where = "in one process" if place.get("kind") == "process" else f"on {workers} workers"
         planned = summary.record.get("predicted_seconds")
-        beside = where if planned is None else f"{seconds_of(planned)} planned, {where}"
-        found.append(("Time", seconds_of(summary.seconds), beside))
+        note = where if planned is None else f"{seconds_of(planned)} planned, {where}"
+        found.append(("Time", seconds_of(summary.seconds), note))
     for name, predicted, measured in summary.memory()[:1]:
         found.append(("Peak memory", size(measured), f"{size(predicted)} planned, {name[0].lower()}{name[1:]}"))
     recall = summary.certificate.get("recall")

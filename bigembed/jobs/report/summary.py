@@ -207,10 +207,10 @@ class RunSummary:
                 "them: bigembed certify compares the two"
             )
         whole = {figure.name: figure.value for figure in self.figures}
-        beside = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
+        whole_map = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
         return (
             "The solve met its tolerance. Each coordinate is carried by many rows, is told apart from the others, and "
-            f"is no function of earlier ones.{beside}"
+            f"is no function of earlier ones.{whole_map}"
         )
 
     @cached_property

@@ -65,7 +65,7 @@ def test_the_columns_that_were_fitted_are_the_default(kind: str, model: Path, tm
     np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), wanted)
     extend(model, tmp_path / f"new.{kind}", tmp_path / "same.zarr", choice=Choice(columns=FITTED))
     np.testing.assert_array_equal(read_array(tmp_path / "same.zarr"), wanted)
-    extend(model, tmp_path / f"new.{kind}", tmp_path / "ids.zarr", beside={"ids": "cell"})
+    extend(model, tmp_path / f"new.{kind}", tmp_path / "ids.zarr", aligned={"ids": "cell"})
     np.testing.assert_array_equal(read_array(tmp_path / "ids.zarr"), wanted)
 
 

@@ -29,7 +29,7 @@ from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.store.aligned import beside_of
+from bigembed.store.aligned import aligned_of
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.formats import ingest
 from tests.unit.store.written import (
@@ -162,7 +162,7 @@ def test_labels_and_weights_by_their_names_in_the_source(tmp_path: Path) -> None
 
 def test_ids_are_found_again_after_an_ingest_and_do_not_change_the_result(wanted: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "ids.npy", np.array(names_of()))
-    ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+    ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
     spec = job(tmp_path, 'path = "points.zarr"', output='table = "t.csv"')
     run_job(spec)
     assert stored_bytes(tmp_path / "job.zarr") == wanted[0]
@@ -215,13 +215,13 @@ def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) 
         tmp_path / "model.zarr",
         tmp_path / "new.csv",
         tmp_path / "out.zarr",
-        beside={"ids": "cell"},
+        aligned={"ids": "cell"},
         choice=be_choice(COLUMNS),
         results=tmp_path / "out.csv",
     )
     assert found["table"] == str(tmp_path / "out.csv")
     np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), wanted[1])
-    assert beside_of(tmp_path / "out.zarr") == {"ids": tmp_path / "out-ids.zarr"}
+    assert aligned_of(tmp_path / "out.zarr") == {"ids": tmp_path / "out-ids.zarr"}
     table = lines_of(tmp_path / "out.csv")
     assert table[0] == ["id", "pca0", "pca1"]
     assert [row[0] for row in table[1:]] == names_of()
@@ -357,7 +357,7 @@ def test_a_table_that_cannot_be_written_is_refused_before_work(tmp_path: Path, m
 def test_ids_shorter_than_the_rows_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "plain.npy", rows_of())
     np.save(tmp_path / "ids.npy", np.arange(N))
-    ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+    ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
     shutil.rmtree(tmp_path / "points-ids.zarr")
     write_array(tmp_path / "points-ids.zarr", np.arange(N - 3))
     with pytest.raises(InputError, match=r"points\.zarr: ids .*one entry for each of the 517 rows"):

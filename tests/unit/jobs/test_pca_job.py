@@ -1,4 +1,4 @@
-"""Jobs of methods that are no diffusion maps, from plan to model, with what lies beside the rows."""
+"""Jobs of methods other than diffusion maps, from plan to model, with their aligned vectors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_from_plan_to_model(job, rows, tmp_path):
     np.testing.assert_array_equal(read_array(tmp_path / "new.zarr"), wanted.embedding_)
 
 
-def test_weights_lie_beside_the_rows(job, rows, tmp_path):
+def test_weights_are_aligned_with_the_rows(job, rows, tmp_path):
     run_job(job('weights = "weights.npy"'))
     weights = np.load(tmp_path / "weights.npy")
     wanted = be.PCA(3).fit(rows, sample_weight=weights)

@@ -113,10 +113,10 @@ def test_new_rows_that_were_repaired(job, frame, tmp_path):
     arguments = tmp_path / "model.zarr", tmp_path / "new.parquet", tmp_path / "out.zarr"
     with_gaps(new).to_parquet(tmp_path / "new.parquet")
     with pytest.raises(BigembedError, match="missing"):
-        extend(*arguments, beside={"ids": "name"}, choice=choice)
+        extend(*arguments, aligned={"ids": "name"}, choice=choice)
     repaired = with_gaps(new).dropna()
     repaired.to_parquet(tmp_path / "new.parquet")
-    extend(*arguments, beside={"ids": "name"}, choice=choice)
+    extend(*arguments, aligned={"ids": "name"}, choice=choice)
     export(tmp_path / "out.zarr", tmp_path / "new.csv")
     table = pd.read_csv(tmp_path / "new.csv")
     assert table["id"].tolist() == repaired["name"].tolist()

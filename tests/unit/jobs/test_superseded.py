@@ -245,17 +245,17 @@ def test_a_plan_knows_what_will_be_used_again(job, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(be.methods.REGISTRY))
 def test_the_keys_of_a_plan_are_those_of_the_run(name, tmp_path):
-    """Of every method, with all that may lie beside the rows."""
+    """Of every method, with every aligned vector that it takes."""
     from bigembed.jobs.inputs import find_input
     from bigembed.methods import method
 
     rng = np.random.default_rng(0)
     kind = method(name)
     np.save(tmp_path / "rows.npy", rng.uniform(1, 2, size=(60, 5)))
-    beside = {"weights": rng.uniform(1, 2, size=60), "labels": np.arange(60) % 3, "epsilons": np.full(60, 50.0)}
-    for what in kind.beside:
-        np.save(tmp_path / f"{what}.npy", beside[what])
-    given = "".join(f'{what} = "{what}.npy"\n' for what in kind.beside)
+    aligned = {"weights": rng.uniform(1, 2, size=60), "labels": np.arange(60) % 3, "epsilons": np.full(60, 50.0)}
+    for what in kind.aligned:
+        np.save(tmp_path / f"{what}.npy", aligned[what])
+    given = "".join(f'{what} = "{what}.npy"\n' for what in kind.aligned)
     (tmp_path / "job.toml").write_text(
         f'[input]\npath = "rows.npy"\n{given}[method]\nname = "{name}"\n[output]\npath = "run.zarr"\n'
     )

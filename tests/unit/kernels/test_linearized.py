@@ -56,9 +56,9 @@ class Small:
     block: int = 97
 
     def blocks(self) -> list[RowBlock]:
-        beside = {"weights": self.mass, "epsilons": self.epsilons}
+        aligned = {"weights": self.mass, "epsilons": self.epsilons}
         return [
-            RowBlock(number, i, self.X[i:j], {name: v[i:j] for name, v in beside.items() if v is not None})
+            RowBlock(number, i, self.X[i:j], {name: v[i:j] for name, v in aligned.items() if v is not None})
             for number, (i, j) in enumerate(bounds(len(self.X), self.block))
         ]
 

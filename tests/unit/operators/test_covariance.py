@@ -25,11 +25,11 @@ def case(request, tmp_path):
     if request.param == "sparse":
         source = held_source(sparse.csr_array(values))
     else:
-        beside = {}
+        aligned = {}
         if request.param == "weighted":
             weights = np.random.default_rng(0).random(N) * 3
-            beside = {"weights": RowSource((N,), weights.dtype, array=weights)}
-        source = RowSource((N, D), values.dtype, array=values, beside=beside)
+            aligned = {"weights": RowSource((N,), weights.dtype, array=weights)}
+        source = RowSource((N, D), values.dtype, array=values, aligned=aligned)
     mean = weights @ values / weights.sum()
     matrix = ((values - mean).T * weights) @ (values - mean) / (weights.sum() - 1)
     return CovarianceOperator(source, mean, weights.sum() - 1, Exchange(str(tmp_path))), matrix

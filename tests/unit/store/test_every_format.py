@@ -8,7 +8,7 @@ import pytest
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store import copying, delimited, parquet, reader
-from bigembed.store.aligned import beside_of
+from bigembed.store.aligned import aligned_of
 from bigembed.store.arrays import read_array
 from bigembed.store.formats import ingest, open_reader
 from bigembed.store.opening import open_zarr
@@ -66,7 +66,7 @@ def test_ingest_keeps_rows_and_names(name, tmp_path):
     given = {"ids": "cell"} if name in NAMED else {}
     assert ingest(tmp_path / name, tmp_path / "out.zarr", choice_of(name), given) == (N, D)
     np.testing.assert_array_equal(stored_rows(tmp_path / "out.zarr"), rows_of())
-    found = beside_of(tmp_path / "out.zarr")
+    found = aligned_of(tmp_path / "out.zarr")
     if name == "rows.fvecs":
         assert found == {}
     else:
@@ -134,7 +134,7 @@ def test_an_anndata_without_x(tmp_path):
 def test_obs_columns_are_vectors(tmp_path):
     libraries("rows.h5ad")
     h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
-    ingest(tmp_path / "a.h5ad", tmp_path / "out.zarr", beside={"labels": "kind", "weights": "depth"})
+    ingest(tmp_path / "a.h5ad", tmp_path / "out.zarr", aligned={"labels": "kind", "weights": "depth"})
     assert read_array(tmp_path / "out-labels.zarr").tolist() == [f"kind {number % 3}" for number in range(N)]
     assert read_array(tmp_path / "out-weights.zarr").tolist() == list(range(N))
     found = annotated(rows_of(), names_of())
@@ -142,7 +142,7 @@ def test_obs_columns_are_vectors(tmp_path):
     with quiet():
         found.write_h5ad(tmp_path / "b.h5ad")
     with pytest.raises(InputError, match="obs/kind has no value in 1"):
-        ingest(tmp_path / "b.h5ad", tmp_path / "b.zarr", beside={"labels": "kind"})
+        ingest(tmp_path / "b.h5ad", tmp_path / "b.zarr", aligned={"labels": "kind"})
     assert not (tmp_path / "b.zarr").exists()
 
 
@@ -284,7 +284,7 @@ def test_csv_columns_are_chosen_by_name(tmp_path):
     np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), rows_of()[:, [3, 1]])
     with pytest.raises(InputError, match="no columns y; there are cell, x0"):
         open_reader(tmp_path / "rows.csv", Choice(columns=("y",)))
-    by_default = open_reader(tmp_path / "rows.csv", Choice(beside=("cell", "kind")))
+    by_default = open_reader(tmp_path / "rows.csv", Choice(aligned=("cell", "kind")))
     assert by_default.shape == (N, D)
 
 
@@ -402,18 +402,18 @@ def test_ids_that_repeat_or_are_missing_are_an_error_before_the_rows(tmp_path):
 def test_ids_of_numbers_and_from_a_file_of_their_own(tmp_path):
     np.save(tmp_path / "rows.npy", rows_of())
     np.save(tmp_path / "ids.npy", np.arange(N)[::-1])
-    ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+    ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
     assert read_array(tmp_path / "out-ids.zarr").tolist() == list(range(N))[::-1]
     np.save(tmp_path / "short.npy", np.arange(N - 1))
     with pytest.raises(InputError, match=r"one entry for each of the 517 rows"):
-        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", beside={"ids": str(tmp_path / "short.npy")})
+        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "short.npy")})
     with pytest.raises(MissingPathError, match="no such path"):
-        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", beside={"ids": str(tmp_path / "none.npy")})
+        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "none.npy")})
     np.save(tmp_path / "halves.npy", np.arange(N) / 2)
     with pytest.raises(InputError, match="text or whole numbers"):
-        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", beside={"ids": str(tmp_path / "halves.npy")})
+        ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "halves.npy")})
     with pytest.raises(ExistingOutputError, match=r"out-ids\.zarr"):
-        ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", beside={"ids": str(tmp_path / "ids.npy")})
+        ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
 
 
 def test_a_name_that_is_not_there_lists_those_that_are(tmp_path):
@@ -426,5 +426,5 @@ def test_a_name_that_is_not_there_lists_those_that_are(tmp_path):
 def test_netcdf_ids_and_length(tmp_path):
     libraries("rows.nc")
     netcdf_file(tmp_path / "rows.nc", rows_of(), names_of())
-    ingest(tmp_path / "rows.nc", tmp_path / "out.zarr", beside={"ids": "cell"})
+    ingest(tmp_path / "rows.nc", tmp_path / "out.zarr", aligned={"ids": "cell"})
     assert read_array(tmp_path / "out-ids.zarr").tolist() == names_of()

@@ -93,7 +93,7 @@ def test_rows_with_ids_beside_them_are_not_left_with_too_few(tmp_path, rows):
     path = store(tmp_path / "x.zarr", rows[:100])
     write_array(tmp_path / "x-ids.zarr", np.arange(100))
     zarr.open_array(str(path)).attrs.update(link(path, {"ids": None}))
-    with pytest.raises(InputError, match="ids lie beside its rows and would be too few"):
+    with pytest.raises(InputError, match="ids are aligned with its rows and would be too few"):
         append_rows(path, rows[100:])
     np.testing.assert_array_equal(read_array(path), rows[:100])
 

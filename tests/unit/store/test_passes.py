@@ -129,7 +129,7 @@ def test_bad_weights_are_named(values, tmp_path):
     weights = np.ones(N)
     weights[[5, 80]] = -1, np.nan
     source = RowSource(
-        values.shape, values.dtype, array=values, beside={"weights": RowSource((N,), weights.dtype, array=weights)}
+        values.shape, values.dtype, array=values, aligned={"weights": RowSource((N,), weights.dtype, array=weights)}
     )
     with pytest.raises(InputError, match=r"weights .* 2 of 1003 are not, the first of rows \[5, 80\]"):
         reduce_rows(source, sum_block, Exchange(str(tmp_path)), first=True)
@@ -165,4 +165,4 @@ def test_shapes_are_checked(values):
     with pytest.raises(InputError, match="minimum of 2"):
         checked_shape(replace(source, shape=(1, D)), at_least=2)
     with pytest.raises(InputError, match="weights have shape"):
-        checked_shape(replace(source, beside={"weights": RowSource((4,), np.dtype("f8"))}))
+        checked_shape(replace(source, aligned={"weights": RowSource((4,), np.dtype("f8"))}))

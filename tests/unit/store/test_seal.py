@@ -106,7 +106,7 @@ def test_text_and_sparse_rows(tmp_path, rows):
     np.save(tmp_path / "other.npy", names[::-1])
     for name, ids in (("x", "names"), ("y", "other")):
         np.save(tmp_path / "rows.npy", rows)
-        ingest(tmp_path / "rows.npy", tmp_path / f"{name}.zarr", beside={"ids": str(tmp_path / f"{ids}.npy")})
+        ingest(tmp_path / "rows.npy", tmp_path / f"{name}.zarr", aligned={"ids": str(tmp_path / f"{ids}.npy")})
     assert read_array(tmp_path / "x-ids.zarr").tolist() == names.tolist()
     shutil.copy2(chunk_files(tmp_path / "y-ids.zarr")[0], chunk_files(tmp_path / "x-ids.zarr")[0])
     for read in (lambda: read_array(tmp_path / "x-ids.zarr"), lambda: read_rows(tmp_path / "x-ids.zarr", [3])):

@@ -22,7 +22,7 @@ from bigembed.jobs.report.glossary import entries_of
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.spec import needed_beside, parse_job, read_job
+from bigembed.jobs.spec import needed_aligned, parse_job, read_job
 from bigembed.methods import REGISTRY
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
@@ -67,8 +67,8 @@ def job_of(folder, name, n=240, method="", output="", width=2):
     rng = np.random.default_rng(0)
     np.save(folder / "rows.npy", rng.uniform(0.1, 1, (n, 6)) + 2 * (np.arange(n) % 3 == 0)[:, None])
     np.save(folder / "labels.npy", np.arange(n) % 3)
-    beside = 'labels = "labels.npy"\n' if "labels" in needed_beside(name) else ""
-    text = f'[input]\npath = "rows.npy"\n{beside}[method]\nname = "{name}"\nn_components = {width}\n{method}\n'
+    column = 'labels = "labels.npy"\n' if "labels" in needed_aligned(name) else ""
+    text = f'[input]\npath = "rows.npy"\n{column}[method]\nname = "{name}"\nn_components = {width}\n{method}\n'
     (folder / "job.toml").write_text(text + f'[output]\npath = "run.zarr"\n{output}\n')
     return read_job(folder / "job.toml")
 
