@@ -167,11 +167,11 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     run.forget(stage.name)
     observer(Event("start", stage.name))
     began = time.perf_counter()
-    exchange, kept = _exchange(run, stage, key)
+    exchange, resumed = _exchange(run, stage, key)
     try:
         results = _computed(stage, run, exchange, observer)
     except DamagedError as error:
-        if not kept:
+        if not resumed:
             raise
         warnings.warn(f"{error}; stage {stage.name!r} begins anew", DamageWarning, stacklevel=2)
         remove(run.root / "stages" / stage.name)
@@ -231,17 +231,17 @@ def exchanging(folder: PathLike | None) -> Iterator[None]:
         _scratch.reset(token)
 
 
-_kept: ContextVar[tuple[AnyPath, Lock] | None] = ContextVar("kept", default=None)
+_held: ContextVar[tuple[AnyPath, Lock] | None] = ContextVar("held", default=None)
 
 
 @contextmanager
 def locked(run: Run) -> Iterator[Lock | None]:
     """Hold the run: one writes at a time. What :func:`keeping` holds is held; nobody else knows a temporary run."""
-    kept = _kept.get()
+    held = _held.get()
     if run.temporary:
         yield None
-    elif kept is not None and kept[0] == run.root:
-        yield kept[1]
+    elif held is not None and held[0] == run.root:
+        yield held[1]
     else:
         with hold(run.root) as lock:
             roots.mend(run.root, run.kind)
@@ -253,8 +253,8 @@ def keeping(run: Run) -> Iterator[Lock]:
     """Hold the run over several :func:`run_stages`, for a job that does more than those."""
     with hold(run.root) as lock:
         roots.mend(run.root, run.kind)
-        token = _kept.set((run.root, lock))
+        token = _held.set((run.root, lock))
         try:
             yield lock
         finally:
-            _kept.reset(token)
+            _held.reset(token)

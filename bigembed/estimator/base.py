@@ -40,7 +40,7 @@ class Estimator(Framed, Routed, ABC):
 
     registered: ClassVar[str]
     """The method's name in the registry: that of its file."""
-    kept: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    saved_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     aligned: ClassVar[tuple[str, ...]] = ()
     """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""

@@ -68,8 +68,8 @@ class RowwiseEstimator(Estimator):
         extension = self._map()
         if self._in_memory:
             return in_one_array(self._source, extension)
-        kept = self._run, self._stamp(), self._run.marks()
-        return MappedRows(self._source, extension, extension.width, extension.dtype, *kept).lazy()
+        origin = self._run, self._stamp(), self._run.marks()
+        return MappedRows(self._source, extension, extension.width, extension.dtype, *origin).lazy()
 
     def _stamp(self) -> str:
         """The fingerprint of the rows as they were fitted; empty where their coordinates are stored."""

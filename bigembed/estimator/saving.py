@@ -1,6 +1,6 @@
 """The fitted model on disk: Zarr arrays, a manifest a stage, and model.json. Nothing that needs unpickling.
 
-Kept is what the method's class says (``kept``): what the extension to new rows reads, fitted attributes and the
+Kept is what the method's class says (``saved_stages``): what the extension to new rows reads, fitted attributes and the
 certificate; not what was only needed to make them.
 """
 
@@ -69,23 +69,23 @@ def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None
     """The stages that are kept, and the description."""
     roots.prepare(target, "model")
     run: Run = estimator._run
-    for stage, manifest in _kept(estimator).items():
+    for stage, manifest in _saved(estimator).items():
         copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
         write_json(target / "manifest" / f"{stage}.json", manifests.as_dict(manifest))
     write_json(target / NAME, described(target, description))
 
 
-def _kept(estimator: Any) -> dict[str, Manifest]:
+def _saved(estimator: Any) -> dict[str, Manifest]:
     """The stages of a model, each with the files that are kept of it."""
     run: Run = estimator._run
     found = {}
-    for stage, names in type(estimator).kept.items():
+    for stage, names in type(estimator).saved_stages.items():
         if run.has(stage):
             manifest = run.manifest(stage)
             files = {
                 name: entry
                 for name, entry in manifest.files.items()
-                if any(not kept or name == kept or name.startswith(f"{kept}/") for kept in names)
+                if any(not chosen or name == chosen or name.startswith(f"{chosen}/") for chosen in names)
             }
             found[stage] = replace(manifest, files=files)
     return found
@@ -99,7 +99,7 @@ def token(estimator: Any) -> tuple[Any, ...]:
     given = {name: value for name, value in estimator.get_params().items() if name not in AROUND}
     fitted = {}
     if estimator.__sklearn_is_fitted__():
-        fitted = {stage: manifest.digest for stage, manifest in _kept(estimator).items()}
+        fitted = {stage: manifest.digest for stage, manifest in _saved(estimator).items()}
     return f"{kind.__module__}:{kind.__qualname__}", normalize_token(given), sorted(fitted.items())
 
 

@@ -96,7 +96,7 @@ class ClassicalMDS(RowwiseEstimator):
     """
 
     follows_dtype = True
-    kept: ClassVar = {
+    saved_stages: ClassVar = {
         "moments": ("mean",),
         "distances": ("rows",),
         "solve": ("",),

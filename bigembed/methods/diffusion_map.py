@@ -157,7 +157,7 @@ class DiffusionMap(Estimator):
     True
     """
 
-    kept: ClassVar = {
+    saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),
         "kernel": ("q",),

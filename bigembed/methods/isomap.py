@@ -122,7 +122,7 @@ class Isomap(Estimator):
     3.14
     """
 
-    kept: ClassVar = {
+    saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
         "landmarks": ("rows", "component"),

@@ -111,7 +111,7 @@ class KernelPCA(RowwiseEstimator):
     """
 
     follows_dtype = True
-    kept: ClassVar = {
+    saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "moments": ("mean",),
         "solve": ("mean", "matrix", "eigenvalues", "residuals"),

@@ -92,7 +92,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     """
 
     follows_dtype = True
-    kept: ClassVar = {
+    saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "sums": ("sums",),
         "solve": ("matrix", "eigenvalues", "residuals"),

@@ -108,7 +108,7 @@ class LandmarkMDS(RowwiseEstimator):
     """
 
     follows_dtype = True
-    kept: ClassVar = {
+    saved_stages: ClassVar = {
         "sample": ("",),
         "landmarks": ("",),
         "solve": ("",),

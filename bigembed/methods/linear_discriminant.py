@@ -109,7 +109,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
 
     follows_dtype = True
     aligned = needs = ("labels",)
-    kept: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
+    saved_stages: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = None
     _: KW_ONLY

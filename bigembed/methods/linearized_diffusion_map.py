@@ -99,7 +99,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
     follows_dtype = True
     aligned = ("weights", EPSILONS)
-    kept: ClassVar = {
+    saved_stages: ClassVar = {
         "center": (),
         "scale": (),
         "degrees": (),

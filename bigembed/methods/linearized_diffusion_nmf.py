@@ -83,7 +83,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     (1, 1, True)
     """
 
-    kept: ClassVar = {"scale": (), "coordinates": ("",)}
+    saved_stages: ClassVar = {"scale": (), "coordinates": ("",)}
 
     n_components: Count = 2
     _: KW_ONLY

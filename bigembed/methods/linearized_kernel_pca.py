@@ -82,7 +82,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     follows_dtype = True
     aligned = ("weights",)
-    kept: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
+    saved_stages: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = 2
     _: KW_ONLY

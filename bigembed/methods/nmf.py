@@ -82,7 +82,7 @@ class NMF(RowwiseEstimator):
 
     follows_dtype = True
     aligned = ("weights",)
-    kept: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
+    saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
     n_components: Count = 2
     _: KW_ONLY

@@ -89,7 +89,7 @@ class PCA(RowwiseEstimator):
 
     follows_dtype = True
     aligned = ("weights",)
-    kept: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
+    saved_stages: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | Share | Annotated[str, one_of("mle")] | None = None
     _: KW_ONLY

@@ -20,7 +20,7 @@ from bigembed.store.hdf5 import Field, GroupArrayReader, about, array_in, fields
 from bigembed.store.held import external_links, loaded, require_held
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath
-from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, listed, pieces, two_dimensional
+from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, listed, read_ranges, two_dimensional
 from bigembed.store.sparse import ENTRY_BYTES, NAMES
 
 EXTRA = "anndata"
@@ -78,7 +78,7 @@ class CsrReader:
         row_bytes = self.shape[1] * self.dtype.itemsize + ENTRY_BYTES * (1 + self.entries // self.shape[0])
         with opened(self.path, self.extra) as root:
             indptr, indices, data = (root[f"{self.array}/{name}".lstrip("/")] for name in NAMES)
-            for low, high in pieces(start, stop, 1, row_bytes):
+            for low, high in read_ranges(start, stop, 1, row_bytes):
                 try:
                     pointers = np.asarray(indptr[low : high + 1], np.int64)
                     inside = slice(int(pointers[0]), int(pointers[-1]))

@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.paths import AnyPath, at
-from bigembed.store.reader import Choice, pieces
+from bigembed.store.reader import Choice, read_ranges
 
 TYPES: dict[str, np.dtype[Any]] = {".fvecs": np.dtype("<f4"), ".bvecs": np.dtype("u1"), ".ivecs": np.dtype("<i4")}
 LENGTH = np.dtype("<i4")
@@ -31,7 +31,7 @@ class VecsReader:
         row = np.dtype([("length", LENGTH), ("values", self.dtype, (d,))])
         with at(self.path).open("rb") as file:
             file.seek(start * row.itemsize)
-            for low, high in pieces(start, stop, 1, row.itemsize):
+            for low, high in read_ranges(start, stop, 1, row.itemsize):
                 yield self._values(file.read((high - low) * row.itemsize), row, low, high)
 
     def _values(self, data: bytes, row: np.dtype[Any], low: int, high: int) -> Array:

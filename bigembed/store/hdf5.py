@@ -15,7 +15,7 @@ from bigembed.store.arrays import zarr_place
 from bigembed.store.extras import needed
 from bigembed.store.held import require_held
 from bigembed.store.paths import AnyPath, at
-from bigembed.store.reader import TEXT, Choice, as_text, described, handle, pieces, two_dimensional
+from bigembed.store.reader import TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
 
 SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf")
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -43,7 +43,7 @@ class GroupArrayReader:
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
         with opened(self.path, self.extra) as group:
             stored = found_in(group, self.array)
-            for low, high in pieces(start, stop, self.grain, row_bytes):
+            for low, high in read_ranges(start, stop, self.grain, row_bytes):
                 try:
                     part = stored[low:high]
                 except (OSError, ValueError, RuntimeError) as error:

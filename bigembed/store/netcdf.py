@@ -21,7 +21,7 @@ from bigembed.store.hdf5 import begins_as_hdf5, datasets_of
 from bigembed.store.hdf5 import opened as open_hdf5_file
 from bigembed.store.held import external_links, require_held
 from bigembed.store.paths import AnyPath, local
-from bigembed.store.reader import TEXT, Choice, as_text, described, listed, native, pieces
+from bigembed.store.reader import TEXT, Choice, as_text, described, listed, native, read_ranges
 from bigembed.store.source import as_worked
 
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".netcdf")
@@ -57,7 +57,7 @@ class NetcdfReader:
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         width = 1 if len(self.shape) == 1 else self.shape[1] // len(self.variables)
-        for low, high in pieces(start, stop, self.grain, self.dtype.itemsize * width * len(self.variables)):
+        for low, high in read_ranges(start, stop, self.grain, self.dtype.itemsize * width * len(self.variables)):
             parts = [self._part(name, low, high, width) for name in self.variables]
             yield parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
 
@@ -174,7 +174,7 @@ def _flat(stored: Any, prefix: tuple[int, ...], start: int, stop: int, path: str
 def _missing(stored: Any, path: str) -> int:
     """Missing values in all."""
     size = int(np.prod(stored.shape))
-    spans = pieces(0, size, 1, 8)
+    spans = read_ranges(0, size, 1, 8)
     parts = (part for low, high in spans for part in _flat(stored, (), low, high, path))
     return sum(int(np.ma.getmaskarray(part).sum()) for part in parts)
 

@@ -21,7 +21,7 @@ LISTED = 12
 
 
 class Reader(Protocol):
-    """Rows of some format, or a vector aligned with them. Small and picklable: it opens its file in the reading task."""
+    """Rows of some format, or a vector aligned with them. Small and picklable: the task that reads opens its file."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,12 +160,12 @@ def two_dimensional(path: Any, shape: Sequence[int]) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def pieces(start: int, stop: int, chunk: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+def read_ranges(start: int, stop: int, chunk: int, row_bytes: int) -> Iterator[tuple[int, int]]:
     """Ranges from start to stop that are cut where stored chunks of ``chunk`` rows end, each about a block.
 
     Chunks so tall that one does not fit are cut, and then decoded several times.
 
-    >>> list(pieces(5, 200, 60, 1 << 20)), list(pieces(0, 3, 1, 1 << 30))
+    >>> list(read_ranges(5, 200, 60, 1 << 20)), list(read_ranges(0, 3, 1, 1 << 30))
     ([(5, 60), (60, 120), (120, 180), (180, 200)], [(0, 1), (1, 2), (2, 3)])
     """
     step = fitting = max(1, BLOCK_BYTES // max(1, row_bytes))

@@ -15,7 +15,7 @@ from bigembed.store.attributes import columns_of
 from bigembed.store.npy import npy_rows
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, stored
-from bigembed.store.reader import TEXT, is_text, pieces
+from bigembed.store.reader import TEXT, is_text, read_ranges
 from bigembed.store.superseded import Mark
 
 TEXT_BYTES = 512
@@ -55,7 +55,7 @@ class RowSource:
     def stream(self, start: int, stop: int) -> Iterator[Any]:
         """Rows ``start:stop`` in pieces, text as :data:`~bigembed.store.reader.TEXT`."""
         text = is_text(self.dtype)
-        for low, high in pieces(start, stop, self.grain, TEXT_BYTES if text else self.width * self.dtype.itemsize):
+        for low, high in read_ranges(start, stop, self.grain, TEXT_BYTES if text else self.width * self.dtype.itemsize):
             found = self.read(low, high)
             yield found.astype(TEXT) if text else found
 

@@ -79,7 +79,7 @@ class IndependentComponents(RowwiseEstimator):
     """
 
     follows_dtype = True
-    kept: ClassVar = {"moments": ("mean",), "separate": ("",), "coordinates": ("embedding",)}
+    saved_stages: ClassVar = {"moments": ("mean",), "separate": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = None
     _: KW_ONLY

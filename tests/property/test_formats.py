@@ -17,7 +17,7 @@ from bigembed.store import ids as ids_module
 from bigembed.store import reader
 from bigembed.store.formats import open_reader
 from bigembed.store.ids import check_ids, positions
-from bigembed.store.reader import TEXT, Choice, pieces
+from bigembed.store.reader import TEXT, Choice, read_ranges
 from bigembed.store.source import RowSource
 
 SHAPES = st.tuples(st.integers(1, 60), st.integers(1, 7))
@@ -43,7 +43,7 @@ def held(names: list[Any]) -> RowSource:
 
 @given(st.integers(0, 500), st.integers(1, 500), st.integers(1, 300), st.integers(1, 1 << 27))
 def test_pieces_cover_a_range_once_and_cut_where_chunks_end(start: int, length: int, chunk: int, size: int) -> None:
-    found = list(pieces(start, start + length, chunk, size))
+    found = list(read_ranges(start, start + length, chunk, size))
     assert [row for low, high in found for row in range(low, high)] == list(range(start, start + length))
     fitting = max(1, reader.BLOCK_BYTES // size)
     if chunk <= 8 * fitting:

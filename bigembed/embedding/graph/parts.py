@@ -47,7 +47,7 @@ class Parts:
     """At most half of the coordinates tell parts apart."""
 
     @property
-    def alone(self) -> bool:
+    def single(self) -> bool:
         """One component is embedded."""
         return not (self.joint or self.per_component)
 
@@ -95,7 +95,7 @@ def parts_from(policy: str, found: dict[str, Any], choices: Iterable[str] = CHOI
 
 def solved_sizes(parts: Parts, policy: str, sizes: Sequence[int], n_components: int) -> Sequence[int]:
     """Rows of the components that are solved one by one; InputError or DisconnectedGraphError where they cannot be."""
-    if parts.alone and sizes[0] <= n_components:
+    if parts.single and sizes[0] <= n_components:
         raise InputError(
             f"n_components={n_components} needs a connected component of at least {n_components + 1} rows; the largest "
             f"has {sizes[0]}. Ask for fewer coordinates"

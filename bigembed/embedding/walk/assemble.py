@@ -42,7 +42,7 @@ def assemble(
     sums = np.sum(map_blocks(degree_sums_block, tasks, labels=labels, degree=degree, count=count), axis=0)
     together = parts.joint
     columns: list[Column] = []
-    if parts.alone:
+    if parts.single:
         columns = [Column(value, 0, k) for k, value in enumerate(solved[0]["eigenvalues"])]
     elif together:
         columns = [Column(1.0, c, -1) for c in range(1, parts.contrasts(width) + 1)]

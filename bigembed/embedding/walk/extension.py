@@ -85,8 +85,8 @@ def model_of(run: Run) -> WalkModel:
 
 def parts_before(run: Run) -> int:
     """How many components of a model made before 0.2 have coordinates of their own."""
-    alone = run.manifest("coordinates").parameters["policy"] == "largest"
-    return 1 if alone else int(run.results("components")["components"])
+    largest_only = run.manifest("coordinates").parameters["policy"] == "largest"
+    return 1 if largest_only else int(run.results("components")["components"])
 
 
 def extend_rows(rows: Array, model: WalkModel) -> Array:

@@ -177,10 +177,10 @@ def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, see
 
 def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
     """Shares of the coordinates that the map of half of the neighbors has, where there are few rows in one part."""
-    home, alone = context.home, context.results("coordinates")["parts"] == 1
+    home, single = context.home, context.results("coordinates")["parts"] == 1
     asked, scale, chosen = home.manifest("kernel").parameters, context.results("bandwidth"), context.results("search")
     n, k = sum(context.results("kernel")["rows"]), chosen["n_neighbors"]
-    plain = alone and "target" not in asked and not asked.get("bridged")
+    plain = single and "target" not in asked and not asked.get("bridged")
     if not plain or n > MOST_ROWS or k < LEAST_NEIGHBORS or 2 * k > n or n <= 2 * kept + 2:
         return {}
     ids, squared, right, degree = (

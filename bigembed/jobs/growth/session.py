@@ -51,17 +51,17 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
 
 def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
     """A place to read ``rows`` rows for their digests: the running cluster if the job names one, else this process."""
-    return placing(job, there, reporter, "remote" if rows and job.cluster.address else "process")
+    return place_of_kind(job, there, reporter, "remote" if rows and job.cluster.address else "process")
 
 
 def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
     """A place for tasks on ``rows`` rows: this process if they are few and the job names no cluster."""
     nbytes = rows * there.shape[1] * there.dtype.itemsize
-    return placing(job, there, reporter, choose(job.cluster, (rows, there.shape[1]), nbytes))
+    return place_of_kind(job, there, reporter, choose(job.cluster, (rows, there.shape[1]), nbytes))
 
 
 @contextmanager
-def placing(job: JobSpec, there: Snapshot, reporter: Reporter, kind: str) -> Iterator[Place]:
+def place_of_kind(job: JobSpec, there: Snapshot, reporter: Reporter, kind: str) -> Iterator[Place]:
     """A place of this kind, as the executor."""
     with working(job.cluster, kind, reporter) as place:
         place.prove_access(job.output_path, str(job.input_path))

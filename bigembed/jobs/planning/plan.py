@@ -124,11 +124,11 @@ class Plan:
     @property
     def disk_peak(self) -> int:
         """Most that the stages not yet published will add to the disk at any moment."""
-        kept = peak = 0
+        stored = peak = 0
         for name, cost in self.stages:
             if name not in self.published:
-                peak = max(peak, kept + cost.disk + (0 if self.scratch else cost.scratch))
-                kept += cost.disk
+                peak = max(peak, stored + cost.disk + (0 if self.scratch else cost.scratch))
+                stored += cost.disk
         return peak
 
     def total(self, what: str) -> float:
@@ -297,8 +297,8 @@ def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Co
     costs = [(stage.name, stage.cost) for stage in stages]
     costs = [*input_costs(rows), *costs]
     if job.output.model is not None:
-        kept = sum(cost.disk for _, cost in costs)
-        costs.append(("model", Cost(read=kept, write=kept, disk=kept)))
+        stored = sum(cost.disk for _, cost in costs)
+        costs.append(("model", Cost(read=stored, write=stored, disk=stored)))
     if job.output.table is not None:
         costs.append(("table", Cost(read=8 * rows.shape[0], coordinator=TABLE_BYTES)))
     if job.output.picture is not None:

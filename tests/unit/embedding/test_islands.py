@@ -57,7 +57,7 @@ def test_tiny_islands_are_placed_and_parts_are_embedded_together() -> None:
 def test_at_most_half_of_the_coordinates_tell_parts_apart() -> None:
     assert parts_of("islands", [500] * 6 + [1], 3_001).contrasts(4) == 2
     assert parts_of("joint", [500] * 6, 3_000).contrasts(4) == 4
-    assert parts_of("islands", [2_999, 1], 3_000).alone
+    assert parts_of("islands", [2_999, 1], 3_000).single
     rows = np.vstack([gaussian(150, seed) + 100 * seed for seed in range(5)])
     with pytest.warns(ComponentsWarning, match="5 parts"):
         fitted = be.DiffusionMap(4).fit(rows)
