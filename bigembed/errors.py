@@ -2,7 +2,7 @@
 
 An error says what was wrong, what was got, what is allowed and what to do. Each subclasses
 :class:`BigembedError` and the builtin that a caller would expect, and survives pickling. Those that scikit-learn
-knows by a class of its own are that class, too.
+has a class for are that class, too.
 """
 
 from __future__ import annotations

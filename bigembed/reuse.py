@@ -60,7 +60,7 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
 def usable(stage: str, key: str, run: Run) -> tuple[Manifest | None, str]:
     """What is there of a stage with this key if it can be used again, and else what is damaged, if that is why.
 
-    The files of a stage that was superseded may be half replaced by others: that is no damage.
+    The files of a stage that was superseded may be half replaced by others: that is not damage.
     """
     try:
         published, found = manifests.find(run.root, stage), there(run, stage)
@@ -165,5 +165,5 @@ def _difference(before: Mapping[str, Any], stage: Stage) -> str:
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if "source" in names:
         return "made from other rows"
-    told = ", ".join(f"{name}={before.get(name)!r}, now {now.get(name)!r}" for name in names)
-    return told and f"made with {told}"
+    changes = ", ".join(f"{name}={before.get(name)!r}, now {now.get(name)!r}" for name in names)
+    return changes and f"made with {changes}"

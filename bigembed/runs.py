@@ -91,7 +91,7 @@ class Run:
         self._found[found.stage] = Mark.of(self.root, found), found
 
     def forget(self, stage: str) -> None:
-        """Whatever was known of a stage of this run is no longer so, and it is this run that changes it."""
+        """Whatever was known of a stage of this run does not hold any more, and it is this run that changes it."""
         self._found.pop(stage, None)
         self._whole.discard(stage)
 
@@ -114,7 +114,8 @@ class Run:
         if owner is None:
             why = superseded.superseded(self.root).get(stage)
             if why is not None:
-                raise StaleError(f"{self.root}: {superseded.told(stage, why)}; run the job again to make it anew")
+                reason = superseded.explanation(stage, why)
+                raise StaleError(f"{self.root}: {reason}; run the job again to make it anew")
             raise DamagedError(f"{self.root}: stage {stage!r} is not published; run the job again to make it")
         return owner
 

@@ -71,7 +71,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Event:
-    """What the runner tells an observer."""
+    """What the runner reports to an observer."""
 
     kind: str
     """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``), or
@@ -137,7 +137,7 @@ def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> N
     """Compute and publish every stage that is not published already with the same key.
 
     What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
-    run, where ``stages`` are those to compute now; what is none of them is then superseded, too, deleted at the end.
+    run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
     """
     observer = _observer.get()
     with locked(run) as lock, one_blas_thread():

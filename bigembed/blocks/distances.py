@@ -38,7 +38,7 @@ ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class Metric:
-    """What tells the distance of two rows. Picklable if its function is."""
+    """What returns the distance of two rows. Picklable if its function is."""
 
     name: str | BlockFunction
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +109,7 @@ def checked_metric(metric: Any, parameters: Mapping[str, Any] | None, ids: bool 
             function_of(metric)
         return Metric(metric, given, ids)
     if ids:
-        raise InputError(f"ids=True: a function has to tell the distances of objects by their ids; metric={metric!r}")
+        raise InputError(f"ids=True: a function has to return the distances of objects by their ids; metric={metric!r}")
     name = ALIASES.get(metric, metric) if isinstance(metric, str) else metric
     if name not in METRICS:
         raise InputError(

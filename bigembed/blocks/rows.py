@@ -117,9 +117,9 @@ Ticker = Callable[[str, int, int], None]
 
 
 @contextmanager
-def ticking(tell: Ticker) -> Iterator[None]:
-    """Let ``tell`` hear of every task of this process that is done in this context, one at a time."""
-    token = _ticker.set(tell)
+def ticking(notify: Ticker) -> Iterator[None]:
+    """Call ``notify`` for every task of this process that is done in this context, one at a time."""
+    token = _ticker.set(notify)
     try:
         yield
     finally:
@@ -129,21 +129,21 @@ def ticking(tell: Ticker) -> Iterator[None]:
 _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
 
 
-def _ticked(calls: Sequence[Callable[[], Any]], label: str, tell: Ticker) -> list[Callable[[], Any]]:
+def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> list[Callable[[], Any]]:
     lock, done = Lock(), count(1)
 
     def ticked(call: Callable[[], Any]) -> Any:
         result = call()
         with lock:
-            tell(label, next(done), len(calls))
+            notify(label, next(done), len(calls))
         return result
 
     return [partial(ticked, call) for call in calls]
 
 
 def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-    if (tell := _ticker.get()) is not None and not remote():  # (no other process could tell)
-        calls = _ticked(calls, label, tell)
+    if (notify := _ticker.get()) is not None and not remote():  # (no other process could)
+        calls = _ticked(calls, label, notify)
     if len(calls) <= 1 and not _distributed_client():
         return [call() for call in calls]
     import dask
@@ -194,7 +194,7 @@ def _one_task(parent: int, call: Callable[[], Any]) -> Any:
 
 @cache
 def _limit_for_good() -> None:
-    """In a worker process of its own: one BLAS thread from now on."""
+    """In a separate worker process: one BLAS thread from now on."""
     _blas().limit(limits=1, user_api="blas")
 
 

@@ -33,7 +33,7 @@ def paired_squared(a: Array, b: Array) -> Array:
 def every_squared(a: Array, b: Array) -> Array:
     """Squared distances ‖a_i − b_j‖² of all pairs of rows (m, d), (N, d): float64 (m, N).
 
-    The same bits as :func:`paired_squared`, many times faster: each feature in its lane, the lanes as the same tree.
+    Equal to :func:`paired_squared` to the bit, many times faster: each feature in its lane, the lanes as one tree.
     """
     left, right = a.astype(np.float64), np.ascontiguousarray(b.T, np.float64)
     out = np.empty((len(a), len(b)))

@@ -37,7 +37,7 @@ class VectorSpace(Protocol):
         ...
 
     def drop(self, *names: str) -> None:
-        """Forget vectors; unknown names are no error."""
+        """Forget vectors; unknown names are ignored."""
         ...
 
     def sweep(

@@ -22,7 +22,7 @@ LEAST_ROWS = 400
 _SHARE = 3
 """The space holds at most n / 3 columns; a matrix that needs more is better reduced."""
 _EXACT = 1e-12
-"""Residuals, and directions that are no longer new, in units of the largest eigenvalue."""
+"""Residuals, and directions that are not new any more, in units of the largest eigenvalue."""
 _STEEP = 0.01
 """Directions this much shorter than the longest are made orthogonal to the others again."""
 _WIDTH = 8

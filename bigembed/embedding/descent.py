@@ -16,7 +16,7 @@ from bigembed.store.source import RowSource
 class Descent(ABC):
     """Goes on where a killed run stopped; ``state`` names the attributes that are its state beside the objectives.
 
-    A step writes what it makes of the rows to the exchange under a name of its own, so that steps are never mixed up.
+    A step writes what it makes of the rows to the exchange under its own name, so that steps are never mixed up.
     """
 
     state: ClassVar[tuple[str, ...]]

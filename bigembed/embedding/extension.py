@@ -29,7 +29,7 @@ class Grouping:
     block_of: Callable[[Array, Any, int], Array]
     """``block_of(rows, model, start)``: the block (m,) of each row, after a check; ``start`` numbers the first."""
     blocks: int
-    """Blocks that ``block_of`` tells apart; near ones have near numbers."""
+    """Blocks that ``block_of`` distinguishes; near ones have near numbers."""
     row_bytes: int
     """Bytes of a row as it is worked on."""
     most: int

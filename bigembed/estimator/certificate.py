@@ -79,7 +79,7 @@ def convergence_warnings(found: dict[str, Any], tol: float) -> list[str]:
         if largest <= tol:
             rule = (
                 f"tol={tol:g} was met, but not the second rule: a residual of at most a tenth of 1 − λ, so that "
-                "eigenvalues near 1 are told apart. For coordinates with a larger 1 − λ that is enough; for the others"
+                "eigenvalues near 1 are separated. For coordinates with a larger 1 − λ that is enough; for the others"
             )
             advice = "ask for fewer components, raise n_neighbors, or lower tol"
         else:
@@ -144,7 +144,7 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
     sizes = ", ".join(f"{size:,}" for size in found["component_sizes"][:parts][:10])
     return [
         f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
-        "(labels_ names them). The first coordinates, at most half, tell the largest apart; each of the others shows "
+        "(labels_ names them). The first coordinates, at most half, separate the largest; each of the others shows "
         "the inside of one part, and is 0 in the rest. Take more neighbors, so that the parts join; more coordinates; "
         "or components='per-component', 'bridge' (joined by their shortest edges) or 'largest'"
     ]
@@ -197,7 +197,7 @@ def _localized(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
         out.append(
             f"{_coordinates([l + 1 for l in near])} {_is(near)} of parts that are all but cut off: 1 − λ is below what "
             "the solve resolves, and values inside a part mean nothing. "
-            + ("Bridges alone join them: take" if found.get("bridges", {}).get("bridges") else "Take")
+            + ("Only bridges join them: take" if found.get("bridges", {}).get("bridges") else "Take")
             + " more neighbors, or leave these rows out"
         )
     degrees = seen.get("degrees")
@@ -220,7 +220,7 @@ def _separation(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
         out.append(
             f"coordinates {first + 1}–{last + 1} may be turned among themselves: their eigenvalues lie closer together "
             "than they are resolved (sin θ may exceed .1). Read them together; distances over all of them are right. "
-            f"Take {finer} to tell them apart, if they differ"
+            f"Take {finer} to separate them, if they differ"
         )
     if seen["cut"]:
         out.append(

@@ -56,7 +56,7 @@ def row_passes(stages: Sequence[Stage]) -> float:
 
 
 def fit_spectral(estimator: Any, X: Any) -> Any:
-    """The same for methods on a graph: rows, a graph, or weights."""
+    """Run the stages of a method on a graph for rows, a graph or weights, and set the fitted attributes."""
     estimator._check()
     _need(estimator, X)
     if isinstance(X, NeighborGraph):

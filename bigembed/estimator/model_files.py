@@ -95,7 +95,7 @@ def check_stages(run: Run) -> None:
 
 
 def check_extension(run: Run, width: Any, dtype: Any = "float64") -> None:
-    """DamagedError where a model has more coordinates than bytes for numbers, or coordinates that are none."""
+    """DamagedError where a model has more coordinates than bytes for numbers, or coordinates that are not numbers."""
     if dtype not in ("float32", "float64"):
         raise DamagedError(f"{run.root}: damaged: coordinates of type {str(dtype)[:60]!r}")
     held = sum(size for stage in run.published() for size, _ in run.manifest(stage).files.values())
@@ -110,7 +110,7 @@ def saved_at(run: Run, parameters: Mapping[str, Any]) -> str:
 
 
 def _refuse_links(root: AnyPath) -> None:
-    """InputError where something in the folder is neither a file nor a folder of its own, or is absurdly large."""
+    """InputError where something in the folder is neither a file nor a folder inside it, or is absurdly large."""
     if not isinstance(root, Path):
         return
     for folder, folders, files in os.walk(root):
@@ -146,7 +146,7 @@ def _check_description(root: AnyPath, said: Mapping[str, Any], method: Callable[
         raise DamagedError(f"{root}: damaged: model.json: {error}") from error
     if not isinstance(parameters, dict) or not {*parameters} <= known:
         unknown = sorted({*parameters} - known)[:5] if isinstance(parameters, dict) else parameters
-        wrong.append(f"parameters: {str(unknown)[:200]} are none that {name} has in a model")
+        wrong.append(f"parameters: {str(unknown)[:200]} are not parameters that {name} has in a model")
     if not isinstance(features, int) or isinstance(features, bool) or features < 1:
         wrong.append(f"n_features_in: {str(features)[:60]}, and not an integer ≥ 1")
     if not isinstance(said.get("in_memory"), bool):

@@ -1,4 +1,4 @@
-"""What a fit tells while it runs: events for callbacks, and a bar for ``verbose=True``."""
+"""What a fit reports while it runs: events for callbacks, and a bar for ``verbose=True``."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def telling(estimator: Any, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
         if getattr(estimator, "verbose", False):
             listeners.append(stack.enter_context(bar(type(estimator).__name__, len(stages))))
         if listeners:
-            tell = _all_of([observer_now(), *listeners])
+            notify = _all_of([observer_now(), *listeners])
             current = [""]
 
             def observe(event: Event) -> None:
                 current[0] = event.stage
-                tell(event)
+                notify(event)
 
             stack.enter_context(observing(observe))
-            stack.enter_context(ticking(lambda label, done, total: tell(_blocks(current[0], label, done, total))))
+            stack.enter_context(ticking(lambda label, done, total: notify(_blocks(current[0], label, done, total))))
         yield list(stages)
 
 
 def _all_of(listeners: Sequence[Observer]) -> Observer:
-    def tell(event: Event) -> None:
+    def notify(event: Event) -> None:
         for listener in listeners:
             listener(event)
 
-    return tell
+    return notify
 
 
 def _blocks(stage: str, label: str, done: int, total: int) -> Event:

@@ -92,7 +92,7 @@ def _saved(estimator: Any) -> dict[str, Manifest]:
 
 
 def token(estimator: Any) -> tuple[Any, ...]:
-    """What tells an estimator from others, for Dask: its class, parameters and, where fitted, what a model keeps."""
+    """What identifies an estimator for Dask: its class, parameters and, where fitted, what a model keeps."""
     from dask.base import normalize_token
 
     kind = type(estimator)
@@ -110,7 +110,7 @@ def _named_parameters(estimator: Any) -> dict[str, Any]:
     own = sorted(set(given) - set(known._names()))
     if own:
         raise InputError(
-            f"{type(estimator).__name__} has parameters of its own ({', '.join(own)}), and load() makes a "
+            f"{type(estimator).__name__} has additional parameters ({', '.join(own)}), and load() makes a "
             f"{known.__name__}, which has not. Pickle it instead"
         )
     parameters = {name: _named(name, value) for name, value in given.items() if name not in (*AROUND, "random_state")}

@@ -23,7 +23,7 @@ from bigembed.store.making import making
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import MarkedRows, RowSource
-from bigembed.store.superseded import superseded, told
+from bigembed.store.superseded import explanation, superseded
 from bigembed.store.tables import ID, Table, write_table
 
 PLACE = "coordinates", "embedding"
@@ -37,9 +37,9 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     """Write the coordinates at ``source`` (a run, or an array such as ``bigembed extend`` writes) to ``out``.
 
     ``.parquet`` and ``.csv`` hold a column ``id`` where the rows have ids, the coordinates under their names, and
-    ``component``, the number of the connected component of the graph that the row lies in, where the method tells it
+    ``component``, the number of the connected component of the graph that the row lies in, where the method reports it
     (0 the largest, −1 for islands). Names count from 0, as scikit-learn's do: ``isomap0`` is what reports, pictures and
-    warnings call coordinate 1. ``.npy`` has the coordinates alone. An ``.h5ad``, or the ``.zarr`` of an
+    warnings call coordinate 1. ``.npy`` has only the coordinates. An ``.h5ad``, or the ``.zarr`` of an
     AnnData, that is there gets them as ``obsm["X_METHOD"]``, in the order of its ``obs_names``, and what made them as
     ``uns["METHOD"]``; nothing else in it is touched. Raises :class:`ExistingOutputError` unless ``overwrite``,
     :class:`InputError`, :class:`MissingPathError`, :class:`MissingExtraError`.
@@ -82,7 +82,7 @@ def _of_run(root: AnyPath) -> Table:
         raise InputError(f"{root}: a model has no rows to export; give the run, or what bigembed extend wrote")
     run, record = Run(root), read_record(root)
     if why := superseded(root).get(PLACE[0]):
-        raise StaleError(f"{root}: {told(PLACE[0], why)}; run the job again to its end")
+        raise StaleError(f"{root}: {explanation(PLACE[0], why)}; run the job again to its end")
     if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
     coordinates = _source(run, *PLACE)

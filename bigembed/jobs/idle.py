@@ -1,4 +1,4 @@
-"""What the processes of a job hold before any data: ``python -m bigembed.jobs.idle``, a process of its own."""
+"""What the processes of a job hold before any data: ``python -m bigembed.jobs.idle``, a separate process."""
 
 from __future__ import annotations
 

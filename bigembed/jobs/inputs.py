@@ -183,7 +183,7 @@ class Input:
         return self.doubted or source_of(self.aligned[name]) == copied_vector(self.about, name)
 
     def ready(self) -> Input:
-        """The same, written if it was not: the ids first, so that a wrong one costs little.
+        """This input, written if it was not: the ids first, so that a wrong one costs little.
 
         Two jobs that share it wait for each other.
         """
@@ -206,8 +206,8 @@ class Input:
         if published(place):
             if not _made_by_job(source_of(place), about):
                 raise ExistingOutputError(
-                    f"{place}: exists and is no copy of {name} that this job made. Nothing was changed; move it away, "
-                    "or choose another [output] path"
+                    f"{place}: exists and is not a copy of {name} that this job made. Nothing was changed; move it "
+                    "away, or choose another [output] path"
                 )
             retire(place)
         copy_aligned(self.vectors[name], place, name, label="input", attributes={ABOUT: about})

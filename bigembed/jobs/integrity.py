@@ -17,7 +17,7 @@ from bigembed.store.superseded import superseded, superseded_model
 
 
 def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
-    """As :func:`bigembed.jobs.verify.verify`, of a run or a saved model that is there."""
+    """What :func:`bigembed.jobs.verify.verify` returns, for a run or a saved model that exists."""
     kind = "run" if roots.ours(path, "run") and not roots.sound_group(path, "run") else kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []

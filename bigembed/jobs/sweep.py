@@ -1,6 +1,6 @@
 """A grid of parameters over one input: every stage that points share is computed once.
 
-Each stage of each point is a run of its own, in a folder addressed by what the stage depends on: its parameters and
+Each stage of each point is a separate run, in a folder addressed by what the stage depends on: its parameters and
 those of the stages before it. Points whose first stages agree meet in the same folders; so does a sweep that is started
 again, or with more values.
 """

@@ -18,7 +18,7 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
     Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
     ``unlisted`` (files that no manifest knows and nobody reads), ``digest`` (whether a model carries one over its
     metadata; those saved by earlier versions do not), ``finished``, what is ``superseded`` (made with other
-    parameters or of other rows, which is no damage), the stages with their bytes, and the certificate.
+    parameters or of other rows, which is not damage), the stages with their bytes, and the certificate.
     """
     path = at(given).absolute()
     if not path.exists():

@@ -42,7 +42,7 @@ class KsumCurve:
 def bin_values() -> Array:
     """Squared distance at the middle of each histogram bin; (65536,) float64, NaN where no number lies."""
     bits = (np.arange(BINS, dtype=np.uint32) << 16) | np.uint32(0x8000)
-    with np.errstate(invalid="ignore"):  # patterns that are no number
+    with np.errstate(invalid="ignore"):  # patterns that are not numbers
         values = bits.view(np.float32).astype(np.float64)
     values[0] = 0.0
     return np.where(np.isfinite(values) & (values >= 0), values, np.nan)

@@ -3,7 +3,7 @@
     K(x, y) = 1 − ‖x − y‖²/ε = u(x)ᵀ M u(y),   u(x) = (1, s, z),   z = √(2/ε) (x − c),   s = ‖z‖²/2,
 
 with M = [[1, −1], [−1, 0]] ⊕ I: rank at most d + 2. The scaling of z by √(2/ε) makes every feature of
-order one, so that rank decisions do not depend on the units of the data. With a scale ε_i of its own
+order one, so that rank decisions do not depend on the units of the data. With its own scale ε_i
 for each row, ε_ij = √(ε_i ε_j) (seed 004 §5) and e_i = √(ε/ε_i) the kernel is
 
     K(x, y) = 1 − ‖x − y‖²/ε_ij,   u(x) = (1, e, e s, e z),   M = 1 ⊕ [[0, −1], [−1, 0]] ⊕ I,

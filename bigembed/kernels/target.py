@@ -71,7 +71,7 @@ class Target:
         if not d > 0:
             raise InputError(
                 f"target={self.name!r} needs the intrinsic dimension of the rows, which the distances to their "
-                "neighbors do not tell (too many are equal, or k is 1). Give dimension as a number"
+                "neighbors do not determine it (too many are equal, or k is 1). Give dimension as a number"
             )
         return Walk((1.0 - 2.0 / d - drift) / 2.0, d, smallest**2)
 

@@ -45,14 +45,14 @@ class ClassicalMDS(RowwiseEstimator):
         rows that returns their distances, or "module:name" of one.
     metric_params : dict or None. Keyword arguments of the metric.
     ids : bool. X holds one integer a row, the id of an object; the function gets int64 arrays of ids.
-    squared : bool. Whether the distances given (or what the function tells) are squared.
+    squared : bool. Whether the distances given (or returned by the function) are squared.
     tol : float in (0, 1). Largest residual ‖Bv − λv‖ of the solver, relative to tr B.
     max_passes : int ≥ 3. Passes over the distances before it gives up (with a warning).
     random_state : int, None or a generator: the start of the solver.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
-        its blocks, is done.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
 
     Attributes
     ----------
@@ -159,7 +159,9 @@ class ClassicalMDS(RowwiseEstimator):
         super()._check()
         metric = self._metric()
         if metric is not None and metric.euclidean and self.squared:
-            raise InputError("squared=True is for distances given or told by a function; metric='euclidean' needs none")
+            raise InputError(
+                "squared=True is for distances given or returned by a function; metric='euclidean' needs none"
+            )
 
     def _set_fitted(self, run: Run) -> None:
         solve = run.results("solve")

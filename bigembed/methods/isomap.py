@@ -76,8 +76,8 @@ class Isomap(Estimator):
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
-        its blocks, is done.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class Isomap(Estimator):
         if not self._given():
             raise InputTypeError(
                 "Isomap reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with metric='precomputed' "
-                "only, and weights are no lengths (sparse data was passed)"
+                "only, and weights are not lengths (sparse data was passed)"
             )
         shape = given_shape(X.shape, np.float64)
         self.n_features_in_ = shape.n

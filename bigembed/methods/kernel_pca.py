@@ -70,8 +70,8 @@ class KernelPCA(RowwiseEstimator):
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
-        its blocks, is done.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class KernelPCA(RowwiseEstimator):
     Raises
     ------
     InputError : parameters out of range, NaN or infinity in rows or kernel (named), a kernel that is not symmetric,
-        rows that the kernel cannot tell apart.
+        rows that the kernel cannot distinguish.
     PlanError : too many rows for solver="exact".
 
     Notes

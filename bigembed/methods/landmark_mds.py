@@ -51,13 +51,13 @@ class LandmarkMDS(RowwiseEstimator):
     metric : a metric of SciPy's ``cdist``, a function of two blocks of rows that returns their distances
         (len(a), len(b)), or "module:name" of one. A row must get the same distances in any block.
     metric_params : dict or None. Keyword arguments of the metric.
-    ids : bool. For objects that are no vectors: X holds one integer a row, (n, 1) or (n,), the id of an object; the
+    ids : bool. For objects that are not vectors: X holds one integer a row, (n, 1) or (n,), the id of an object; the
         function gets two int64 arrays of ids, (a,) and (b,).
     random_state : int, None or a generator: the sample, uniform landmarks, the start of k-means.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
-        its blocks, is done.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class LandmarkMDS(RowwiseEstimator):
     landmark_eigenvalues_ : (L,) of −½ H Δ H, descending; negative ones say how far the distances are from Euclidean.
     landmarks_ : (L, d) rows.
     n_landmarks_ : int, L.
-    landmark_ids_ : (L,) their numbers, −1 where they are no rows of the input.
+    landmark_ids_ : (L,) their numbers, −1 where they are not rows of the input.
     stress_ : float, Kruskal's stress-1 on all pairs of 400 sampled rows.
     landmark_change_ : float, how far 400 sampled rows move (share of their spread, shapes compared) if half of the
         landmarks place them: near 0 there are enough. NaN where half are too few.

@@ -1,4 +1,4 @@
-"""Linear discriminants: the directions that tell labelled classes apart, from one pass over the rows."""
+"""Linear discriminants: the directions that separate labelled classes, from one pass over the rows."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         Directions without scatter inside the classes are then left out, with a DegenerateWarning.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has done so many of
-        its blocks, is done.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
 
     Attributes
     ----------
@@ -296,7 +296,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         if solve["rank"] < scatter["d"]:
             degenerate.append(
                 f"the within-class scatter is singular: of rank {solve['rank']} in {scatter['d']} columns. Directions "
-                "without scatter inside the classes are left out, even if they tell classes apart; shrinkage='auto' "
+                "without scatter inside the classes are left out, even if they separate classes; shrinkage='auto' "
                 "keeps them"
             )
         if solve["renormalized"]:

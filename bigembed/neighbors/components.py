@@ -1,6 +1,6 @@
 """Connected components of a sparse matrix stored by row blocks: one walk over its edges.
 
-Each block finds the components of its own edges; edges between blocks then link these, and only
+Each block finds the components of its edges; edges between blocks then link these, and only
 the links (pairs of component names) come together in one process.
 """
 

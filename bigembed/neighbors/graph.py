@@ -280,7 +280,7 @@ def build_neighbor_graph(
     X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array.
     n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
     radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
-        one for "cosine"); found exactly. A sample tells first how many edges there will be; too many are a PlanError
+        one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
         that proposes a radius.
     metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
     recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.

@@ -1,6 +1,6 @@
 """Ground truth: about a thousand sampled rows compared with *all* rows, once.
 
-Their exact neighbors tell, before the search, what recall any number of probed cells would have, so
+Their exact neighbors show, before the search, what recall any number of probed cells would have, so
 the target is met by choice; after the search they measure it. Their distances give the histogram
 from which global scales (Ksum, median) and the intrinsic dimension come.
 """

@@ -35,7 +35,7 @@ class LocalBasis:
     directions: Array
     """(d, p + 1) in the dtype of the rows."""
     rounding: float
-    """As :func:`~bigembed.neighbors.exact.rounding`, for reduced rows."""
+    """What :func:`~bigembed.neighbors.exact.rounding` gives for reduced rows."""
     root: float
     """2√κ, where |computed r_x² − r_x²| ≤ κ‖x‖²."""
 

@@ -1,6 +1,6 @@
 """Compiled choice of the nearest centers, one or many. Importing this module imports numba: only large problems do.
 
-A matrix product tells which centers can be nearest; where it leaves a choice, distances are computed
+A matrix product shows which centers can be nearest; where it leaves a choice, distances are computed
 exactly, in the arithmetic of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are contiguous.
 """
 

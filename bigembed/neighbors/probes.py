@@ -184,7 +184,7 @@ def group_probes(probes: Array) -> Probing:
 
 
 def _group_few(probes: Array) -> Probing:
-    """The same without compiled code."""
+    """Rows that probe each cell, by NumPy instead of compiled code, for few probes."""
     row, place = np.nonzero(probes >= 0)
     probed = probes[row, place]
     order = np.argsort(probed, kind="stable")

@@ -122,7 +122,7 @@ def join_rows(rows: Array, index: Index) -> Joined:
 
 
 def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
-    """The same in parts with a bounded number of edges: numbers of some rows, and their edges."""
+    """Edges of new rows in parts of a bounded number of edges: numbers of some rows, and their edges."""
     fitted = _Fitted(index)
     block, cell = locate(rows, fitted.cells.ordered, index.centers)
     if fitted.complete:
@@ -252,7 +252,7 @@ class _Fitted:
         return found, span.cells.ids[row], squared, largest
 
     def _probes(self, rows: Array, home: Array) -> Array:
-        """The cells that rows probe, as in the search: int32 (n, T), −1 is none."""
+        """The cells that rows probe, as in the search: int32 (n, T), −1 for an unused entry."""
         block, parts = self.cells.block_of(home), []
         for b in np.unique(block).tolist():
             low, high = np.searchsorted(block, [b, b + 1])

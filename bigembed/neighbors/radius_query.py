@@ -44,7 +44,7 @@ def any_index_of(run: Run) -> AnyIndex:
 
 
 def radius_index_of(run: Run) -> RadiusIndex:
-    """The same of a graph of a radius."""
+    """The index of a graph of a radius, from its run or a saved model."""
     return RadiusIndex(
         run.path("order"),
         run.path("partition", "centers"),
@@ -70,7 +70,7 @@ def join_parts(rows: Array, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
 
 
 def join_within(rows: Array, index: RadiusIndex) -> Iterator[tuple[Array, Joined]]:
-    """The same for a radius: all fitted rows within ε of each, by id. A part has about :data:`MAX_PAIRS` edges."""
+    """Edges of new rows to all fitted rows within ε of each, by id, in parts of about :data:`MAX_PAIRS` edges."""
     ordered = Ordered.open(index.order)
     cells, radii = CellReader(ordered), read_array(index.radii)
     block, cell = locate(rows, ordered, index.centers)

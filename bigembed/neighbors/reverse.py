@@ -50,7 +50,7 @@ def reverse_cells(rows: Array, limits: Array, probing: Probing, new: Cells) -> P
 
 
 def reverse_every(rows: Array, limits: Array, new: Array) -> Pairs:
-    """The same, each row probing everything, without compiled code."""
+    """Pairs of which each row probes everything, without compiled code."""
     found: list[Pairs] = []
     for start in range(0, len(new), _TILE):
         tile = new[start : start + _TILE]

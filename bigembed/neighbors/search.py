@@ -57,7 +57,7 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
 
 
 def near_blocks(*, ordered: Ordered, exchange: Exchange) -> None:
-    """Leave the centers of each block, and the :data:`NEAR_BLOCKS` blocks nearest to it, as pieces of their own."""
+    """Leave the centers of each block, and the :data:`NEAR_BLOCKS` blocks nearest to it, as separate pieces."""
     every, first = read_array(f"{ordered.path}/cell_centers"), read_array(f"{ordered.path}/cell_block_starts")
     centers = np.split(every, first[1:-1])
     middles = np.array([np.add.reduceat(part.astype(np.float64), [0])[0] / len(part) for part in centers])
@@ -163,7 +163,7 @@ def search_block(
 
 
 def spread_block(b: int, *, ordered: Ordered, exchange: Exchange) -> None:
-    """Leave every cell of the block as a piece of its own: other blocks want few, and not side by side."""
+    """Leave every cell of the block as a separate piece: other blocks want few, and not side by side."""
     rows, (cell_offsets, _) = ordered.rows(b), ordered.cells(b)
     exchange.put("cells", b, {str(c): part for c, part in enumerate(np.split(rows, cell_offsets[1:-1]))})
 

@@ -158,7 +158,7 @@ def update(
         reach = np.sqrt(own) + radius
         slack = rounding * reach * reach + root * reach * max(np.float64(outside[m]), farthest)
         bound = np.float64(distances[last]) + slack - own
-        if bound == np.inf and n > last + 1 and root == 0:  # a lower bound tells nothing about what is reachable
+        if bound == np.inf and n > last + 1 and root == 0:  # a lower bound says nothing about what is reachable
             bound = np.float64(_reachable(products[m], candidate_norms, n, lows, best)) + 2 * slack
         limit = one(bound)
         for start in range(0, width, WIDTH):

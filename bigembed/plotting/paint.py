@@ -15,7 +15,7 @@ from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.stream import MOST_CLASSES, NO_CLASS, Rows, blocks_of, class_numbers
 
 COUNTED = 4096
-"""Most classes with a colour each; a label of its own for every row, as a name, is an input error."""
+"""Most classes with a colour each; a different label for every row, as a name, is an input error."""
 
 RAMP = (
     "#440154", "#481467", "#482576", "#453781", "#404688", "#39558c", "#33638d", "#2d718e", "#287d8e", "#238a8d",

@@ -62,7 +62,7 @@ class Scale:
         return [count * width for count in range(first, last + 1)]
 
     def name(self, tick: float) -> str:
-        """A tick, with the digits that tell it from its neighbors."""
+        """A tick, with the digits that distinguish it from its neighbors."""
         if self.log or abs(tick) >= 1e5 or (tick and abs(tick) < 1e-3):
             return number(tick)
         width = round_step((self.high - self.low) / TICKS)

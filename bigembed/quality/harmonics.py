@@ -54,11 +54,11 @@ def harmonics(sample: Array, limit: float = HARMONIC) -> Harmonics:
     the variance is explained.
 
     Where earlier coordinates set groups of rows apart, all but overlapping, the level of each group is explained and r
-    is small, though ψ_l tells the groups that overlap. So what is left is also compared with the spread of ψ_l among
+    is small, though ψ_l separates groups that overlap. So what is left is also compared with the spread of ψ_l among
     the tenth of the rows that is nearest by the earlier coordinates: by a harmonic that is explained too (it leaves
     .01–.25 on circle, sphere, sheets, torus, Gaussian rows; .33–.4 of the fourth of a long strip), the levels of groups
     are not (six Gaussian clusters that touch: r = .06–.11, local 1.2–2.3; coordinates 3 and 4 of handwritten digits,
-    which raise the share of digits told right from .80 to .94: r = .12 and .19, local .49 and .38).
+    which raise the share of digits classified right from .80 to .94: r = .12 and .19, local .49 and .38).
 
     Cost: O(m s² p) for the neighbors, O(m s p³) for the fits; below 1 s for s = 2000, m = 10. In one process.
 

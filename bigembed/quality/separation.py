@@ -39,8 +39,8 @@ def separation(eigenvalues: Array, residuals: Array, left_out: float | None = No
 
     ``eigenvalues`` (m,) descending with ``residuals`` ‖Sv − λv‖, and the largest one ``left_out`` (None if there is no
     other). The residual counts as at least 2⁻²⁴ (1 − λ): rounding the weights to float32 changes the Dirichlet form
-    Σ w_ij (f_i − f_j)² by this share, so not even an exact solve tells closer eigenvalues apart. Neighbors whose gap
-    is at most ten residuals form a group, in which the basis is one of many; its span has gap and bound of its own,
+    Σ w_ij (f_i − f_j)² by this share, so not even an exact solve separates closer eigenvalues. Neighbors whose gap
+    is at most ten residuals form a group, in which the basis is one of many; its span has its own gap and bound,
     (Σ r²)^½ / gap. The trivial eigenvalue 1 is known exactly and no neighbor. Cost: O(m).
 
     >>> separation(np.array([0.9, 0.5, 0.5]), np.full(3, 1e-8), 0.2).groups
@@ -74,7 +74,7 @@ def _bound(error: float | np.floating, gap: float | np.floating) -> float:
 
 
 def near_one(eigenvalues: Array, residuals: Array, tol: float, n: int) -> Array:
-    """Which eigenvalues (m,) are 1 as far as the graph of n rows and the solve can tell: near components.
+    """Which eigenvalues (m,) are 1 as far as the graph of n rows and the solve can show: near components.
 
     1 − λ ≤ max(min(r, tol), min(1e-7, n⁻²), 1e-14): the residual reaches 1; or the walk crosses more slowly than a
     path of n rows joined by weights of 1 (1 − λ ≈ π²/2n²), so that near-zero weights hold it up, not length; or

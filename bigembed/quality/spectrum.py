@@ -11,7 +11,7 @@ from bigembed.errors import InputError
 
 CHANCE = 0.05
 RATIO = 1.5
-"""Rates that differ by less are no gap, however even the others lie."""
+"""Rates that differ by less do not form a gap, however even the others lie."""
 SHARE = 0.2
 """What a coordinate has to keep of the first when that has fallen to 1/e: the δ of the diffusion time."""
 ONE = 1e-12

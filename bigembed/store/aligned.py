@@ -1,6 +1,6 @@
 """Vectors aligned with the rows: their ids, labels, weights, scales. One entry a row, of numbers or of text.
 
-They come from the source of the rows (a column, ``obs_names``, a dataset) or from a file of their own. A copy
+They come from the source of the rows (a column, ``obs_names``, a dataset) or from a separate file. A copy
 lies next to the rows, ``ROWS-ids.zarr``, and an attribute of the rows names it: whoever reads the rows later finds it.
 """
 
@@ -32,13 +32,13 @@ def link(rows: AnyPath, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def aligned_of(rows: AnyPath) -> dict[str, AnyPath]:
-    """Vectors that were copied with the rows at a path; {} where there are none."""
+    """Vectors that were copied with the rows at a path; {} without such."""
     found: Any = (attributes_of(rows) or {}).get(LINK, {}) if (rows / "zarr.json").is_file() else {}
     return {name: rows.with_name(file) for name, file in found.items()}
 
 
 def vector_source(path: AnyPath) -> RowSource:
-    """A vector at a path of its own: a Zarr array or .npy."""
+    """The vector at a path: a Zarr array or .npy."""
     if not path.exists():
         raise MissingPathError(f"{path}: no such path")
     if isinstance(path, Path) and is_idx(path):

@@ -54,7 +54,7 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
                 io.write_elem(root, group, {})
         _write(root["obsm"], f"{PARTIAL}-{key}", table, order)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # (what AnnData says of its own defaults to come)
+            warnings.simplefilter("ignore")  # (what AnnData says of defaults to come)
             io.write_elem(root["uns"], f"{PARTIAL}-{name}", _made(table))
         if path.is_dir():
             put(mark, b"")

@@ -13,7 +13,7 @@ COLUMNS = "bigembed_columns"
 
 
 def attributes_of(path: PathLike) -> dict[str, Any] | None:
-    """Attributes of the Zarr array or group at a path; None where there is none."""
+    """Attributes of the Zarr array or group at a path; None for other paths."""
     import zarr
 
     try:

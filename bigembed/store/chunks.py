@@ -106,7 +106,7 @@ class RowChunks:
             raise ValueError(f"chunk {chunk} is another one than was written there (an older one, or one moved)")
 
     def _found(self, file: Content | None, number: int, wanted: range) -> list[tuple[int, int]]:
-        """Positions and lengths of the wanted chunks, ABSENT where there is none; what will be read is announced."""
+        """Positions and lengths of the wanted chunks, ABSENT for missing ones; what will be read is announced."""
         try:
             places = [(ABSENT, 0)] * len(wanted) if file is None else self._places(file, number, wanted)
         except FileNotFoundError:  # (an object is opened when it is read)
@@ -320,7 +320,7 @@ def joined(places: Sequence[tuple[int, int]], most: int = FETCH) -> list[tuple[i
 
 @contextmanager
 def _opened(path: str) -> Iterator[Content | None]:
-    """A shard, or a chunk, to read from; None if there is none."""
+    """A shard, or a chunk, to read from; None if it does not exist."""
     place = at(path)
     if isinstance(place, ObjectPath):
         yield RemoteContent(place)

@@ -56,7 +56,7 @@ def _check(path: str, written: str) -> None:
 
 
 def _written(place: AnyPath) -> str:
-    """When the metadata of a node were written; nothing where there are none."""
+    """When the metadata of a node were written; empty without metadata."""
     found = []
     for name in METADATA:
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -32,7 +32,7 @@ GIVEN = (
 )
 """Variables that say where credentials are, or that none are needed."""
 METADATA = "169.254.169.254", 80
-"""Who tells the role of a machine of Amazon's."""
+"""Address that knows the role of a machine of Amazon's."""
 NO_CREDENTIALS = (
     "no credentials were found. Give them in the environment of each process, on workers too: AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, or a role; of a "
@@ -41,7 +41,7 @@ NO_CREDENTIALS = (
 
 
 def credentials(root: str) -> dict[str, Any]:
-    """What the library has to be told to find them; :class:`StoreAccessError` where there are none.
+    """What the library needs to find them; :class:`StoreAccessError` where there are none.
 
     Without this it would ask for the role of a machine that has none, again and again for minutes.
     """

@@ -31,7 +31,7 @@ from bigembed.store.source import EXACT
 
 SUFFIXES = (".csv", ".tsv")
 INDEX = "index"
-"""What the first column is called where it has no name, as pandas writes it: it names the rows, and is none of them."""
+"""Name of a first column without a name, as pandas writes it: it names the rows, and is not a part of them."""
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def _by_semicolons(line: str) -> bool:
 def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) -> None:
     twice = sorted({name for name in needed if name and there.count(name) > 1})
     if twice:
-        raise InputError(f"{path}: several columns are called {listed(twice)}. Give each column a name of its own")
+        raise InputError(f"{path}: several columns are called {listed(twice)}. Give each column its own name")
     if "" in needed:
         raise InputError(
             f"{path}: column {there.index('') + 1} has no name; columns are {described(dict.fromkeys(there, ''))}. "

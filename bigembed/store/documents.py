@@ -66,7 +66,7 @@ def jsonable(value: Any) -> Any:
 
 
 def read_json(path: PathLike) -> Any:
-    """The JSON value in a file; :class:`DamagedError` if it is none."""
+    """The JSON value in a file; :class:`DamagedError` if the file holds something else."""
     try:
         return json.loads(at(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -99,7 +99,7 @@ def _unique(ids: AnyPath) -> None:
 
 
 def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
-    """The reader of the format that the path holds; what it is, is told by its name or its first bytes."""
+    """The reader of the format that the path holds; its name or its first bytes say which."""
     path, choice = at(source), choice or Choice()
     if not path.exists():
         raise MissingPathError(f"{path}: no such path. Give {KNOWN}")

@@ -50,7 +50,7 @@ class StoreRows(RowSource):
 
 @dataclass(frozen=True)
 class Unit:
-    """Rows that are stored together: a shard, or a chunk where there are none."""
+    """Rows that are stored together: a shard, else a chunk."""
 
     start: int
     stop: int

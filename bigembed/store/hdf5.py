@@ -115,7 +115,7 @@ def array_in(group: Any, path: str, name: str, extra: str = "hdf5", fill_absent:
     """A reader of one array of a group, which must be complete unless ``fill_absent``."""
     stored = found_in(group, name)
     if not getattr(stored, "shape", None):
-        raise InputError(f"{path}: {name} is no array")
+        raise InputError(f"{path}: {name} is not an array")
     require_held(path, name, getattr(stored, "dataset", stored), fill_absent)
     shape, kind = tuple(map(int, stored.shape)), np.dtype(stored.dtype)
     text = kind.kind in "OSTU"

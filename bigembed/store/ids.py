@@ -101,7 +101,7 @@ def positions(ids: RowSource, wanted: Reader, where: str) -> Array | None:
             found[at : at + len(names)] = rows
             at += len(names)
     if absent:
-        raise InputError(f"{where}: {len(absent)} of its {n} names are no ids of the coordinates: {listed(absent)}")
+        raise InputError(f"{where}: {len(absent)} of its {n} names are not ids of the coordinates: {listed(absent)}")
     return None if (found == np.arange(n)).all() else found
 
 

@@ -72,7 +72,7 @@ def read_labels(y: Any) -> Labels:
 
 
 def with_classes(labels: Labels, others: Array) -> Labels:
-    """The same labels among more classes.
+    """Labels with the classes of others added to theirs.
 
     >>> with_classes(read_labels(["c", "b", None]), np.array(["a", "c"])).codes.tolist()
     [2, 1, -1]
@@ -147,7 +147,7 @@ def _one_dimension(shape: tuple[int, ...]) -> None:
 
 
 def _coded(piece: Array) -> tuple[Array, Array]:
-    """Distinct labels of a piece, and the position of each row's; −1 where there is none."""
+    """Distinct labels of a piece, and the position of each row's; −1 without one."""
     values, missing = _values(piece)
     codes = np.full(len(missing), -1, np.int64)
     classes, codes[~missing] = np.unique(values, return_inverse=True)

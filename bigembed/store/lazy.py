@@ -70,7 +70,7 @@ class MappedRows:
         return self.__dict__ | {"_keep": None, "_look_at": 0.0}
 
     def lazy(self) -> da.Array:
-        """The same as a Dask array in canonical blocks."""
+        """A Dask array in canonical blocks, computed when it is read."""
         import dask.array as da
 
         chunks = (self.source.block, self.shape[1])

@@ -2,7 +2,7 @@
 
 No lock of the file system is asked: they are missing or local on some network mounts. A hold is a file with a number,
 ``hold/0000007.json``, that says who holds the folder; the highest number counts. Whoever wants the folder makes the
-next number, whole and with its content, by one hard link (where there are none, by an exclusive open), which exactly
+next number, whole and with its content, by one hard link (or, without links, by an exclusive open), which exactly
 one process can do; and only if the highest is released, or its owner is dead. A number is never used again while a
 later one is there, so one who was slow to judge an owner dead cannot take the folder from the next one.
 
@@ -55,7 +55,7 @@ class Owner:
     """Seconds since 1970."""
     heartbeat: float = HEARTBEAT
     machine: str = ""
-    """What tells two machines, or containers, of one name apart."""
+    """What distinguishes two machines, or containers, of one name."""
     born: str = ""
     """When the process started, so that another one of the same number is not taken for it."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -69,7 +69,7 @@ class Owner:
         return f"{self.user} (process {self.pid} on {self.host}) since {moment(self.since)}"
 
     def about(self) -> dict[str, Any]:
-        """What a status tells of it."""
+        """What a status says of it."""
         return {"user": self.user, "pid": self.pid, "host": self.host, "since": moment(self.since)}
 
 
@@ -124,7 +124,7 @@ def hold(root: AnyPath) -> Iterator[Lock]:
 
 
 def take(root: AnyPath) -> Lock:
-    """The same without an end."""
+    """Take the lock of the folder ``root`` and keep it until it is released; :class:`LockedError` says who holds it."""
     folder = root / FOLDER
     try:
         folder.mkdir(exist_ok=True)
@@ -235,7 +235,7 @@ def machine() -> str:
 
 
 def born(pid: int) -> str:
-    """When a process started, in the clock of its machine; empty if there is none (a zombie is none)."""
+    """When a process started, in the clock of its machine; empty if it does not exist, or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

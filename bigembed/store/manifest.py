@@ -61,7 +61,7 @@ def publish(
 ) -> Manifest:
     """Digest every file of the stage (in parallel, reading back what was written) and list them.
 
-    The list is made only where there is none, so that of two who think that they hold the run one publishes;
+    The list is made only where none exists, so that of two who think that they hold the run one publishes;
     :class:`LockedError` for the other.
     """
     base = root / "stages" / stage
@@ -128,7 +128,7 @@ def damage(root: AnyPath, manifest: Manifest, again: bool = False) -> list[str]:
     """Every listed file that is absent or whose bytes are not those published, as messages.
 
     Reads every byte, in parallel, once in a process: then names and times only, as long as no file is written anew.
-    ``again``: whatever was read before. Files that are not listed are no damage: nobody reads them.
+    ``again``: whatever was read before. Files that are not listed are not damage: nobody reads them.
     """
     there = _files(root / "stages" / manifest.stage)
     problems = _missing(manifest, there)

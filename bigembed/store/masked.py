@@ -1,4 +1,4 @@
-"""Masked arrays: what lies under a mask is no data."""
+"""Masked arrays: what lies under a mask is not data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMED = 10
 
 
 def unmasked(values: Any, start: int = 0, what: str = "rows") -> Any:
-    """The same, as it is unless it is a masked array; InputError that names the rows where entries are masked.
+    """The values of an array that may be masked; InputError that names the rows where entries are masked.
 
     ``start`` numbers the first row.
 
@@ -26,7 +26,7 @@ def unmasked(values: Any, start: int = 0, what: str = "rows") -> Any:
     if mask.any():
         bad = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1)) if mask.ndim else np.zeros(1, int)
         raise InputError(
-            f"{what} hold masked entries, which are no numbers: {int(mask.sum())} in {len(bad)} rows; the first are "
+            f"{what} hold masked entries, which are not numbers: {int(mask.sum())} in {len(bad)} rows; the first are "
             f"rows {(bad[:NAMED] + start).tolist()}. Drop these rows, or fill the entries (filled)"
         )
     return np.asarray(values.data)

@@ -248,7 +248,7 @@ class ObjectPath:
         self.write_bytes(text.encode(encoding))
 
     def create(self, data: bytes) -> None:
-        """Write the object if there is none; :class:`FileExistsError` otherwise."""
+        """Write the object if it does not exist; :class:`FileExistsError` otherwise."""
         obstore = library()
         try:
             with asking(self):
@@ -371,7 +371,7 @@ def library() -> Any:
 
 @contextmanager
 def asking(path: object) -> Iterator[None]:
-    """Errors of the store as those of bigembed, or of Python: none of them tells more than it should."""
+    """Errors of the store as those of bigembed, or of Python: none of them says more than it should."""
     try:
         yield
     except (FileNotFoundError, BigembedError):

@@ -99,7 +99,7 @@ def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
 
 
 def refuse_size(size: float, most: float, least: float, of: str = "the squares of the rows") -> None:
-    """InputError for rows whose squares, say, are no numbers any more: ``least`` to ``most`` are those that can be."""
+    """InputError for rows whose squares, say, overflow or underflow: ``least`` to ``most`` are allowed."""
     what = "overflow" if size > 1 else "underflow"
     unit = -int(np.floor(np.log2(size))) if np.isfinite(size) else -1000
     raise InputError(

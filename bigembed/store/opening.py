@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def missing_shards(array: Any) -> int:
-    """Stored objects (shards, or chunks where there are none) that are absent or empty; they would read as zeros."""
+    """Stored objects (shards, else chunks) that are absent or empty; they would read as zeros."""
     if array.size == 0:
         return 0
     unit = array.shards or array.chunks

@@ -84,7 +84,7 @@ def everywhere(
 
 
 def absolute(path: PathLike) -> str:
-    """The same place, whatever the working directory, as text."""
+    """A path that does not depend on the working directory, as text."""
     return str(at(path).absolute())
 
 
@@ -117,7 +117,7 @@ def put(place: Path, data: Any) -> None:
 
 @everywhere(ObjectPath.create)
 def create(place: Path, data: bytes) -> None:
-    """Write a file that is whole at once, if there is none of the name; :class:`FileExistsError` otherwise."""
+    """Write a file that is whole at once, if the name is free; :class:`FileExistsError` otherwise."""
     partial = place.with_name(f".{os.getpid()}-{uuid.uuid4().hex}.partial")
     try:
         _synced(partial, data)
@@ -158,7 +158,7 @@ def rewrite(place: Path, data: Any) -> None:
 
 @everywhere(lambda place: place.rewrite(None))
 def touch(place: Path) -> None:
-    """Make a file that is there younger; OSError if there is none."""
+    """Make an existing file younger; OSError if it does not exist."""
     os.utime(place)
 
 
@@ -266,7 +266,7 @@ def free_bytes(place: Path) -> int:
 
 
 def nearest_folder(path: AnyPath) -> AnyPath:
-    """The path if it is a folder that exists, else the nearest one above it; in an object store there are none."""
+    """The path if it is a folder that exists, else the nearest one above it; an object store has no folders."""
     if isinstance(path, ObjectPath):
         return path
     while not path.is_dir():

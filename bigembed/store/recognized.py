@@ -55,7 +55,7 @@ class Window:
 
 
 def window_of(X: Any) -> Window | None:
-    """The window of a stored array that a Dask or xarray array is; None where it is none, or cannot be told."""
+    """The window of a stored array that a Dask or xarray array is; None for others, and where it cannot be known."""
     try:
         found = _of_graph(X) if hasattr(X, "dask") else _of_value(getattr(getattr(X, "variable", X), "_data", X))
     except Exception:  # graphs are Dask's own matter, and change: what cannot be followed is computed
@@ -120,7 +120,7 @@ def _value(graph: Mapping[Any, Any], node: Any, known: dict[Any, Any]) -> Any:
         if key not in known and key in graph:
             known[key] = _value(graph, graph[key], known)
         return known.get(key, _of_value(node) or node)
-    except TypeError:  # (an index holds slices, which are no keys)
+    except TypeError:  # (an index holds slices, which are not keys)
         return _of_value(node) or node
 
 

@@ -2,7 +2,7 @@
 
 The CRC-32C behind a chunk proves that its bytes are those of a chunk, not that it is this one, nor the latest. So
 metadata name the checksum of every chunk in order, and carry the digest of what they say of the rows. The checksums are
-compared as chunks are read, which costs no read of its own.
+compared as chunks are read, which costs no additional read.
 """
 
 from __future__ import annotations

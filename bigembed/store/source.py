@@ -60,7 +60,7 @@ class RowSource:
             yield found.astype(TEXT) if text else found
 
     def part(self, start: int, stop: int) -> RowSource:
-        """The same, for a task that reads no rows but ``start:stop``."""
+        """What a task needs that reads no rows but ``start:stop``: the source itself."""
         return self
 
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
@@ -202,7 +202,7 @@ def as_worked(rows: Any, dtype: Any, start: int = 0, what: str = "rows") -> Any:
 
 
 def refuse_rounded(given: Array, indptr: Array | None, start: int, what: str) -> None:
-    """InputError where integers of 64 bits are no numbers of float64."""
+    """InputError where integers of 64 bits are not exact in float64."""
     if not given.size or (given.max() <= EXACT and (given.dtype.kind == "u" or given.min() >= -EXACT)):
         return
     there = given.astype(np.float64)

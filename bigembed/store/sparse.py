@@ -172,7 +172,7 @@ def write_csr(path: AnyPath, matrix: Any) -> int:
 
 
 def stored(source: SparseSource, path: AnyPath) -> SparseSource:
-    """The same rows in groups at ``path``, for tasks in other processes."""
+    """The rows copied into groups at ``path``, for tasks in other processes."""
     remove(path)
     path.mkdir(parents=True)
     parts = []

@@ -61,7 +61,7 @@ class StreamedRows(RowSource):
         return sha256(f"{self.shape} {self.dtype} {self.lazy.name}{aligned}".encode()).hexdigest()
 
     def settled(self, scratch: AnyPath) -> RowSource:
-        """The same rows, written to a temporary array, for what reads them many times."""
+        """The rows written to a temporary array, for what reads them many times."""
         path = scratch / f"input-{self.lazy.name}.zarr"
         write_dask(self.lazy, path)
         return RowSource(self.shape, self.dtype, path=str(path), aligned=self.aligned)

@@ -1,7 +1,7 @@
 """What was published with other parameters or other inputs: its files stay, and no reader takes it for the present.
 
 A run that begins anew moves the manifests of what it will not use again from ``manifest/`` to ``superseded/`` before it
-computes anything, with the reason. Who asks for such a stage is told so by :class:`StaleError`. Its files are deleted
+computes anything, with the reason. A reader of such a stage gets :class:`StaleError`. Its files are deleted
 when it is made anew; where the same key is asked for again before that, it is restored.
 """
 
@@ -98,10 +98,10 @@ def clear(root: AnyPath, keep: Collection[str]) -> None:
             forget(root, name)
 
 
-def told(stage: str, why: str) -> str:
-    """A superseded stage in words.
+def explanation(stage: str, why: str) -> str:
+    """The words of a message on a superseded stage.
 
-    >>> told("coordinates", "made with t=1, now 2")
+    >>> explanation("coordinates", "made with t=1, now 2")
     "'coordinates' is superseded (made with t=1, now 2)"
     """
     return f"{stage!r} is superseded ({why})"
@@ -112,7 +112,7 @@ def refuse_superseded(path: AnyPath) -> None:
     run, stages, inside = str(path).rpartition("/stages/")
     name = inside.partition("/")[0]
     if stages and (at(run) / FOLDER / f"{name}.json").is_file() and (why := superseded(at(run)).get(name)) is not None:
-        raise StaleError(f"{path}: {told(name, why)}; run the job again to make it anew")
+        raise StaleError(f"{path}: {explanation(name, why)}; run the job again to make it anew")
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,11 @@ class Mark:
         why = superseded(root).get(self.stage) if now is None else "another run has made it anew, of something else"
         if why is None:
             raise DamagedError(f"{root}: stage {self.stage!r} is gone; run the job again to make it")
-        raise StaleError(f"{root}: {told(self.stage, why)} since it was opened. Fit or load again")
+        raise StaleError(f"{root}: {explanation(self.stage, why)} since it was opened. Fit or load again")
 
 
 def _stamp(root: AnyPath, stage: str) -> str:
-    """Of the manifest; nothing where there is none."""
+    """Of the manifest; empty if it does not exist."""
     try:
         return stamp(manifests.path_of(root, stage))
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def _stamp(root: AnyPath, stage: str) -> str:
 
 
 def guarded(lazy: da.Array, mark: Mark) -> da.Array:
-    """The same array; each block is checked after it was read to be still of what is published."""
+    """An array whose blocks are checked, after they were read, to be still of what is published."""
     import dask.array as da
 
     checked: da.Array = da.map_blocks(checked_block, lazy, mark=mark, dtype=lazy.dtype, meta=lazy._meta)
@@ -167,7 +167,7 @@ def checked_block(block: Array, mark: Mark) -> Array:
 
 
 def supersede_model(model: PathLike, why: str) -> None:
-    """Tell those who load a saved model that the run which wrote it has begun anew; nothing where there is no model."""
+    """Mark a saved model, if there is one: the run which wrote it has begun anew, as its readers then learn."""
     if (at(model) / "model.json").is_file():
         write_json(at(model) / MODEL, sealed({"why": why}))
 

@@ -1,6 +1,6 @@
 """A square array larger than memory, walked in small tiles, whatever the chunks that it is stored in.
 
-The tiles lie on a grid of their own, so sums over them are the same to the last bit for any chunks. They are cut from
+The tiles lie on a separate grid, so sums over them are the same to the last bit for any chunks. They are cut from
 panels that follow the chunks, so that each chunk is read once along the rows of a task.
 """
 

@@ -63,7 +63,7 @@ class IndependentComponents(RowwiseEstimator):
     Notes
     -----
     Cost: two passes for ``fit``, one for coordinates. Memory of a worker: a few blocks of rows (32 MiB) and d² numbers.
-    Sources of equal kurtosis, and more than one Gaussian one, cannot be told apart: a DegenerateWarning.
+    Sources of equal kurtosis, and more than one Gaussian one, cannot be separated: a DegenerateWarning.
 
     References
     ----------

@@ -1,12 +1,12 @@
-"""What to do with a graph of several components: which of them get coordinates of their own, and how.
+"""What to do with a graph of several components: which of them get their own coordinates, and how.
 
 Rows that lie off, and tiny groups of them, are to be expected in real data. By default a component is an **island**
 where it holds fewer rows than :func:`least_rows`; its rows take the coordinates of their nearest row in a larger one,
-and the label −1. The larger ones are **parts**. Several parts are embedded jointly: coordinates that tell the largest
-of them apart (λ = 1), at most half of all, then the eigenvectors of each. So any two rows have a distance, new rows
+and the label −1. The larger ones are **parts**. Several parts are embedded jointly: coordinates that separate the
+largest of them (λ = 1), at most half of all, then the eigenvectors of each. So any two rows have a distance, new rows
 have a place, and more coordinates show more of the inside of each part. Bridges would lead the first coordinates across
 edges that the data do not have; coordinates of single components cannot be compared with each other; and coordinates
-that tell parts apart say no more than the labels do, so that they must not be all that there is.
+that separate parts say no more than the labels do, so that they must not be all that there is.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ ISLAND = -1
 
 @dataclass(frozen=True)
 class Parts:
-    """The components with coordinates of their own are the first ``count``; the other rows take their nearest row's."""
+    """The components with their own coordinates are the first ``count``; the other rows take their nearest row's."""
 
     count: int
     joint: bool
     """Several, in one set of coordinates."""
     per_component: bool
-    """Each in coordinates of its own."""
+    """Each in its own coordinates."""
     half: bool = False
-    """At most half of the coordinates tell parts apart."""
+    """At most half of the coordinates separate parts."""
 
     @property
     def single(self) -> bool:
@@ -52,7 +52,7 @@ class Parts:
         return not (self.joint or self.per_component)
 
     def contrasts(self, width: int) -> int:
-        """How many of ``width`` coordinates tell parts apart."""
+        """How many of ``width`` coordinates separate parts."""
         return min(self.count - 1, width // 2 if self.half else width) if self.joint else 0
 
 

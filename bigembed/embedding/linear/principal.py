@@ -53,7 +53,7 @@ class PrincipalOptions:
 
 @dataclass(frozen=True)
 class Found:
-    """What a solver found: variances (m,), directions (d, m), the total variance, and what it tells of itself."""
+    """What a solver found: variances (m,), directions (d, m), the total variance, and its own figures."""
 
     variance: Array
     directions: Array

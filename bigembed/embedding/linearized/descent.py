@@ -92,7 +92,7 @@ class KernelDescent(Descent):
 
     @property
     def rows(self) -> str:
-        """Name of H in the exchange: a careful step has a name of its own, so that a killed one is never mixed up."""
+        """Name of H in the exchange: a careful step has its own name, so that a killed one is never mixed up."""
         return f"rows{self.done}{'c' if self.done and self.careful[-1] else ''}"
 
     def begin(self) -> None:
@@ -116,7 +116,7 @@ class KernelDescent(Descent):
         self.careful = np.zeros(0, np.int64)
 
     def _loads(self, second: Array, n: int) -> Array:
-        """√λ B of the leading positive eigenpairs; zero columns where there are none, or a random start is wanted."""
+        """√λ B of the leading positive eigenpairs; zero columns without one, or where a random start is wanted."""
         m = self.asked.n_components
         loads = np.zeros((len(second), m))
         if self.asked.init == "nndsvda":

@@ -21,7 +21,7 @@ TASK_ROWS = 2_048
 def distances_stage(source: RowSource, metric: Metric) -> Stage:
     """``distances/distances`` (n, n) in the work dtype, and ``distances/rows``, a copy of the rows.
 
-    The rows are checked (finite); what the metric tells is not: whoever reads the distances first does that.
+    The rows are checked (finite); what the metric returns is not: whoever reads the distances first does that.
     """
     n, d = checked_shape(source)
     size = source.work.itemsize

@@ -27,7 +27,7 @@ class ByDistance:
     known: str
     map: AffineMap
     squared: bool = False
-    """Whether what is given, or what the metric tells, are squared distances."""
+    """Whether what is given, or what the metric returns, are squared distances."""
 
 
 def coordinates_by_distance(rows: Array, model: ByDistance, first: int = 0) -> Array:

@@ -76,7 +76,7 @@ def scaling_of(eigenvalues: Array, t: float | str, delta: float | None, truncati
 def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
     """How many of the coordinates to keep by their eigenvalues, and why; those that ``few`` rows carry do not count.
 
-    Coordinates that tell parts apart (λ = 1) are kept, and the others chosen by themselves: parts alone say no more
+    Coordinates that separate parts (λ = 1) are kept, and the others chosen by themselves: the parts say no more
     than the labels do.
     """
     first = eigenvalues[0] if eigenvalues.ndim == 2 else eigenvalues

@@ -48,7 +48,7 @@ class WalkModel:
     unit: float | None
     """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
     parts: int
-    """How many of the first components have coordinates of their own; other rows have those of their nearest row."""
+    """How many of the first components have their own coordinates; other rows have those of their nearest row."""
 
 
 def model_of(run: Run) -> WalkModel:
@@ -84,7 +84,7 @@ def model_of(run: Run) -> WalkModel:
 
 
 def parts_before(run: Run) -> int:
-    """How many components of a model made before 0.2 have coordinates of their own."""
+    """How many components of a model made before 0.2 have their own coordinates."""
     largest_only = run.manifest("coordinates").parameters["policy"] == "largest"
     return 1 if largest_only else int(run.results("components")["components"])
 
@@ -194,7 +194,7 @@ def _twins(joined: Joined, of_edge: Array) -> Array:
 def _held(eigenvalues: Array, steps: Array) -> Array:
     """What Σ_{j≠i} p(x, j) ψ(j) is over ψ(x), (rows, m), for steps that last ``steps``: 1 − (1 − λ) ρ²/ρ_min².
 
-    Where it is near 0 the neighbors do not tell ψ(x): their average is taken as it is.
+    Where it is near 0 the neighbors do not determine ψ(x): their average is taken as it is.
     """
     factor = 1.0 - (1.0 - eigenvalues) * steps[:, None]
     return np.asarray(np.where(np.abs(factor) < UNTOLD, 1.0, factor))

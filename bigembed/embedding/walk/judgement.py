@@ -62,7 +62,7 @@ class OrderedCoordinates(RowSource):
 
     found: WalkCoordinates | None = None
     replaced: str = ""
-    """Where the rows lie that have the coordinates of another one; empty where there are none."""
+    """Positions of the rows that have the coordinates of another one, which may be empty."""
 
     def read(self, start: int, stop: int) -> Array:
         """Coordinates of rows ``start:stop``."""

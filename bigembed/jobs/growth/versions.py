@@ -137,7 +137,7 @@ class Growth:
             found = read_sealed(file)
             names = [found["version"], *found["previous"]]
             if not all(_NAME.fullmatch(name) for name in names):
-                raise DamagedError(f"{file}: {names} are no names of versions")
+                raise DamagedError(f"{file}: {names} are not names of versions")
         if published and _number(published[0].root.name) > _number(names[0]):
             raise DamagedError(f"{file}: is older than {published[0].root.name}, which was published. {AGAIN}")
         return names
@@ -276,7 +276,7 @@ def open_growth(path: PathLike) -> Growth:
 
 def prepared(job: JobSpec) -> Growth:
     """The growing embedding of a job, made if it is not there; :class:`JobError` where the job cannot grow."""
-    problems = [f"[input] {name}: a growing input takes rows alone; leave it out" for name in job.aligned]
+    problems = [f"[input] {name}: a growing input takes only rows; leave it out" for name in job.aligned]
     problems += [
         f"[input] {name}: a growing input is one array; leave it out" for name in CHOICE if getattr(job.input, name)
     ]

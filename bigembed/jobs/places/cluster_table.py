@@ -82,7 +82,7 @@ class ClusterTable(Table):
     """
 
     address: str | None = None
-    """A running scheduler, e.g. ``"tls://host:8786"``; without it the job starts processes of its own."""
+    """A running scheduler, e.g. ``"tls://host:8786"``; without it the job starts its own processes."""
     manager: Literal["slurm"] | None = None
     """Who starts the workers: ``"slurm"`` queues jobs for them; without it they are processes on this machine."""
     workers: int | None = Field(default=None, ge=1, le=100_000)
@@ -101,11 +101,11 @@ class ClusterTable(Table):
     """Seconds without any worker after which the job gives up: by default 60, and an hour with a manager."""
     frozen_timeout: float = Field(default=120.0, gt=0)
     """Seconds without a sign of life of a worker (a heartbeat, or processor time that it uses) after which it is given
-    up: its nanny kills it and starts another, and its tasks go to others. It is told after a quarter of that time."""
+    up: its nanny kills it and starts another, and its tasks go to others. A quarter of that time raises a report."""
     partition: Word | None = None
     """Of the manager, as all that follow: the queue."""
     account: Word | None = None
-    """Who pays."""
+    """The account that the allocation is charged to."""
     walltime: Walltime | None = None
     """How long a job of workers lasts: ``"4h"`` or ``"04:00:00"``; jobs that ended are replaced."""
     workers_per_job: int = Field(default=1, ge=1)

@@ -103,7 +103,7 @@ def _deepest(error: BaseException) -> str:
 
 
 def worker_count(table: ClusterTable) -> int:
-    """Workers of an embedded cluster: as told, else one a processor that this process may use."""
+    """Workers of an embedded cluster: the number given, else one a processor that this process may use."""
     return table.workers or len(os.sched_getaffinity(0))
 
 
@@ -121,5 +121,5 @@ def machine_memory() -> int:
 
 
 def embedded_memory(table: ClusterTable) -> int:
-    """Memory limit of an embedded worker: as told, else an equal part of the machine's, a tenth left."""
+    """Memory limit of an embedded worker: the size given, else an equal part of the machine's, a tenth left."""
     return table.memory or int(0.9 * machine_memory()) // worker_count(table)

@@ -74,7 +74,7 @@ def _who() -> tuple[int, str, str]:
 
 
 def _boot() -> str:
-    """What tells two machines (or containers) of one name apart."""
+    """What distinguishes two machines (or containers) of one name."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -76,7 +76,7 @@ def _scheme(address: str) -> str:
 
 
 def _check(address: str, security: Any) -> None:
-    """A client without a certificate would only be told that the connection was closed."""
+    """A client without a certificate would only learn that the connection was closed."""
     files = {
         "tls_ca": ("CA_FILE", security.tls_ca_file),
         "tls_cert": ("CLIENT__CERT", security.tls_client_cert),

@@ -1,4 +1,4 @@
-"""What Dask is told for a job: no silent waiting, no spilling, one thread of everything in a worker."""
+"""Settings of Dask for a job: no silent waiting, no spilling, one thread of everything in a worker."""
 
 from __future__ import annotations
 

@@ -313,5 +313,5 @@ def _said(error: BaseException) -> str:
     """What a command of Slurm said, in one line."""
     text = getattr(error, "stderr", None) or str(error)
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("sbatch:", "squeue:", "slurm"))]
-    return "; ".join(told or lines[:3])
+    said = [line for line in lines if line.startswith(("sbatch:", "squeue:", "slurm"))]
+    return "; ".join(said or lines[:3])

@@ -19,8 +19,8 @@ from bigembed.store.lock import moment
 
 LOOK = 5.0
 """Seconds between two looks at the workers."""
-TOLD = 4
-"""A silence is told after this part of the time after which a worker is given up."""
+REPORT_AFTER = 4
+"""A silence is reported after this part of the time after which a worker is given up."""
 ANSWER = 10.0
 """Seconds that a scheduler has to answer here; one that does not is noticed elsewhere."""
 RESTART = 60.0
@@ -38,12 +38,12 @@ class Sign:
     """Seconds watched since then without another."""
     used: float | None = None
     """Processor time that its process had used."""
-    told: str = ""
-    """Since when it is silent, as it was told."""
+    reported: str = ""
+    """Since when it is silent, as it was reported."""
 
 
 class WorkerMonitor:
-    """Looks at the workers of a client now and then; a frozen one is told, and given up after ``timeout`` seconds.
+    """Looks at the workers of a client now and then; a frozen one is reported, and given up after ``timeout`` seconds.
 
     Its nanny kills it and starts another; one without a nanny is dropped by the scheduler. Its tasks go to others.
     Silence is counted by the looks, so that a job that was itself suspended accuses nobody.
@@ -51,7 +51,7 @@ class WorkerMonitor:
 
     def __init__(self, client: Any, timeout: float, observer: Observer = silent) -> None:
         self.client, self.timeout, self.observer = client, timeout, observer
-        self.interval = min(LOOK, timeout / (2 * TOLD))
+        self.interval = min(LOOK, timeout / (2 * REPORT_AFTER))
         self.signs: dict[str, Sign] = {}
         self.looked = time.monotonic()
 
@@ -66,7 +66,7 @@ class WorkerMonitor:
         except OSError:  # (a timeout is one; the tasks in flight notice a scheduler that is gone)
             return
         for gone in self.signs.keys() - seen.keys():
-            if (sign := self.signs.pop(gone)).told and sign.silence >= 0:
+            if (sign := self.signs.pop(gone)).reported and sign.silence >= 0:
                 self._tell(gone, "gone", sign, f"worker {gone} is gone")
         counted = passed if passed < self.interval + 2 * TICK else self.interval
         for worker, heartbeat in seen.items():
@@ -93,26 +93,26 @@ class WorkerMonitor:
             self.signs[worker] = Sign(heartbeat)
             return
         sign.silence += passed
-        if sign.silence < self.timeout / TOLD / 2:
+        if sign.silence < self.timeout / REPORT_AFTER / 2:
             return
         used = self._used(worker)
         if used is not None and used != sign.used:
             self._alive(worker, sign)
-            sign.used, sign.silence, sign.told = used, self.timeout / TOLD / 2, ""
+            sign.used, sign.silence, sign.reported = used, self.timeout / REPORT_AFTER / 2, ""
         elif sign.silence >= self.timeout:
             self._give_up(worker, sign)
-        elif sign.silence >= self.timeout / TOLD and not sign.told:
-            sign.told = moment(time.time() - sign.silence)
-            message = f"worker {worker}: no sign of life since {sign.told} (neither heartbeat nor processor time); "
+        elif sign.silence >= self.timeout / REPORT_AFTER and not sign.reported:
+            sign.reported = moment(time.time() - sign.silence)
+            message = f"worker {worker}: no sign of life since {sign.reported} (neither heartbeat nor processor time); "
             self._tell(worker, "silent", sign, message + f"it is given up after {self.timeout:g} s")
 
     def _alive(self, worker: str, sign: Sign) -> None:
-        if sign.told:
+        if sign.reported:
             self._tell(worker, "back", sign, f"worker {worker} is back")
 
     def _give_up(self, worker: str, sign: Sign) -> None:
-        sign.told = sign.told or moment(time.time() - sign.silence)
-        message = f"worker {worker} gave no sign of life for {self.timeout:g} s, since {sign.told}: given up; "
+        sign.reported = sign.reported or moment(time.time() - sign.silence)
+        message = f"worker {worker} gave no sign of life for {self.timeout:g} s, since {sign.reported}: given up; "
         self._tell(worker, "given up", sign, message + "its tasks go to others")
         sign.silence = -RESTART  # (asked again if that does not help)
         asked = {"workers": [worker], "timeout": RESTART, "wait_for_workers": False, "on_error": "return"}
@@ -136,7 +136,7 @@ class WorkerMonitor:
         asyncio.run_coroutine_threadsafe(what(**named), self.client.loop.asyncio_loop)
 
     def _tell(self, worker: str, state: str, sign: Sign, message: str) -> None:
-        results = {"worker": worker, "state": state, "since": sign.told}
+        results = {"worker": worker, "state": state, "since": sign.reported}
         self.observer(Event("worker", "", results=results, message=message))
 
 

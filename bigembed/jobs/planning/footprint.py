@@ -35,7 +35,7 @@ class Footprint:
 
 @cache
 def footprint() -> Footprint:
-    """Measured once in a process of its own, which imports and starts what a worker does."""
+    """Measured once in a separate process, which imports and starts what a worker does."""
     environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
     began = time.perf_counter()
     done = subprocess.run(

@@ -152,10 +152,10 @@ def _bandwidth(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]
 
 def _dimension(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     ways = {"likelihood": "by all neighbors", "two_nearest": "by the two nearest"}
-    told = {how: value[key] for key, how in ways.items() if isinstance(value.get(key), Mapping)}
-    if not told:
+    estimates = {how: value[key] for key, how in ways.items() if isinstance(value.get(key), Mapping)}
+    if not estimates:
         return [Entry(name, shown(value.get("value")), meaning)]
-    texts = [f"{_estimate(one['value'], one['standard_error'])} {how}" for how, one in told.items()]
+    texts = [f"{_estimate(one['value'], one['standard_error'])} {how}" for how, one in estimates.items()]
     left = value.get("duplicates", 0)
     out = f" {left:,} rows that repeat were left out." if left else ""
     return [Entry(name, "; ".join(texts), meaning + out)]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def job_file(job: Mapping[str, Mapping[str, Any]]) -> str:
-    """The tables of a job, as a file; nothing where there are none.
+    """The tables of a job, as a file; nothing for a job without tables.
 
     >>> job_file({"method": {"n_components": 2, "name": "pca"}})
     '[method]\\nname = "pca"\\nn_components = 2\\n'

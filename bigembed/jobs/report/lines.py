@@ -11,7 +11,7 @@ from bigembed.jobs.units import duration, size
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import UNLIMITED, at
-from bigembed.store.superseded import told
+from bigembed.store.superseded import explanation
 
 
 def plan_lines(plan: Any) -> list[str]:
@@ -107,7 +107,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
     state = "damaged" if found["problems"] else whole if found["finished"] else f"{whole}, unfinished"
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
-        *(f"  {told(name, why)}" for name, why in found["superseded"].items()),
+        *(f"  {explanation(name, why)}" for name, why in found["superseded"].items()),
         *(f"  {line}; nobody reads it" for line in found["unlisted"]),
         *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
         *_readable(found),

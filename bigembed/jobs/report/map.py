@@ -26,7 +26,7 @@ DRAWN = 4
 """Coordinates whose pairs are drawn."""
 BINS = 120
 CLOSE = 1e-3
-"""To 1: eigenvalues are told by the distance."""
+"""Distance to 1 below which an eigenvalue is written as that distance."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _names(summary: RunSummary, m: int) -> list[str]:
 
 
 def near_one(value: float) -> str:
-    """An eigenvalue, of which what is left to 1 tells more than its digits.
+    """An eigenvalue as text; near 1 as its distance to 1, which says more than its digits.
 
     >>> near_one(0.5), near_one(0.9999995)
     ('0.5', '1 − 5·10⁻⁷')

@@ -149,4 +149,4 @@ def refuse_page(page: AnyPath) -> None:
     if page.is_dir():
         raise ExistingOutputError(f"{page}: a folder. Give the path of a file")
     if page.exists() and b'name="generator" content="bigembed' not in page.read_bytes()[:2000]:
-        raise ExistingOutputError(f"{page}: exists and is no report. Nothing was changed; choose another path")
+        raise ExistingOutputError(f"{page}: exists and is not a report. Nothing was changed; choose another path")

@@ -34,7 +34,7 @@ from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import AnyPath, at
-from bigembed.store.superseded import superseded, told
+from bigembed.store.superseded import explanation, superseded
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""
@@ -209,8 +209,8 @@ class RunSummary:
         whole = {figure.name: figure.value for figure in self.figures}
         whole_map = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
         return (
-            "The solve met its tolerance. Each coordinate is carried by many rows, is told apart from the others, and "
-            f"is no function of earlier ones.{whole_map}"
+            "The solve met its tolerance. Each coordinate is carried by many rows, is distinct from the others, and "
+            f"is not a function of earlier ones.{whole_map}"
         )
 
     @cached_property
@@ -329,11 +329,13 @@ class RunSummary:
             if measured > predicted:
                 out.setdefault("memory", []).append(
                     f"{name} held {size(measured)}; {size(predicted)} were planned. Give the workers of the next run "
-                    "more room, and tell us: the plan is meant to be an upper bound"
+                    "more room, and report it: the plan is meant to be an upper bound"
                 )
         if self.old:
             out["superseded"] = [
-                "Not shown: " + "; ".join(told(name, why) for name, why in self.old.items()) + ". Run the job again"
+                "Not shown: "
+                + "; ".join(explanation(name, why) for name, why in self.old.items())
+                + ". Run the job again"
             ]
         if any(line.flagged for line in self.coordinates) and not any(self.certificate.get("warnings", {}).values()):
             marked = ", ".join(str(line.number) for line in self.coordinates if line.flagged)

@@ -36,14 +36,14 @@ def stage_lines(root: AnyPath, record: Mapping[str, Any], status: Mapping[str, A
     """In the order in which they ran; of a run that was stopped, those planned; else those that are there."""
     plan = record.get("plan", {})
     planned = {one["name"]: one for one in plan.get("stages", [])}
-    told = {one["name"]: one for one in record.get("stages") or []}
+    logged = {one["name"]: one for one in record.get("stages") or []}
     published = Run(root).published()
     # A step of a job that was stopped publishes nothing; before there is a stage, the rows are there.
     stepped = [*status.get("finished_stages", []), *(["input"] if published else [])]
     lines: list[StageLine] = []
     start = 0.0
-    for name in list(told) or list(planned) or published:
-        line = _line(name, told.get(name, {}), planned.get(name, {}), _made(root, name), name in stepped, start)
+    for name in list(logged) or list(planned) or published:
+        line = _line(name, logged.get(name, {}), planned.get(name, {}), _made(root, name), name in stepped, start)
         held = _held(planned[name], plan["place"]) if name in planned and "place" in plan else None
         lines.append(replace(line, planned=held))
         start += line.seconds
@@ -57,19 +57,19 @@ def _made(root: AnyPath, stage: str) -> Manifest | None:
 
 
 def _line(
-    name: str, told: Mapping[str, Any], planned: Mapping[str, Any], made: Manifest | None, stepped: bool, start: float
+    name: str, logged: Mapping[str, Any], planned: Mapping[str, Any], made: Manifest | None, stepped: bool, start: float
 ) -> StageLine:
     took = None if made is None else made.measured.get("seconds")
-    reused = bool(told.get("reused"))
-    computed = not reused and bool(told or made or stepped)
+    reused = bool(logged.get("reused"))
+    computed = not reused and bool(logged or made or stepped)
     return StageLine(
         name,
         "reused" if reused else "computed" if computed else "not made",
         start,
-        float(told.get("seconds") or took or 0.0) if computed else 0.0,
+        float(logged.get("seconds") or took or 0.0) if computed else 0.0,
         earlier=took if reused else None,
-        planned_seconds=told.get("predicted_seconds", planned.get("seconds")),
-        measured=told.get("memory", {}).get("total") or None,
+        planned_seconds=logged.get("predicted_seconds", planned.get("seconds")),
+        measured=logged.get("memory", {}).get("total") or None,
     )
 
 

@@ -23,7 +23,7 @@ JSON_SECONDS = 1.0
 
 
 class Console:
-    """Around a command: prints what it tells, and turns an error into one message and an exit status."""
+    """Around a command: prints what it reports, and turns an error into one message and an exit status."""
 
     def __init__(self, as_json: bool = False, debug: bool = False) -> None:
         self.as_json, self.debug = as_json, debug

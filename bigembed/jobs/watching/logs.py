@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line, with time, level, run, stage and block, beside what a person reads.
 
-Everything goes through :mod:`logging`: what the job tells (logger ``bigembed``) and the warnings of ``distributed``.
+Everything goes through :mod:`logging`: what the job reports (logger ``bigembed``) and the warnings of ``distributed``.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ObjectLog(logging.Handler):
 
 
 class Logs:
-    """Writes what a job tells to its loggers, each line with the run and the stage."""
+    """Writes what a job reports to its loggers, each line with the run and the stage."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -142,8 +142,8 @@ class Logs:
 @contextmanager
 def logs(run: str, *places: AnyPath | str | None) -> Iterator[Logs]:
     """Log into every place: a file (appended to), or ``"-"`` for stderr."""
-    told = Logs(run)
-    handlers = [_handler(place, told) for place in places if place is not None]
+    sink = Logs(run)
+    handlers = [_handler(place, sink) for place in places if place is not None]
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     for name, level in LOGGERS.items():
         logger = logging.getLogger(name)
@@ -151,7 +151,7 @@ def logs(run: str, *places: AnyPath | str | None) -> Iterator[Logs]:
         for handler in handlers:
             logger.addHandler(handler)
     try:
-        yield told
+        yield sink
     finally:
         for name in LOGGERS:
             logger = logging.getLogger(name)
@@ -163,13 +163,13 @@ def logs(run: str, *places: AnyPath | str | None) -> Iterator[Logs]:
 
 
 @contextmanager
-def warnings_logged(told: Logs) -> Iterator[None]:
+def warnings_logged(sink: Logs) -> Iterator[None]:
     """Log every warning that is shown inside, and show it as before."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
 
         def show(message: Any, category: Any, *rest: Any, **more: Any) -> None:
-            told.say(str(message), logging.WARNING, category=category.__name__)
+            sink.say(str(message), logging.WARNING, category=category.__name__)
             shown(message, category, *rest, **more)
 
         warnings.showwarning = show
@@ -206,7 +206,7 @@ class Written(logging.Handler):
         super().close()
 
 
-def _handler(place: AnyPath | str, told: Logs) -> logging.Handler:
+def _handler(place: AnyPath | str, sink: Logs) -> logging.Handler:
     handler: logging.Handler
     if str(place) == "-":
         handler = logging.StreamHandler(sys.stderr)
@@ -217,5 +217,5 @@ def _handler(place: AnyPath | str, told: Logs) -> logging.Handler:
         handler = FileLog(str(place))
     handler.setFormatter(JsonLines())
     written = Written(handler)
-    written.addFilter(told.filter)
+    written.addFilter(sink.filter)
     return written

@@ -52,7 +52,7 @@ class Metrics:
         self.write()
 
     def adopt(self, last_success: str | None) -> None:
-        """Take over when the run last ended well, as its status tells."""
+        """Take over when the run last ended well, as its status says."""
         if last_success is not None:
             self.last_success = datetime.fromisoformat(last_success).timestamp()
 

@@ -118,7 +118,7 @@ def test_agrees_with_scikit_learn(shrinkage: float | str | None, priors: Array |
     np.testing.assert_allclose(coefficients, peer.coef_, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(intercepts, peer.intercept_, rtol=1e-7, atol=1e-9)
     other = LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.7, priors=priors).fit(rows, codes)
-    assert not np.allclose(coefficients, other.coef_, rtol=1e-3)  # a control: another shrinkage is told apart
+    assert not np.allclose(coefficients, other.coef_, rtol=1e-3)  # a control: another shrinkage is distinguished
 
 
 def test_directions_solve_the_generalized_eigenproblem_of_the_source() -> None:

@@ -61,7 +61,7 @@ def test_equal_rows_have_equal_coordinates_and_get_them_back(asked: dict[str, An
     np.testing.assert_array_equal(dm.embedding_, dm.embedding_[first][which])
     scale = np.abs(dm.embedding_).max(axis=0)
     np.testing.assert_allclose(dm.transform(X) / scale, dm.embedding_ / scale, atol=1e-5)
-    assert len(np.unique(dm.embedding_[first], axis=0)) > 380  # a control: rows that differ are told apart
+    assert len(np.unique(dm.embedding_[first], axis=0)) > 380  # a control: rows that differ are distinguished
 
 
 def test_rows_without_a_repetition_keep_what_the_solve_gave() -> None:

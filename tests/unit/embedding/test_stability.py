@@ -25,7 +25,7 @@ def test_the_map_of_half_the_neighbors_is_the_map_of_k_half() -> None:
     wanted = be.DiffusionMap(4, n_neighbors=10, t=0).fit(rows)
     degree = np.ones(300)
     assert shares_kept(wanted.embedding_, degree, found).min() > 1 - 1e-6
-    other = be.DiffusionMap(4, n_neighbors=20, t=0).fit(rows)  # a control: another graph is told apart
+    other = be.DiffusionMap(4, n_neighbors=20, t=0).fit(rows)  # a control: another graph is distinguished
     assert shares_kept(other.embedding_, degree, found).min() < 1 - 1e-4
 
 

@@ -70,7 +70,7 @@ def test_a_subclass_is_pickled_with_its_parameters_and_its_class(tmp_path):
     assert type(again) is Named
     assert again.colour == {"any": object}
     np.testing.assert_array_equal(again.transform(rows()), fitted.embedding_)
-    with pytest.raises(InputError, match=r"parameters of its own \(colour\)"):
+    with pytest.raises(InputError, match=r"additional parameters \(colour\)"):
         fitted.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     Plain(2).fit(rows()).save(tmp_path / "model")

@@ -95,7 +95,7 @@ def test_what_it_refuses(stored):
         (("gone.npy", "right.npy"), "no such rows"),
         (("rows.npy", "few.npy"), "400 rows and 3 coordinates"),
         (("rows.npy", "right.npy", "--k", "200"), "at most 199"),
-        (("rows.npy", "right.npy", "--out", stored / "mine.html"), "is no report"),
+        (("rows.npy", "right.npy", "--out", stored / "mine.html"), "is not a report"),
     ):
         paths = [stored / word for word in words[:2]]
         done = bigembed("certify", *paths, *words[2:])

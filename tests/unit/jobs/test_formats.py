@@ -316,7 +316,7 @@ def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_
     export(tmp_path / "job.zarr", other, overwrite=True)
     missing = tmp_path / f"missing.{suffix}"
     write_annotated(missing, rows_of(), ["new", *names_of()[1:]])
-    with pytest.raises(InputError, match="1 of its 517 names are no ids of the coordinates: new"):
+    with pytest.raises(InputError, match="1 of its 517 names are not ids of the coordinates: new"):
         export(tmp_path / "job.zarr", missing)
     with pytest.raises(InputError, match="have no ids"):
         export(wanted[2], other, overwrite=True)

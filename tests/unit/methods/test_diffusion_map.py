@@ -106,7 +106,7 @@ def test_agrees_with_a_dense_eigensolver(alpha: float) -> None:
     values, right = reference(X, 10, 0.7, alpha, 5)
     np.testing.assert_allclose(dm.eigenvalues_, values, atol=1e-7)
     assert subspace_angles(dm.embedding_, right).max() < 1e-5
-    wrong = reference(X, 10, 0.7, alpha + 0.5, 5)[1]  # a control: another alpha is told apart
+    wrong = reference(X, 10, 0.7, alpha + 0.5, 5)[1]  # a control: another alpha is distinguished
     assert subspace_angles(dm.embedding_, wrong).max() > 1e-2
 
 

@@ -44,7 +44,7 @@ def test_agrees_with_scikit_learn(mean, dtype, n_components):
     np.testing.assert_allclose(found.get_covariance(), wanted.get_covariance(), rtol=1e-6, atol=1e-6)
     tolerance = 1e-4 if dtype == "f4" else 1e-6
     np.testing.assert_allclose(found.transform(X), wanted.transform(X.astype("f8")), atol=tolerance)
-    with pytest.raises(AssertionError):  # a control: other rows are told apart
+    with pytest.raises(AssertionError):  # a control: other rows are distinguished
         agree(found, decomposition.PCA(found.n_components_).fit(X[: len(X) // 2].astype("f8")))
 
 

@@ -187,7 +187,7 @@ def test_xarray_that_is_not_in_memory_stays_there(tmp_path: Path, monkeypatch: p
 def test_masked_entries_are_no_data() -> None:
     values = np.where(np.arange(401)[:, None] % 50 == 49, np.float32(-1e34), ROWS)
     masked = np.ma.masked_less(values, -1e30)
-    message = r"masked entries, which are no numbers: 56 in 8 rows; the first are rows \[49, 99, 149"
+    message = r"masked entries, which are not numbers: 56 in 8 rows; the first are rows \[49, 99, 149"
     with pytest.raises(InputError, match=message):
         be.PCA(2).fit(masked)
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""Which workers are taken for frozen, and what is told and done then."""
+"""Which workers are taken for frozen, and what is reported and done then."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Watched(WorkerMonitor):
             self.look()
 
 
-def test_a_silent_worker_is_told_and_then_given_up(monkeypatch):
+def test_a_silent_worker_is_reported_and_then_given_up(monkeypatch):
     watched = Watched(monkeypatch)
     watched.passes(10, lively="ab")
     watched.passes(5)
     assert watched.told == []
     watched.passes(10)
     assert watched.told == [("a", "silent")]
-    assert watched.signs["a"].told.endswith("Z")
+    assert watched.signs["a"].reported.endswith("Z")
     watched.passes(30)
     assert watched.told == [("a", "silent"), ("a", "given up")]
     assert watched.asked == [["a"]]
@@ -69,7 +69,7 @@ def test_one_that_computes_without_heartbeats_is_alive(monkeypatch):
     assert watched.told[:2] == [("a", "silent"), ("a", "given up")]
 
 
-def test_one_that_comes_back_is_told(monkeypatch):
+def test_one_that_comes_back_is_reported(monkeypatch):
     watched = Watched(monkeypatch)
     watched.passes(20)
     watched.passes(10, lively="ab")
