@@ -1,4 +1,4 @@
-"""What a fit tells while it runs: events for callbacks, and a bar for ``verbose=True``."""
+"""What a fit reports while it runs: events for callbacks, and a bar for ``verbose=True``."""
 
 from __future__ import annotations
 
