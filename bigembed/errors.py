@@ -50,6 +50,10 @@ class FullDiskError(BigembedError, OSError):
     """A disk took no more while a job wrote; with room made, the same command goes on (exit status 1)."""
 
 
+class ClusterError(BigembedError, RuntimeError):
+    """The cluster cannot do the work: no workers, or tasks that kill every worker (exit status 1)."""
+
+
 class LockedError(BigembedError, RuntimeError):
     """Another run holds the output (exit status 4)."""
 

@@ -1,4 +1,4 @@
-"""Parameters as they are declared: the annotations of a public function or class, held against what was given."""
+"""Parameters declared by annotations: what each may be, and the check of what was given against that."""
 
 from __future__ import annotations
 

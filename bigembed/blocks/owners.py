@@ -1,4 +1,4 @@
-"""Rows that are numbered through all blocks: which block holds each of some, and which row of the block it is.
+"""From global row numbers to blocks: which block holds a row, and which row of the block it is.
 
 ``starts`` are the first number of each block, and behind them the number of all rows. What else is numbered through
 blocks, cells, goes the same way.

@@ -1,4 +1,4 @@
-"""The coordinates of the rows that a solver had, from its eigenvectors."""
+"""Coordinates of the fitted rows, written by blocks: from eigenvectors, or from what a pass left of each block."""
 
 from __future__ import annotations
 

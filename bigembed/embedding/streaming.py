@@ -1,4 +1,4 @@
-"""Coordinates of many new rows, where each costs a look at the fitted rows around it.
+"""Coordinates of many new rows by methods that look up the fitted rows around each: sorted by block, then in batches.
 
 The new rows are first brought to the blocks of fitted rows that they belong to, as those were when they
 were ordered. A task then takes rows that lie together, so it reads few blocks, and each for many rows.

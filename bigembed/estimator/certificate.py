@@ -1,4 +1,4 @@
-"""The certificate: how far each number of a result can be trusted, gathered from its stages, and said in sentences."""
+"""The certificate of a diffusion map, from its stages, and its warnings in sentences; some serve other methods, too."""
 
 from __future__ import annotations
 

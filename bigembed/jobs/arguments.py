@@ -1,4 +1,4 @@
-"""The arguments that commands share, and what they ask for. Heavy modules are imported where they are needed."""
+"""The arguments that commands share, and how they are read. Heavy modules are imported where they are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run or a saved model is what was published: digests, completeness, and its certificate."""
+"""The check of one run or saved model against its manifests: digests, completeness, certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what lies at a path is what was published: a run, a saved model, a growing embedding."""
+"""``bigembed verify``: whether a run, a saved model or a growing embedding is what was published."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
-from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -181,7 +181,7 @@ class DiffusionMap(Estimator):
     target: Annotated[str, one_of(*DRIFT)] | None = None
     dimension: Positive | Auto = "auto"
     truncated: bool = False
-    metric: Annotated[str, one_of("euclidean", "cosine")] = "euclidean"
+    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     solver: Annotated[str, one_of("exact", "landmarks")] = "exact"

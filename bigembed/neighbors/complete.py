@@ -1,4 +1,4 @@
-"""Every pair of a few rows: all distances as one block, lists of all other rows, and the graph that joins all.
+"""Few rows, block functions: distances of all pairs, lists of all other rows, the graph that joins all.
 
 Below some thousand rows nothing has to be rejected, sorted out or merged. Distances, lists and graphs are bit by bit
 those of :mod:`bigembed.neighbors.exact` and :mod:`bigembed.neighbors.symmetrize`.

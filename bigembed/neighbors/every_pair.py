@@ -1,4 +1,4 @@
-"""The graph of every pair of rows as one dense block, and new rows joined to all: no lists, no search.
+"""Few rows, stages: the complete graph as one dense block, and new rows joined to all rows, without a search.
 
 For some thousand rows. Distances are bit by bit those of lists of all other rows (:mod:`bigembed.neighbors.complete`).
 """

@@ -1,4 +1,4 @@
-"""The centered matrix of all pairs of rows, H M H, H = I − 11ᵀ/n, which is never formed: known are tiles of M.
+"""The centered matrix of all pairs of rows, H M H, H = I − 11ᵀ/n, never formed: M is given by its tiles.
 
 With the row means r of M a product is H M H x = M x̃ − 1 (rᵀ x̃), x̃ = Hx: one walk over all pairs, for any number of
 vectors. A task computes the rows of one block, a tile of M at a time.

@@ -1,4 +1,4 @@
-"""Geodesic distances and shortest paths on a neighbor graph: what a person asks of it."""
+"""The public functions: geodesic distances and shortest paths on a neighbor graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that judge: the dimension of the rows before a map is made."""
+"""Stages that estimate the intrinsic dimension of the rows before a map is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An output lies outside of what is read: inside, it would be taken for a part of it, or be deleted with it."""
+"""Refuse an output path inside what is read: it would be taken for a part of it, or be deleted with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stored rows say of themselves in their attributes: where they are from, and the names of their columns."""
+"""Zarr attributes of stored rows: where they come from, and the names of their columns."""
 
 from __future__ import annotations
 

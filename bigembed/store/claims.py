@@ -1,4 +1,4 @@
-"""What a file says of its size, held against what is there, before anything of that size is made.
+"""The size that a file claims, checked against the bytes that are there before anything of that size is allocated.
 
 Compressed bytes may be many times smaller than what they hold, so a claim is refused only where it is both large and
 out of all proportion to the bytes that are stored.

@@ -1,4 +1,4 @@
-"""Whether the numbers of an HDF5 dataset are there, and in the file or beside it.
+"""HDF5 datasets are complete and in their own file, or refused.
 
 HDF5 reads what was never written as a fill value, and what lies in other files from wherever the file says. Here a
 dataset is complete or refused, external storage and external links are refused, and the sources of a virtual dataset

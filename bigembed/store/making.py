@@ -1,4 +1,4 @@
-"""Outputs that lie by themselves (a model, a table, an array), held while they are made: one process makes each."""
+"""One process at a time writes an output that is not a run: a model, a table, an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of a format is, and what the user may choose of a source that holds several things."""
+"""The protocol of a reader of a format, and the options that choose among what a file holds."""
 
 from __future__ import annotations
 

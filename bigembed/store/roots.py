@@ -1,4 +1,4 @@
-"""The folder of a run, a model or the like: a Zarr group that says of which kind it is."""
+"""The root folder of a run, a model or a growing store: a Zarr group whose attributes name its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are sealed once they are whole: see :mod:`bigembed.store.seal`."""
+"""Writing the seal of rows that are whole; what a seal is: :mod:`bigembed.store.seal`."""
 
 from __future__ import annotations
 

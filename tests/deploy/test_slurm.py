@@ -24,9 +24,9 @@ import bigembed as be
 from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.cli import app
 from bigembed.datasets import dataset
+from bigembed.errors import ClusterError
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import QUEUE_KEYS
-from bigembed.jobs.places.place import ClusterError
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.watching.status import read_status
 from tests.deploy.processes import DEPLOY, command, run

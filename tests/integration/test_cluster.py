@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from bigembed.blocks.rows import executor, map_blocks
-from bigembed.errors import InputError, InterruptedRun, WorkerAccessError
+from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAccessError
 from bigembed.jobs.places.access import prove_access
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import ClusterError, closed
+from bigembed.jobs.places.place import closed
 from tests.integration import block_tasks as tasks
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

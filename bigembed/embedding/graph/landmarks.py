@@ -1,4 +1,4 @@
-"""Rows of one component of a graph that landmarks are chosen from."""
+"""Sampled rows of one component of a graph, from which landmarks are then chosen."""
 
 from __future__ import annotations
 

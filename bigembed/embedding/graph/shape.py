@@ -1,4 +1,4 @@
-"""What a method that goes on a graph must know of it."""
+"""What a method needs to know about the neighbor graph that it starts from."""
 
 from __future__ import annotations
 

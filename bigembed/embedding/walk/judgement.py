@@ -1,4 +1,4 @@
-"""The judgement of a map that is there: how far each coordinate, and the whole, show the rows. Figures, then sentences.
+"""The stage that measures how well a diffusion map, and each of its coordinates, shows the rows.
 
 A solve may be exact and its map useless: a coordinate that one row carries, a function of an earlier one, a basis that
 could as well be another. Figures are taken from the stages, in the order of the graph; limits and what they were

@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from bigembed.errors import ClusterError
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
+from bigembed.jobs.places.place import Place, Progress, closed
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.security import no_security
 from bigembed.jobs.places.settings import START_TIMEOUT, settings

@@ -12,10 +12,11 @@ from typing import Any
 from bigembed.blocks.rows import Executor
 from bigembed.errors import (
     BigembedError,
+    ClusterError,
     InterruptedRun,
 )
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import ClusterError, Progress, no_progress
+from bigembed.jobs.places.place import Progress, no_progress
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 
 A_WORKER = 4

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigembed.blocks.rows import Executor
-from bigembed.errors import BigembedError
 from bigembed.jobs.places.access import prove_access
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.store.paths import AnyPath
@@ -17,10 +16,6 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """Told the label, the tasks done and the tasks in all."""
-
-
-class ClusterError(BigembedError, RuntimeError):
-    """The cluster cannot do the work: no workers, or tasks that kill every worker (exit status 1)."""
 
 
 def no_progress(label: str, done: int, total: int) -> None:

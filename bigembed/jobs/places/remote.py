@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import JobError
+from bigembed.errors import ClusterError, JobError
 from bigembed.jobs.places.cluster_table import ClusterTable, address_problems
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
+from bigembed.jobs.places.place import Place, Progress, closed
 from bigembed.jobs.places.security import client_security
 from bigembed.jobs.places.settings import START_TIMEOUT, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor

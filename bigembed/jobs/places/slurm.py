@@ -21,10 +21,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import JobError
+from bigembed.errors import ClusterError, JobError
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import ClusterError, Place, Progress, closed
+from bigembed.jobs.places.place import Place, Progress, closed
 from bigembed.jobs.places.settings import settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer

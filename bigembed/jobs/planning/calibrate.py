@@ -1,6 +1,6 @@
 """How fast this machine reads, writes, multiplies and looks things up: measured once, kept in the user's cache folder.
 
-What a stage states as bytes, operations and looks becomes seconds by these rates. Each is the best of several short
+What a stage states as bytes, operations and look-ups becomes seconds by these rates. Each is the best of several short
 tries, so that other work on the machine does not make it look slow for good; all of them take a second or two.
 """
 

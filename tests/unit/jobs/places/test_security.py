@@ -8,10 +8,9 @@ import warnings
 import dask
 import pytest
 
-from bigembed.errors import BigembedWarning, JobError, OpenClusterWarning
+from bigembed.errors import BigembedWarning, ClusterError, JobError, OpenClusterWarning
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import ClusterError
 from bigembed.jobs.places.security import client_security, is_open, no_security
 
 
