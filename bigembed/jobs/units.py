@@ -25,29 +25,14 @@ def size(count: float) -> str:
 def duration(seconds: float | None) -> str:
     """Seconds for people.
 
-    >>> duration(0.034), duration(7.25), duration(135), duration(9000), duration(None)
-    ('0.03 s', '7.2 s', '2.2 min', '2.5 h', '?')
+    >>> duration(0.0004), duration(0.034), duration(3.21), duration(75.0), duration(7300.0), duration(None)
+    ('0 s', '0.034 s', '3.2 s', '1 min 15 s', '2 h 1 min', '?')
     """
     if seconds is None:
         return "?"
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def seconds_of(value: float | None) -> str:
-    """Seconds for people.
-
-    >>> seconds_of(0.0004), seconds_of(3.21), seconds_of(75.0), seconds_of(7300.0), seconds_of(None)
-    ('0 s', '3.2 s', '1 min 15 s', '2 h 1 min', '–')
-    """
-    if value is None:
-        return "–"
-    if value < 60:
-        return f"{value:.2g} s" if 0.001 <= value < 1 else f"{value:.1f} s" if value >= 1 else "0 s"
-    whole = round(value)
+    if seconds < 60:
+        return f"{seconds:.2g} s" if 0.001 <= seconds < 1 else f"{seconds:.1f} s" if seconds >= 1 else "0 s"
+    whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600:,} h {whole % 3600 // 60} min"

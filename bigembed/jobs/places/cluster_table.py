@@ -10,11 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from bigembed.jobs.units import parse_deadline
 
-UNITS = {"": 1, "B": 1} | {
-    f"{letter}{suffix}": base**power
-    for power, letter in enumerate("KMGT", 1)
-    for suffix, base in (("B", 1000), ("IB", 1024))
-}
 RUNNING, QUEUED = 60.0, 3600.0
 """Seconds that a job waits for a worker of a cluster that runs, and of one that queues."""
 QUEUE_KEYS = (
@@ -33,19 +28,21 @@ OWN_DIRECTIVES = {
 
 
 def parse_bytes(value: Any) -> Any:
-    """Bytes from a number or a text with a unit.
+    """Bytes from a number or a text with a unit, in any spelling that Dask reads.
 
     >>> parse_bytes("1.5 GiB"), parse_bytes("200MB"), parse_bytes(10)
     (1610612736, 200000000, 10)
     """
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-    if match is None or match[2].upper() not in UNITS:
-        raise ValueError('a size such as "1 GiB", "500 MB" or a number of bytes')
-    if len(match[1]) > 20:
-        raise ValueError("a size of at most 20 digits")
-    return int(float(match[1]) * UNITS[match[2].upper()])
+    from dask.utils import parse_bytes as parsed
+
+    try:
+        if value.strip()[:1].isdigit():  # (Dask takes a unit alone for one of it, and nothing for a byte)
+            return parsed(value)
+        raise ValueError(value)
+    except (ValueError, OverflowError) as error:
+        raise ValueError('a size such as "1 GiB", "500 MB" or a number of bytes') from error
 
 
 def parse_walltime(value: Any) -> Any:

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tomli_w
+
 from bigembed.errors import BigembedError
 from bigembed.stages import Stage
 
@@ -28,8 +30,7 @@ def alternatives(given: Any, stages_of: Callable[[Any], list[Stage]], fits: Call
                     continue
             except BigembedError:  # the method does not know it, or says itself that it cannot
                 continue
-            text = ", ".join(f"{name} = {_toml(value)}" for name, value in changes.items())
-            found.append(f"[method] {text} would fit")
+            found.append(f"[method] {tomli_w.dumps(changes).strip()} would fit")
             break
     return found
 
@@ -44,7 +45,3 @@ def _landmarks(given: Any) -> Iterator[dict[str, Any]]:
     while isinstance(count, int) and count // 2 >= FEWEST:
         count //= 2
         yield {"n_landmarks": count}
-
-
-def _toml(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)

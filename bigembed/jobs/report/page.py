@@ -16,7 +16,7 @@ from bigembed.jobs.report.figures import HEADINGS
 from bigembed.jobs.report.glossary import shown
 from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.summary import RunSummary
-from bigembed.jobs.units import seconds_of, size
+from bigembed.jobs.units import duration, size
 from bigembed.store.apart import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at, put
 
@@ -109,7 +109,7 @@ def filled(template: str, drawn: Map | None, **given: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"size": size, "seconds": seconds_of, "shown": shown, "count": lambda value: f"{value:,}"}
+    environment.filters |= {"size": size, "seconds": duration, "shown": shown, "count": lambda value: f"{value:,}"}
     histogram = Markup(drawn.histogram) if drawn is not None and drawn.histogram else None
     return environment.get_template(template).render(map=drawn, histogram=histogram, **given)
 
@@ -128,8 +128,8 @@ def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
         workers = place.get("workers", 1)
         where = "in one process" if place.get("kind") == "process" else f"on {workers} workers"
         planned = summary.record.get("predicted_seconds")
-        note = where if planned is None else f"{seconds_of(planned)} planned, {where}"
-        found.append(("Time", seconds_of(summary.seconds), note))
+        note = where if planned is None else f"{duration(planned)} planned, {where}"
+        found.append(("Time", duration(summary.seconds), note))
     for name, predicted, measured in summary.memory()[:1]:
         found.append(("Peak memory", size(measured), f"{size(predicted)} planned, {name[0].lower()}{name[1:]}"))
     recall = summary.certificate.get("recall")

@@ -96,13 +96,22 @@ def test_files(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("1 GiB", 2**30), ("2gb", 2 * 10**9), ("0.5 MiB", 2**19), ("7", 7), ("8 B", 8), (9, 9)],
+    [
+        ("1 GiB", 2**30),
+        ("2gb", 2 * 10**9),
+        ("0.5 MiB", 2**19),
+        ("7", 7),
+        ("8 B", 8),
+        (9, 9),
+        ("1e9", 10**9),
+        ("2 Gi", 2**31),
+    ],
 )
 def test_sizes(text, count):
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBi", "1e9"])
+@pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBi", "1e999", "9" * 400])
 def test_sizes_that_are_none(text):
     with pytest.raises(ValueError, match="1 GiB"):
         parse_bytes(text)
