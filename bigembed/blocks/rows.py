@@ -78,7 +78,7 @@ def settled(value: Any) -> Any:
     """The value with every array in it aligned and in C order; itself where that is so.
 
     A message between processes leaves some arrays unaligned and reorders others, and BLAS rounds differently then.
-    Looks into tuples, lists, dictionaries, partial functions, and objects of this package (beside what they name in
+    Looks into tuples, lists, dictionaries, partial functions, and objects of this package (besides what they name in
     ``as_given``: rows of the user's, of which a task takes its own part).
     """
     if isinstance(value, np.ndarray):

@@ -26,7 +26,7 @@ def solve_dense_matrix(matrix: Any, n_components: int, *, deflate: Array | None 
     known = np.zeros((n, 0)) if deflate is None else np.asarray(deflate, np.float64).reshape(n, -1)
     if not 1 <= n_components <= n - known.shape[1]:
         raise InputError(
-            f"n_components={n_components}: {n} rows have {n - known.shape[1]} eigenpairs other than the "
+            f"n_components={n_components}: {n} rows have {n - known.shape[1]} eigenpairs besides the "
             f"{known.shape[1]} known ones; ask for 1 to {n - known.shape[1]}"
         )
     matrix = matrix.astype(np.float64, copy=False)

@@ -14,7 +14,7 @@ from bigembed.store.source import RowSource
 
 
 class Descent(ABC):
-    """Goes on where a killed run stopped; ``state`` names the attributes that are its state beside the objectives.
+    """Goes on where a killed run stopped; ``state`` names the attributes that are its state besides the objectives.
 
     A step writes what it makes of the rows to the exchange under its own name, so that steps are never mixed up.
     """

@@ -62,7 +62,7 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     if isinstance(X, NeighborGraph):
         if X.metric not in METRICS:
             raise InputTypeError(
-                f"{type(estimator).__name__} reads the rows beside the graph, which a graph of given distances does "
+                f"{type(estimator).__name__} reads the rows as well as the graph, which a graph of given distances does "
                 "not hold; build the graph from rows"
             )
         run = Run(estimator.workdir, parents=[X.run])

@@ -1,6 +1,6 @@
 """Run a job: plan, prove access, fit, save, draw; resumed by running it again.
 
-The output holds, beside the stages, ``job.json``: what was asked, what it planned and what was measured;
+The output holds, besides the stages, ``job.json``: what was asked, what it planned and what was measured;
 ``status.json``: how it stands (:mod:`bigembed.jobs.watching.status`); and ``hold/``: who works on it.
 """
 

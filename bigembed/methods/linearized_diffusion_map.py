@@ -145,7 +145,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         if self.n_components > min(n - 1, d + 1):
             raise InputError(
                 f"n_components={self.n_components!r} must be between 1 and min(n_samples - 1, n_features + 1)="
-                f"{min(n - 1, d + 1)}: the kernel has no more eigenvalues beside the trivial one"
+                f"{min(n - 1, d + 1)}: the kernel has no more eigenvalues besides the trivial one"
             )
         if own and self.epsilon != "auto":
             raise InputError(

@@ -159,7 +159,7 @@ def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
 def refuse_extent(low: Array, high: Array, shape: Shape) -> None:
     """InputError where squared distances between rows of these bounds leave the range of the dtype.
 
-    Where the longest one is below 2⁻⁴⁰ in float32, the squares of those within the rounding of rows are no normal
+    Where the longest one is below 2⁻⁴⁰ in float32, the squares of those within the rounding of rows are not normal
     numbers.
     """
     least, most = (1 / LARGEST, LARGEST) if shape.dtype == "float64" else (LEAST_32, MOST_32)

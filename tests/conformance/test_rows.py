@@ -63,10 +63,10 @@ def test_new_rows_are_the_same_in_any_batch_chunk_and_place(name: str, tmp_path:
 def test_coordinates_are_written_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
     case, X = CASES[name], CASES[name].X(N)
     out = tmp_path / "out.zarr"
-    case.estimator().fit_transform_to(X, out, *case.beside(X))
+    case.estimator().fit_transform_to(X, out, *case.aligned(X))
     np.testing.assert_array_equal(read_array(out), np.asarray(fitted(name).embedding_))
     with pytest.raises(ExistingOutputError):
-        case.estimator().fit_transform_to(X, out, *case.beside(X))
+        case.estimator().fit_transform_to(X, out, *case.aligned(X))
     assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
 
 

@@ -109,7 +109,7 @@ def fourth_moments_block(rows: Array, codes: Array, means: Array, scales: Array)
     """Σ ‖(x − m)/s‖⁴ over the rows of each class about its own mean, and last over all labelled rows, (c+1,).
 
     ``means`` and ``scales`` are (c+1, d); the last are those of all rows. It is what the Ledoit–Wolf
-    shrinkage needs beside the scatters.
+    shrinkage needs besides the scatters.
     """
     total = np.zeros(len(means))
     for start in range(0, len(rows), TILE_ROWS):

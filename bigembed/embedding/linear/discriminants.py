@@ -105,7 +105,7 @@ def add_scatters(left: Parts, right: Parts) -> Parts:
 
 
 def fourth_stage(source: RowSource, labels: Labels) -> Stage:
-    """``fourth/moments`` (c+1,): what the Ledoit–Wolf rule needs beside the scatters. One pass."""
+    """``fourth/moments`` (c+1,): what the Ledoit–Wolf rule needs besides the scatters. One pass."""
     d, classes = checked_shape(source)[1], len(labels.classes)
 
     def run(context: Context) -> dict[str, Any]:

@@ -25,7 +25,7 @@ GRAM_COLUMNS = 4096
 START = 16
 """Components first tried for a share of the variance, where the covariance is not formed."""
 GUARDS = 8
-"""Directions iterated on beside the wanted ones, at least."""
+"""Directions iterated on besides the wanted ones, at least."""
 BLOCKS_KEPT = 8
 """Blocks of directions that Lanczos keeps before it restarts."""
 EXPECTED_PASSES = 12

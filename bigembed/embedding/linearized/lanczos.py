@@ -79,7 +79,7 @@ class RowFeatures:
 
 
 def solve_by_lanczos(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
-    """The largest eigenpairs beside the trivial one, and B = M UᵀN V Λ^{−1}, so that V = N U B."""
+    """The largest eigenpairs besides the trivial one, and B = M UᵀN V Λ^{−1}, so that V = N U B."""
     kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
     features = RowFeatures(source, kernel)
     space = StoredSpace(RowBlocks(tuple(stop - start for start, stop in features.spans)), context.exchange)

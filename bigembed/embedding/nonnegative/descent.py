@@ -96,7 +96,7 @@ def keep_worst(left: Parts, right: Parts) -> Parts:
 
 
 def unlike(rest: Array, count: int) -> Array:
-    """At most ``count`` of the rows (their positive parts), each the longest beside what those before it explain."""
+    """At most ``count`` of the rows (their positive parts), each the longest besides what those before it explain."""
     parts, left = np.maximum(rest, 0.0), np.maximum(rest, 0.0)
     chosen: list[Array] = []
     while len(chosen) < count:

@@ -255,7 +255,7 @@ def advice(move: float, count: int, extension: str) -> str:
 
 
 def solved_pencil(component: Component, blocks: int, wanted: int, extension: str) -> tuple[Array, Array]:
-    """Ritz values beside the trivial one, descending, and coefficients C with Cᵀ(ZᵀDZ)C = I."""
+    """Ritz values besides the trivial one, descending, and coefficients C with Cᵀ(ZᵀDZ)C = I."""
     parts = ({name: _csr(component.exchange, "pencil", b, name) for name in ("form", "mass")} for b in range(blocks))
     summed = tree_fold(parts, lambda left, right: {name: left[name] + right[name] for name in left})
     form, mass = (_symmetric(summed[name].toarray()) for name in ("form", "mass"))

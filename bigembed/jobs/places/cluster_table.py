@@ -130,7 +130,7 @@ class ClusterTable(Table):
 
 
 def redacted(text: str) -> str:
-    """The text without what URLs in it carry beside their place: who asks, and after a question mark anything.
+    """The text without what URLs in it carry besides their address: who asks, and after a question mark anything.
 
     >>> redacted("tcp://ada:pw@node:8786 and tls://h:1?key=k, abfs://container@account/x"), redacted("s3://b/k: why?")
     ('tcp://…@node:8786 and tls://h:1?…, abfs://container@account/x', 's3://b/k: why?')

@@ -24,7 +24,7 @@ class Footprint:
     picture: int
     """What Matplotlib adds to the coordinator."""
     helper: int
-    """The process that Python starts beside workers (its resource tracker)."""
+    """The process that Python starts besides workers (its resource tracker)."""
     compiler: int = 0
     """What numba and one compiled function add to the coordinator of a method that has compiled functions."""
     task: float = 0.0

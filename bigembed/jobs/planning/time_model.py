@@ -10,14 +10,14 @@ from bigembed.stages import Cost
 PUBLISH = 0.02
 """Seconds that a stage takes at the least: its manifest, synced; its folders."""
 TASK_HERE = 1e-4
-"""Seconds of a task in this process, beside its work."""
+"""Seconds of a task in this process, besides its work."""
 MESSAGES = 3
-"""Of one map, beside those of its tasks: to hand it out, to hear of its end, to fetch the results."""
+"""Of one map, besides those of its tasks: to hand it out, to hear of its end, to fetch the results."""
 
 
 @dataclass(frozen=True)
 class TimeModel:
-    """Rates of one process, how many work at a time, and what tasks and the start take beside the work."""
+    """Rates of one process, how many work at a time, and what tasks and the start take besides the work."""
 
     rates: Rates
     at_once: int

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with time, level, run, stage and block, beside what a person reads.
+"""Structured logs: one JSON object a line, with time, level, run, stage and block, besides what a person reads.
 
 Everything goes through :mod:`logging`: what the job reports (logger ``bigembed``) and the warnings of ``distributed``.
 """

@@ -100,7 +100,7 @@ def test_a_foreign_file_in_the_place_of_the_ids_is_left(job, frame, tmp_path):
 
     write_array(tmp_path / "run-input-ids.zarr", np.arange(N))
     frame.to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(ExistingOutputError, match="no copy of ids that this job made"):
+    with pytest.raises(ExistingOutputError, match="not a copy of ids that this job made"):
         run_job(job)
     assert read_array(tmp_path / "run-input-ids.zarr").tolist() == list(range(N))
 

@@ -260,7 +260,7 @@ def test_one_row_and_two() -> None:
         be.LinearizedDiffusionMap(1).fit(np.ones((1, 3)))
     ldm = be.LinearizedDiffusionMap(1).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
     np.testing.assert_allclose(ldm.eigenvalues_, [1.0])
-    with pytest.raises(InputError, match="no more eigenvalues beside the trivial one"):
+    with pytest.raises(InputError, match="no more eigenvalues besides the trivial one"):
         be.LinearizedDiffusionMap(2).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
 
 

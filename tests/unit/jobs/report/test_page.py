@@ -353,7 +353,7 @@ def test_the_same_run_makes_the_same_page(finished, tmp_path):
 
 def test_other_files_are_not_overwritten(finished, tmp_path):
     (tmp_path / "notes.html").write_text("<h1>Notes</h1>")
-    with pytest.raises(ExistingOutputError, match="no report"):
+    with pytest.raises(ExistingOutputError, match="not a report"):
         write_report(finished, tmp_path / "notes.html")
     with pytest.raises(ExistingOutputError, match="folder"):
         write_report(finished, tmp_path)
