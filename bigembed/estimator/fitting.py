@@ -62,8 +62,8 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     if isinstance(X, NeighborGraph):
         if X.metric not in METRICS:
             raise InputTypeError(
-                f"{type(estimator).__name__} reads the rows as well as the graph, which a graph of given distances does "
-                "not hold; build the graph from rows"
+                f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances does "
+                "not hold rows; build the graph from rows"
             )
         run = Run(estimator.workdir, parents=[X.run])
         graph = GraphShape(X.n, X.block, X.n_features, X.n_neighbors, X.radius, X.dense)
