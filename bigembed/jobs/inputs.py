@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.datasets import Dataset, dataset
-from bigembed.errors import ExistingOutputError, InputError, LockedError
+from bigembed.errors import ExistingOutputError, InputError
+from bigembed.jobs.dataset_reader import LOADING, DatasetReader
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import needed_aligned, placed
 from bigembed.store.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
@@ -26,66 +22,13 @@ from bigembed.store.copying import rows_of_reader, same_rows
 from bigembed.store.documents import digest_of
 from bigembed.store.formats import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
-from bigembed.store.lock import take
-from bigembed.store.objects import ObjectPath
+from bigembed.store.making import in_turn
 from bigembed.store.paths import AnyPath, at, is_url, published, retire, stamp, stored
 from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native
 from bigembed.store.source import RowSource, rows_at
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
-LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
-"""Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
 IDS = "ids"
-AGAIN = 2.0
-"""Seconds between two looks whether another job is done with an input."""
-
-
-@dataclass(frozen=True)
-class DatasetReader:
-    """A data set, read as a format; what is known of its rows are its vectors."""
-
-    dataset: Dataset
-    grain: int = 1
-    row_ids: None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.dataset.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.dataset.dtype)
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        return {name: str(values.dtype) for name, values in self.dataset.truth(0, 1).items() if values.ndim == 1}
-
-    def vector(self, name: str) -> TruthReader:
-        """What is known of the rows under this name."""
-        return TruthReader(self.dataset, name)
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        yield self.dataset.rows(start, stop)
-
-
-@dataclass(frozen=True)
-class TruthReader:
-    """What is known of the rows of a data set."""
-
-    dataset: Dataset
-    name: str
-    grain: int = 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.dataset.shape[:1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.dataset.truth(0, 1)[self.name].dtype
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        yield self.dataset.truth(start, stop)[self.name]
 
 
 @dataclass(frozen=True)
@@ -190,7 +133,7 @@ class Input:
         if self.written:
             return self
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _turn(self.path):
+        with in_turn(self.path):
             for name in sorted(self.vectors, key=lambda name: name != IDS):
                 if not self.there(name):
                     self._copy_vector(name)
@@ -231,13 +174,6 @@ def find_input(job: JobSpec) -> Input:
         copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
         return find_rows(job.input_path, copy, job.choice, job.aligned, job.file.parent, lambda: _takes_sparse(job))
     made = dataset(str(job.input.dataset), **job.input.parameters)
-    about = {
-        "dataset": made.name,
-        "shape": made.shape,
-        "dtype": made.dtype,
-        "seed": made.seed,
-        "parameters": dict(made.parameters),
-    }
     reader, given = DatasetReader(made), dict(job.aligned)
     if "labels" in needed_aligned(job.method.name) and "labels" not in given:
         if "label" not in reader.names:
@@ -246,7 +182,7 @@ def find_input(job: JobSpec) -> Input:
                 "give the path of an array with one entry a row"
             )
         given["labels"] = "label"
-    todo = Input(job.input_path, unwritten(reader, job.input_path), reader, about, made)
+    todo = Input(job.input_path, unwritten(reader, job.input_path), reader, reader.about, made)
     found = _with_aligned(_existing(todo), reader, made.name, given, job.file.parent)
     return replace(found, named={name: found.named[name] for name in job.aligned})
 
@@ -384,35 +320,3 @@ def _unchanged(found: Input, reader: Reader) -> bool:
     return is_copy(reader, found.path, found.choice) and all(
         same_rows(vector, path) for path, vector in copies.items() if published(path)
     )
-
-
-@contextmanager
-def _turn(path: AnyPath) -> Iterator[None]:
-    """Wait until no other job writes this input, or another one beside it."""
-    if isinstance(path, ObjectPath):
-        with _waited(path.with_name(f"{path.name}.making")):
-            yield
-        return
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems cannot lock a folder; then the rename decides
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _waited(place: ObjectPath) -> Iterator[None]:
-    """Hold a place of an object store, once nobody else does."""
-    while True:
-        try:
-            held = take(place)
-        except LockedError:
-            time.sleep(AGAIN)
-            continue
-        try:
-            yield
-        finally:
-            held.release()
-        return

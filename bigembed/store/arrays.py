@@ -23,8 +23,9 @@ from bigembed.store.claims import no_means
 from bigembed.store.codecs import refuse_codecs
 from bigembed.store.documents import read_json
 from bigembed.store.groups import put_metadata
-from bigembed.store.objects import ObjectPath, asking
+from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, at, stamp
+from bigembed.store.requests import asking
 from bigembed.store.seal import sealed_checksums
 
 if TYPE_CHECKING:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 
-from bigembed.store.lock import hold
+from bigembed.errors import LockedError
+from bigembed.store.lock import Lock, hold, take
+from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 
+AGAIN = 2.0
+"""Seconds between two looks whether another process is done with an object."""
 _held: ContextVar[tuple[str, ...]] = ContextVar("held", default=())
 
 
@@ -39,3 +46,31 @@ def _made(place: AnyPath) -> Iterator[None]:
             yield
         finally:
             remove(making)
+
+
+@contextmanager
+def in_turn(path: AnyPath) -> Iterator[None]:
+    """Wait until no other process writes this path in turn, or another one in its folder."""
+    if isinstance(path, ObjectPath):
+        held = _waited(path.with_name(f"{path.name}.making"))
+        try:
+            yield
+        finally:
+            held.release()
+        return
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems cannot lock a folder; then the rename decides
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _waited(place: ObjectPath) -> Lock:
+    """A place of an object store, held once nobody else does."""
+    while True:
+        try:
+            return take(place)
+        except LockedError:
+            time.sleep(AGAIN)

@@ -1,7 +1,6 @@
 """Object stores (``s3://``, ``gs://``, ``az://``): a URL with the words of :class:`pathlib.Path`.
 
-Credentials come from the environment of the process that asks (variables, roles, profiles) and from nowhere else: what
-is pickled, logged or stored is the URL. Requests that fail because the store is away are repeated for some minutes.
+What is pickled, logged or stored is the URL.
 """
 
 from __future__ import annotations
@@ -12,32 +11,20 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from bigembed.errors import BigembedError, InputError, StoreAccessError, UnreachableError
-from bigembed.store.credentials import NO_CREDENTIALS, credentials, unencrypted
-from bigembed.store.extras import needed
+from bigembed.errors import InputError, UnreachableError
+from bigembed.store.requests import PATIENCE, asking, client_of, library
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
 """What makes a folder of objects something: written last, deleted first."""
-PATIENCE = timedelta(minutes=3)
-"""How long a request is repeated while the store does not answer, or answers that it cannot."""
-REPEATS = 10_000
-"""More than fit into that time."""
-REQUEST = timedelta(minutes=2)
-"""Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
 BUSY = ("ServiceUnavailable", "Service Unavailable", "SlowDown", "InternalError")
 """What a store says of an object that it would rather be asked for later."""
 AGAIN = 1.0
-REFUSED = ("401 Unauthorized", "403 Forbidden")
-"""What an error says of an answer that refuses."""
 TAIL_BYTES = 64 << 10
 """Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
 PIECE_BYTES = 8 << 20
@@ -51,6 +38,12 @@ class Stat(NamedTuple):
     st_mtime: float
     tag: str
     """Changes whenever the bytes do."""
+
+
+def _stat(entry: Any) -> Stat:
+    moment = entry["last_modified"].timestamp()
+    tag = entry.get("e_tag") or entry.get("version") or str(moment)
+    return Stat(int(entry["size"]), moment, str(tag).strip('"'))
 
 
 class Stored(NamedTuple):
@@ -315,7 +308,7 @@ class ObjectPath:
     @property
     def client(self) -> Any:
         """The store of the bucket, one a process."""
-        return _client(self.root, os.getpid())
+        return client_of(self.root, os.getpid())
 
     def zarr(self) -> Any:
         """As a place that zarr opens. Never to be pickled: it may carry credentials."""
@@ -362,67 +355,3 @@ class Ranges(io.RawIOBase):
         if not self._tail:
             self._tail = self.path.range(tail, self.size - tail)
         return self._tail[start - tail : start - tail + count]
-
-
-def library() -> Any:
-    """The library that asks the stores."""
-    return needed("obstore", "objects", "an object store (s3://, gs://, az://)")
-
-
-@contextmanager
-def asking(path: object) -> Iterator[None]:
-    """Errors of the store as those of bigembed, or of Python: none of them says more than it should."""
-    try:
-        yield
-    except (FileNotFoundError, BigembedError):
-        raise
-    except Exception as error:
-        if not type(error).__module__.startswith("obstore"):
-            raise
-        raise translated(path, error) from None  # (its text and its cause hold whole requests)
-
-
-def translated(path: object, error: Exception) -> Exception:
-    """What an error of the library is called here."""
-    kind, said = type(error).__name__, _first_line(error)
-    if kind in ("AlreadyExistsError", "PreconditionError"):
-        return FileExistsError(f"{path}: exists")
-    # (a list that is refused is only known by its text)
-    if kind in ("PermissionDeniedError", "UnauthenticatedError") or any(word in said for word in REFUSED):
-        return StoreAccessError(
-            f"{path}: the store refuses these credentials ({said}). They come from the environment of each process "
-            "(AWS_ACCESS_KEY_ID, AWS_PROFILE, a role, …), on workers too"
-        )
-    if "/latest/" in said or "metadata" in said:  # (where the library looks for a role, when it has found nothing else)
-        return StoreAccessError(f"{path}: {NO_CREDENTIALS}")
-    if "404 Not Found" in said or "NoSuchBucket" in said:  # (of an object that is not there nobody gets here)
-        return StoreAccessError(f"{path}: there is no such bucket ({said}). Make it, or correct its name")
-    return UnreachableError(f"{path}: the store cannot do it, or does not answer ({said})")
-
-
-def _first_line(error: Exception) -> str:
-    """The first line, without what may stand in a query (signatures) or in the body of an answer."""
-    line = str(error).partition("\n")[0].partition(": <?xml")[0]
-    return re.sub(r"\?\S+", "", line)[:300]
-
-
-def _stat(entry: Any) -> Stat:
-    moment = entry["last_modified"].timestamp()
-    tag = entry.get("e_tag") or entry.get("version") or str(moment)
-    return Stat(int(entry["size"]), moment, str(tag).strip('"'))
-
-
-@lru_cache(maxsize=64)
-def _client(root: str, process: int) -> Any:
-    library()
-    from obstore.store import from_url
-
-    make: Any = from_url  # (its overloads are for one kind of store each)
-    options = {"timeout": REQUEST, "connect_timeout": timedelta(seconds=10), "allow_http": unencrypted(root)}
-    retry = {
-        "max_retries": REPEATS,
-        "retry_timeout": PATIENCE,
-        "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 3},
-    }
-    with asking(root):
-        return make(root, client_options=options, retry_config=retry, **credentials(root))

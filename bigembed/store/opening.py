@@ -14,8 +14,9 @@ from bigembed.store import manifest as manifests
 from bigembed.store.arrays import read_part, refuse_unsealed, whole, zarr_place
 from bigembed.store.claims import CHUNKS, refuse_unpacked, require_files
 from bigembed.store.npy import npy_rows
-from bigembed.store.objects import ObjectPath, asking
+from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike, at, is_path
+from bigembed.store.requests import asking
 from bigembed.store.superseded import refuse_superseded
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from bigembed.errors import DamagedError
 from bigembed.store.arrays import cached, whole
 from bigembed.store.chunks import RowChunks, checksummed
 from bigembed.store.documents import digest_of, read_json, write_json
-from bigembed.store.objects import asking
 from bigembed.store.paths import AnyPath
+from bigembed.store.requests import asking
 from bigembed.store.seal import seal_of, sealed_checksums, with_seal
 
 CHUNKS_A_TASK = 1 << 10

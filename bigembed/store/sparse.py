@@ -19,9 +19,9 @@ from bigembed.store.arrays import cached, read_array, whole, write_array, zarr_p
 from bigembed.store.attributes import columns_of
 from bigembed.store.claims import require_files, sound
 from bigembed.store.groups import make_group
-from bigembed.store.objects import asking
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, at, remove
+from bigembed.store.requests import asking
 from bigembed.store.sealing import prove_group
 from bigembed.store.source import RowSource, as_worked, work_dtype
 

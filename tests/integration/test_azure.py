@@ -22,8 +22,8 @@ from bigembed.errors import LockedError
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.growing import append_rows
 from bigembed.store.lock import hold, holder, take
-from bigembed.store.objects import _client
 from bigembed.store.paths import at, create, move, put, remove, rewrite, stored, touch
+from bigembed.store.requests import client_of
 
 PROGRAM = os.environ.get("AZURITE") or shutil.which("azurite-blob")
 pytestmark = [
@@ -54,10 +54,10 @@ def home(tmp_path_factory):
     try:
         make_container(port)
         with mock.patch.dict(os.environ, environment):
-            _client.cache_clear()
+            client_of.cache_clear()
             yield at("az://box")
     finally:
-        _client.cache_clear()
+        client_of.cache_clear()
         process.kill()
         process.wait()
 

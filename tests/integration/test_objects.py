@@ -24,7 +24,7 @@ from bigembed.errors import (
     UnreachableError,
 )
 from bigembed.store import manifest as manifests
-from bigembed.store import objects
+from bigembed.store import requests
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.copying import write_dask
 from bigembed.store.exchange import Exchange
@@ -32,6 +32,7 @@ from bigembed.store.formats import ingest
 from bigembed.store.growing import append_rows, stored_units
 from bigembed.store.lock import hold, holder, take
 from bigembed.store.npy import npy_rows, write_npy
+from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import (
     at,
     copy_files,
@@ -201,9 +202,9 @@ def test_the_chunks_of_a_shard_are_one_request(place, monkeypatch):
     create_rows(place / "x", rows.shape, rows.dtype, 8192)
     write_rows(place / "x", 0, rows)
     asked = []
-    fetch = objects.ObjectPath.range
+    fetch = ObjectPath.range
     monkeypatch.setattr(
-        objects.ObjectPath, "range", lambda path, start, length: asked.append(length) or fetch(path, start, length)
+        ObjectPath, "range", lambda path, start, length: asked.append(length) or fetch(path, start, length)
     )
     np.testing.assert_array_equal(read_array(place / "x", 256, 2048), rows[256:2048])
     assert len(asked) == 1
@@ -424,14 +425,14 @@ def test_what_was_fitted_anew_is_superseded(place, rows):
 def test_wrong_credentials(place, monkeypatch):
     put(place / "x", b"1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
-    objects._client.cache_clear()
+    requests.client_of.cache_clear()
     try:
         with pytest.raises(StoreAccessError, match="environment") as caught:
             (place / "x").read_bytes()
         with pytest.raises(StoreAccessError, match="environment"):
             (place / "y").is_dir()
     finally:
-        objects._client.cache_clear()
+        requests.client_of.cache_clear()
     assert "another-secret" not in str(caught.value)
     assert KEY not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -440,18 +441,18 @@ def test_wrong_credentials(place, monkeypatch):
 def test_a_store_that_is_away(tmp_path, monkeypatch):
     from datetime import timedelta
 
-    monkeypatch.setattr(objects, "PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(requests, "PATIENCE", timedelta(seconds=1))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    objects._client.cache_clear()
+    requests.client_of.cache_clear()
     try:
         with pytest.raises(UnreachableError, match="does not answer") as caught:
             at("s3://bucket/x").read_bytes()
         with pytest.raises(UnreachableError):
             be.open_array("s3://bucket/x.zarr")
     finally:
-        objects._client.cache_clear()
+        requests.client_of.cache_clear()
     assert SECRET not in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
 

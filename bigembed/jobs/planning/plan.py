@@ -29,8 +29,8 @@ from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
 from bigembed.store import roots
 from bigembed.store.aligned import vector_source
-from bigembed.store.objects import library
 from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
+from bigembed.store.requests import library
 from bigembed.store.tables import check_table
 
 PICTURE_BYTES = 192 << 20

@@ -10,13 +10,14 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from bigembed.errors import LockedError
 from bigembed.store import lock as locks
 from bigembed.store.lock import PATIENCE, hold, holder, take
-from bigembed.store.making import making
+from bigembed.store.making import in_turn, making
 
 TAKE = (
     "import sys, time; from pathlib import Path; from bigembed.store.lock import take\n"
@@ -286,3 +287,19 @@ def test_many_that_start_at_once_come_in_one_after_another(tmp_path):
         first.split() == ["in", last.split()[1]] and last.startswith("out")
         for first, last in zip(lines[::2], lines[1::2], strict=True)
     )
+
+
+def test_a_turn_comes_when_the_one_before_is_done(tmp_path):
+    path, done = tmp_path / "rows.zarr", []
+
+    def write(number):
+        with in_turn(path):
+            done.append(("in", number))
+            time.sleep(0.05)
+            done.append(("out", number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [step for step, _ in done] == ["in", "out"] * 4
+    assert all(first[1] == second[1] for first, second in zip(done[::2], done[1::2], strict=True))
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from bigembed.errors import InputError, StoreAccessError, UnreachableError
-from bigembed.store import credentials, objects
+from bigembed.store import credentials, objects, requests
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import at, copy_files, create, local, move, published, put, remove, rewrite, stored, touch
 
@@ -149,7 +149,7 @@ def test_what_the_library_says_is_cut():
         pass
 
     said = "Error performing GET https://host/box/x?sig=hidden&se=1 in 1s: <?xml hidden\n\nDebug source: hidden"
-    message = str(objects.translated(ObjectPath("az://box", "x"), GenericError(said)))
+    message = str(requests.translated(ObjectPath("az://box", "x"), GenericError(said)))
     assert "https://host/box/x" in message
     assert "hidden" not in message
 
@@ -185,7 +185,7 @@ def test_what_a_busy_store_did_not_delete_is_asked_for_again(monkeypatch):
 
 def test_a_bucket_that_is_not_there_is_no_outage():
     said = "Error performing PUT http://host/none/x in 1ms - Server returned non-2xx status code: 404 Not Found"
-    error = objects.translated(ObjectPath("s3://none", "x"), Told(said))
+    error = requests.translated(ObjectPath("s3://none", "x"), Told(said))
     assert isinstance(error, StoreAccessError)
     assert "no such bucket" in str(error)
 
@@ -193,10 +193,10 @@ def test_a_bucket_that_is_not_there_is_no_outage():
 @pytest.mark.parametrize("url", ["gs://bucket/x", "az://box/x", "abfss://box@account.dfs.core.windows.net/x"])
 def test_the_other_stores_are_made_by_the_same_library(home, monkeypatch, url):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    objects._client.cache_clear()
+    requests.client_of.cache_clear()
     try:
         client = at(url).client
     finally:
-        objects._client.cache_clear()
+        requests.client_of.cache_clear()
     assert type(client).__name__ == {"g": "GCSStore", "a": "AzureStore"}[url[0]]
     assert client.prefix in (None, "")
