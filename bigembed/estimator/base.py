@@ -47,7 +47,7 @@ class Estimator(Framed, Routed, ABC):
     follows_dtype: ClassVar[bool] = False
     """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """What of that must be given."""
+    """Which of the aligned vectors must be given."""
     _run: Run
     _in_memory: bool
     _source: Any = None

@@ -15,7 +15,9 @@ from bigembed import datasets, errors, plotting
 from bigembed.estimator.base import Estimator
 
 FOLDER = "reference/api"
-HIDDEN = "adopt, registered, kept, beside, needs"
+DECLARED = [name for name, kind in Estimator.__annotations__.items() if kind.startswith("ClassVar")]
+HIDDEN = ", ".join(["adopt", *DECLARED])
+"""What the author of a method sets, and a user of it does not."""
 
 
 def kinds() -> dict[str, list[str]]:
