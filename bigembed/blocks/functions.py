@@ -26,8 +26,11 @@ def is_name(value: Any) -> bool:
     return isinstance(value, str) and ":" in value
 
 
-def function_of(name: str) -> BlockFunction:
-    """The function that ``"module:name"`` means. Imports the module: for names that the caller gave or allowed."""
+def function_of(name: str, parameter: str = "metric") -> BlockFunction:
+    """The function that ``"module:name"`` means. Imports the module: for names that the caller gave or allowed.
+
+    ``parameter``: which one has the name, for the message of an error.
+    """
     module, _, attribute = name.partition(":")
     try:
         found: Any = import_module(module)
@@ -35,11 +38,11 @@ def function_of(name: str) -> BlockFunction:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"{name!r}: cannot be imported ({error}). Write module:name of a function in an installed module "
-            "or in a file that lies on PYTHONPATH, on every worker"
+            f"{parameter}={name!r}: cannot be imported ({error}). Write module:name of a function in an installed "
+            "module or in a file that lies on PYTHONPATH, on every worker"
         ) from error
     if not callable(found):
-        raise InputError(f"{name!r} is {type(found).__name__}, not a function of two blocks of rows")
+        raise InputError(f"{parameter}={name!r} is {type(found).__name__}, not a function of two blocks of rows")
     function: BlockFunction = found
     return function
 

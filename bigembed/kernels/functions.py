@@ -83,7 +83,7 @@ class Kernel:
 
     @property
     def _function(self) -> BlockFunction:
-        return function_of(self.name) if isinstance(self.name, str) else self.name
+        return function_of(self.name, "kernel") if isinstance(self.name, str) else self.name
 
     def _of_function(self, a: Array, b: Array) -> Array:
         found = np.asarray(self._function(a, b, **self.parameters))
@@ -98,10 +98,7 @@ class Kernel:
 def checked_kernel(name: Any, parameters: Mapping[str, Any] | None = None, **numbers: float) -> Kernel:
     """The kernel of a name or of a block function; InputError for an unknown name, with the nearest known one."""
     if isinstance(name, str) and ":" in name:
-        try:
-            function_of(name)
-        except InputError as error:
-            raise InputError(str(error).replace("metric=", "kernel=")) from error
+        function_of(name, "kernel")
     elif not callable(name) and name not in KERNELS:
         near = get_close_matches(str(name), KERNELS, 1, 0.5)
         hint = f" (did you mean {near[0]!r}?)" if near else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
 
 SELECTIONS = ("max-min", "uniform")
 MAX_LANDMARKS = 8_192
@@ -26,7 +27,8 @@ class LandmarkChoice:
 
     def sample_size(self, rows: int, row_bytes: int) -> int:
         """How many of ``rows`` rows are looked at: more than landmarks, unless these are chosen uniformly."""
-        more = 0 if self.selection == "uniform" else min(SAMPLE * self.count, SAMPLE_BYTES // max(1, row_bytes))
+        far = far_apart(self.selection)
+        more = min(SAMPLE * self.count, SAMPLE_BYTES // max(1, row_bytes)) if far else 0
         return min(rows, max(self.count, more))
 
     def sample(self, rows: int, row_bytes: int) -> Array:
@@ -35,8 +37,19 @@ class LandmarkChoice:
 
     def among(self, sample: Array) -> Array:
         """Positions of the landmarks, all of them different rows, in a sample (s, d); ascending."""
-        far = self.selection == "max-min"
+        far = far_apart(self.selection)
         return np.sort(max_min(sample, self.count) if far else np.unique(sample, axis=0, return_index=True)[1])
+
+
+def far_apart(selection: str) -> bool:
+    """Whether landmarks are chosen far from each other; InputError for a rule that is neither of :data:`SELECTIONS`.
+
+    >>> far_apart("max-min"), far_apart("uniform")
+    (True, False)
+    """
+    if selection not in SELECTIONS:
+        raise InputError(f"landmarks={selection!r}; allowed: {', '.join(SELECTIONS)}")
+    return selection == "max-min"
 
 
 def uniform(count: int, wanted: int, seed: int | list[int]) -> Array:

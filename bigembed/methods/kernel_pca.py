@@ -104,6 +104,7 @@ class KernelPCA(RowwiseEstimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rows = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, -1.0], [-2.0, 0.0]])
     >>> kpca = KernelPCA(n_components=1, kernel="linear").fit(rows)
     >>> kpca.eigenvalues_.round(6).tolist(), abs(kpca.embedding_).round(6).ravel().tolist()

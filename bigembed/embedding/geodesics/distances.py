@@ -11,7 +11,7 @@ from bigembed.blocks.rows import bounds, map_blocks, offsets
 from bigembed.embedding.graph.landmarks import component_sample
 from bigembed.embedding.graph.parts import parts_from, solved_sizes
 from bigembed.errors import PlanError
-from bigembed.landmarks.select import LandmarkChoice
+from bigembed.landmarks.select import LandmarkChoice, far_apart
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.order import Ordered
 from bigembed.paths.geodesic import GROUP, keep_distances, shortest_paths
@@ -76,7 +76,7 @@ def landmarks_stage(
     def run(context: Context) -> dict[str, Any]:
         chosen = targets(context.results("components"), policy, n_components, n_landmarks)
         ordered, labels = Ordered.open(context.of("order")), context.of("components", "labels")
-        far, parts, sampled = selection == "max-min", [], 0
+        far, parts, sampled = far_apart(selection), [], 0
         for target in chosen:
             choice = LandmarkChoice(target.landmarks, selection, (seed, 5, target.number))
             found = component_sample(ordered, labels, target.number, choice, row_bytes, context.exchange, far)

@@ -14,7 +14,7 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.scaling.gower import refuse_distances
 from bigembed.landmarks.select import SELECTIONS as FROM_ROWS
-from bigembed.landmarks.select import LandmarkChoice, max_min, max_min_by, uniform
+from bigembed.landmarks.select import LandmarkChoice, far_apart, max_min, max_min_by, uniform
 from bigembed.neighbors.partition import kmeans
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -153,6 +153,7 @@ def choose(asked: LandmarkOptions, metric: Metric, sample: Array, ids: Array, dt
     if asked.selection == "k-means":
         centers = kmeans(sample, min(asked.count, len(sample)), [asked.seed, 3])
         return centers.astype(dtype, copy=False), np.full(len(centers), -1)
+    assert far_apart(asked.selection)
     if metric.euclidean:
         chosen = max_min(sample, asked.count)
     else:

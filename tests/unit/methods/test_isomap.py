@@ -243,8 +243,8 @@ def test_few_distinct_landmarks_are_said() -> None:
         ({"radius": -1.0, "n_neighbors": None}, "radius=-1.0"),
         ({"n_neighbors": None}, "None with a radius"),
         ({"solver": "dense"}, "solver='dense'"),
-        ({"landmarks": "given"}, "max-min, uniform"),
-        ({"components": "joint"}, "error, largest, per-component, bridge"),
+        ({"landmarks": "given"}, "'max-min' or 'uniform'"),
+        ({"components": "joint"}, "'error', 'largest', 'per-component' or 'bridge'"),
         ({"metric": "cityblock"}, "metric='cityblock'"),
     ],
 )
