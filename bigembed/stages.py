@@ -207,7 +207,7 @@ def _exchange(run: Run, stage: Stage, key: str) -> tuple[Exchange, bool]:
 
 
 def exchange_home(run: Run) -> AnyPath:
-    """Where the exchanges of a run lie: in it, or in the folder of :func:`exchanging`, under a name of its own."""
+    """Where the exchanges of a run lie: in it, or in the folder of :func:`exchanging`, under its own name."""
     scratch = _scratch.get()
     if scratch is None or run.temporary:
         return run.root / "exchange"

@@ -253,7 +253,7 @@ def _harmonic(seen: dict[str, Any]) -> list[str]:
 
 
 def _of_map(seen: dict[str, Any], apart: bool) -> list[str]:
-    """``apart``: each component has coordinates of its own, so that the map of all lays them over each other."""
+    """``apart``: each component has its own coordinates, so that the map of all lays them over each other."""
     out = []
     if "map" in seen and "unmeasured" not in seen["map"] and not apart:
         warnings, _ = judged(seen["map"], same_rows=True)

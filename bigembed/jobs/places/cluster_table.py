@@ -98,7 +98,7 @@ class ClusterTable(Table):
     """Seconds without any worker after which the job gives up: by default 60, and an hour with a manager."""
     frozen_timeout: float = Field(default=120.0, gt=0)
     """Seconds without a sign of life of a worker (a heartbeat, or processor time that it uses) after which it is given
-    up: its nanny kills it and starts another, and its tasks go to others. A quarter of that time raises a report."""
+    up: its nanny kills it and starts another, and its tasks go to others. It is reported after a quarter of it."""
     partition: Word | None = None
     """Of the manager, as all that follow: the queue."""
     account: Word | None = None

@@ -101,7 +101,7 @@ def map_figures(figures: Mapping[str, Any]) -> list[Figure]:
 def coordinate_lines(certificate: Mapping[str, Any], values: Array | None, residuals: Array | None) -> list[Line]:
     """A line for each coordinate that was judged; none where none was.
 
-    ``values`` and ``residuals``: (m,), or (c, m) for components in coordinates of their own, whose first line counts.
+    ``values`` and ``residuals``: (m,), or (c, m) for components in their own coordinates, whose first line counts.
     None takes them from the certificate, if it has those of one solve.
     """
     seen = certificate.get("judgement", {})

@@ -25,7 +25,7 @@ MEANING: Mapping[str, tuple[str, str]] = {
     "recall": ("Recall of the graph", "Share of true nearest neighbors found, measured against all rows on a sample."),
     "components": ("Components of the graph", "Connected parts. Coordinates of different parts are not comparable."),
     "component_sizes": ("Rows of each component", "Largest first."),
-    "parts": ("Components with coordinates of their own", "The rows of the others have those of their nearest row."),
+    "parts": ("Components with their own coordinates", "The rows of the others have those of their nearest row."),
     "filled_rows": (
         "Rows placed by their nearest row",
         "Rows outside the components that were solved, islands among them: they have the coordinates of another row.",

@@ -225,7 +225,7 @@ class RunSummary:
 
     @property
     def separate(self) -> bool:
-        """Whether components have coordinates of their own."""
+        """Whether components have their own coordinates."""
         values = self.fitted("eigenvalues_")
         return values is not None and values.ndim == 2 and len(values) > 1
 
