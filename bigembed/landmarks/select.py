@@ -27,8 +27,7 @@ class LandmarkChoice:
 
     def sample_size(self, rows: int, row_bytes: int) -> int:
         """How many of ``rows`` rows are looked at: more than landmarks, unless these are chosen uniformly."""
-        far = far_apart(self.selection)
-        more = min(SAMPLE * self.count, SAMPLE_BYTES // max(1, row_bytes)) if far else 0
+        more = 0 if self.selection == "uniform" else min(SAMPLE * self.count, SAMPLE_BYTES // max(1, row_bytes))
         return min(rows, max(self.count, more))
 
     def sample(self, rows: int, row_bytes: int) -> Array:
