@@ -62,7 +62,7 @@ class Estimator(Framed, Routed, ABC):
             cls.registered = cls.__module__.rpartition(".")[2]
 
     @abstractmethod
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows to coordinates; those ``on_demand`` are left out by ``fit``."""
 
     @abstractmethod
@@ -181,6 +181,16 @@ class Estimator(Framed, Routed, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_run") or hasattr(self, "eigenvalues_")
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
+        return self._fit_rows(X)
+
+    def _fit_rows(self, X: Any, *, sparse: bool = False, **aligned: Any) -> Self:
+        from bigembed.estimator.fitting import fit_rows
+
+        fit_rows(self, X, sparse=sparse, **aligned)
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
         """``fit``, then the coordinates of the rows fitted."""

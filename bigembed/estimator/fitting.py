@@ -41,10 +41,10 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
         if values is not None
     }
     source = replace(source, aligned=columns)
-    stages = estimator.stages(source, run)
+    stages = estimator.stages(source)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.settled(scratch)
-        stages = estimator.stages(source, run)
+        stages = estimator.stages(source)
     remember_features(estimator, X, source.shape[1])
     return finish(estimator, stages, run, in_memory, source)
 

@@ -38,7 +38,7 @@ class RowwiseEstimator(Estimator):
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
         """``fit``, then the coordinates of the rows fitted."""
-        self.fit(X, y, **aligned)  # type: ignore[attr-defined]
+        self.fit(X, y, **aligned)
         self._embedding = self._coordinates()
         return self._embedding
 
@@ -50,7 +50,7 @@ class RowwiseEstimator(Estimator):
         from bigembed.estimator.transform import refuse_existing, write_coordinates
 
         refuse_existing(out)
-        self.fit(X, y, **aligned)  # type: ignore[attr-defined]
+        self.fit(X, y, **aligned)
         if self._run.has("coordinates"):
             rows, extension = stored_coordinates(self._run.path("coordinates", "embedding"))
         else:

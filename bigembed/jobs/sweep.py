@@ -154,7 +154,7 @@ def _row(point: JobSpec, grid: Mapping[str, Any], root: AnyPath, rows: Input) ->
 def _fitted(point: JobSpec, root: AnyPath, rows: Input, runs: list[tuple[Stage, Run, bool]]) -> Any:
     """The estimator of a point; its stages, each in the folder of its key, are added to ``runs``."""
     estimator, source = method(point.method.name)(**point.method.parameters), rows.source()
-    stages = [stage for stage in estimator.stages(source, Run(None)) if not stage.on_demand]
+    stages = [stage for stage in estimator.stages(source) if not stage.on_demand]
     keys: dict[str, str] = {}
     run: Run | None = None
     for stage in stages:

@@ -123,12 +123,9 @@ class ClassicalMDS(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows, or distances (n, n): any kind that :func:`bigembed.open_array` takes."""
-        from bigembed.estimator.fitting import fit_rows
+        return self._fit_rows(X)
 
-        fit_rows(self, X)
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """From rows or from distances to coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)

@@ -202,7 +202,7 @@ class DiffusionMap(Estimator):
         fit_spectral(self, X)
         return self
 
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows to coordinates."""
         self._check()
         shape, seed = shape_of(source, self.metric), self._seed()

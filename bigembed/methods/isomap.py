@@ -150,13 +150,12 @@ class Isomap(Estimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths."""
-        from bigembed.estimator.fitting import finish, fit_rows
+        from bigembed.estimator.fitting import finish
 
         if is_weights(X):
             return self._fit_lengths(X)
         if not isinstance(X, NeighborGraph):
-            fit_rows(self, X)
-            return self
+            return self._fit_rows(X)
         self._check()
         run = Run(self.workdir, parents=[X.run])
         self.n_features_in_ = X.n_features
@@ -195,7 +194,7 @@ class Isomap(Estimator):
         tags.input_tags.pairwise = self._given()
         return tags
 
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows, or an array of distances, to coordinates."""
         self._check()
         if self._given():

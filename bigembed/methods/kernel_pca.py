@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from bigembed import errors
 from bigembed.blocks.declared import Count, Finite, Fraction, Positive, Requirements, Seed, at_least, is_integer, one_of
@@ -139,14 +139,7 @@ class KernelPCA(RowwiseEstimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
-        from bigembed.estimator.fitting import fit_rows
-
-        fit_rows(self, X)
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Landmarks (for the exact solver all rows), the map of kernel values to coordinates, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)

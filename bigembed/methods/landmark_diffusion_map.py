@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, Seed, is_integer, one_of
 from bigembed.embedding.extension import Extension
@@ -111,14 +111,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
-        from bigembed.estimator.fitting import fit_rows
-
-        fit_rows(self, X)
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""
         self._check()
         n, _ = checked_shape(source, at_least=2)

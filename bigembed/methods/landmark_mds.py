@@ -129,16 +129,13 @@ class LandmarkMDS(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""
-        from bigembed.estimator.fitting import fit_rows
-
-        fit_rows(self, _one_column(X) if self.ids else X)
-        return self
+        return self._fit_rows(_one_column(X) if self.ids else X)
 
     def transform(self, X: Any) -> Any:
         """Coordinates of new rows (or ids): NumPy for NumPy, else a Dask array."""
         return super().transform(_one_column(X) if self.as_fitted().ids else X)
 
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Sample, landmarks, their scaling, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)

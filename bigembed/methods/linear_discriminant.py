@@ -121,14 +121,12 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Fit rows (any kind that :func:`bigembed.open_array` takes) with a label for each.
 
         ``y`` (n,): a sequence, a NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy; integers,
         whole floats, booleans, text or dates.
         """
-        from bigembed.estimator.fitting import fit_rows
-
         self._check()
         if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
             warnings.warn(
@@ -137,10 +135,9 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
                 errors.DataConversionWarning,
                 stacklevel=2,
             )
-        fit_rows(self, X, labels=read_labels(y))
-        return self
+        return self._fit_rows(X, labels=read_labels(y))
 
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Labels, scatters (with "auto" the fourth moments), directions and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source)

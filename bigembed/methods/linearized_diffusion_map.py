@@ -132,12 +132,9 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         ``sample_weight`` (n,) says how often each row counts; ``epsilons`` (n,) are scales ε_i of the rows, instead of
         ``epsilon``.
         """
-        from bigembed.estimator.fitting import fit_rows
+        return self._fit_rows(X, weights=sample_weight, **{EPSILONS: epsilons})
 
-        fit_rows(self, X, weights=sample_weight, **{EPSILONS: epsilons})
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Center, scale, degrees, eigenpairs, the map, and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -102,14 +102,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
-        from bigembed.estimator.fitting import fit_rows
-
-        fit_rows(self, X)
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Center, scale, degrees, and the iteration, which writes the coordinates."""
         self._check()
         n = checked_shape(source, at_least=2)[0]

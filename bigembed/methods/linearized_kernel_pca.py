@@ -97,12 +97,9 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
-        from bigembed.estimator.fitting import fit_rows
+        return self._fit_rows(X, weights=sample_weight, sparse=self.epsilon != "auto")
 
-        fit_rows(self, X, weights=sample_weight, sparse=self.epsilon != "auto")
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Moments, components, the map, and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)

@@ -96,12 +96,9 @@ class NMF(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
-        from bigembed.estimator.fitting import fit_rows
+        return self._fit_rows(X, sparse=True, weights=sample_weight)
 
-        fit_rows(self, X, sparse=True, weights=sample_weight)
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Sums, start, factors and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source)

@@ -108,12 +108,9 @@ class PCA(RowwiseEstimator):
         Rows of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR blocks, or
         the path of a CSR group in Zarr (AnnData's layout).
         """
-        from bigembed.estimator.fitting import fit_rows
+        return self._fit_rows(X, sparse=True, weights=sample_weight)
 
-        fit_rows(self, X, sparse=True, weights=sample_weight)
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Moments, components and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2 if self.center else 1)

@@ -157,9 +157,9 @@ class _Outside:
         near = candidates[np.argsort(gaps[0], kind="stable")[:_CELLS]]
         best = (np.inf, 0, 0)
         for c in near:
-            ids_there, base = self.cells.ids(int(c)), self.ordered.starts[self.cells.block(int(c))]
+            ids_there, base = self.cells.ids(int(c)), self.ordered.starts[self.cells.block_of(int(c))]
             label = read_array(
-                f"{self.labels}/{self.cells.block(int(c))}", ids_there[0] - base, ids_there[-1] + 1 - base
+                f"{self.labels}/{self.cells.block_of(int(c))}", ids_there[0] - base, ids_there[-1] + 1 - base
             )
             other = self.group[label] != g
             there, numbers = self.cells.rows(int(c))[other], ids_there[other]

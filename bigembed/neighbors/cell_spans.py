@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.local import Cells
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import CellIndex
 from bigembed.store.arrays import read_array
 
 GAP_BYTES = 1 << 20
@@ -32,19 +31,8 @@ class CellSpan:
         return read_array(f"{path}/{self.block}", self.start, self.stop)
 
 
-class StoredCells:
-    """Where all cells lie, and their centers; rows only as they are asked for."""
-
-    def __init__(self, ordered: Ordered) -> None:
-        self.ordered = ordered
-        self.block_starts = read_array(f"{ordered.path}/cell_block_starts")
-        self.starts = read_array(f"{ordered.path}/cell_starts")
-        self.centers = read_array(f"{ordered.path}/cell_centers")
-        self.sizes = np.diff(self.starts)
-
-    def block_of(self, cells: Array) -> Array:
-        """The block that holds each cell."""
-        return np.asarray(owner_of(self.block_starts, cells))
+class StoredCells(CellIndex):
+    """All cells, whose rows are read in spans."""
 
     def spans(self, cells: Array, blocks_first: Array | None = None) -> Iterator[CellSpan]:
         """Spans that hold all of ``cells`` (ascending), each read once; ``blocks_first`` come before other blocks."""

@@ -175,20 +175,28 @@ class Ordered:
         return read_array(f"{self.path}/cell_offsets/{name}"), read_array(f"{self.path}/cell_centers_of/{name}")
 
 
-class CellReader:
-    """Rows of single cells, the last ones kept (:data:`KEPT_BYTES`): what a query or a bridge looks at."""
+class CellIndex:
+    """Where all cells lie, and their centers; rows only as they are asked for."""
 
     def __init__(self, ordered: Ordered) -> None:
         self.ordered = ordered
         self.block_starts = read_array(f"{ordered.path}/cell_block_starts")
         self.starts = read_array(f"{ordered.path}/cell_starts")
         self.centers = read_array(f"{ordered.path}/cell_centers")
+        self.sizes = np.diff(self.starts)
+
+    def block_of(self, cells: Any) -> Any:
+        """The block that holds a cell, or each of several."""
+        return owner_of(self.block_starts, cells)
+
+
+class CellReader(CellIndex):
+    """Rows of single cells, the last ones kept (:data:`KEPT_BYTES`): what a query or a bridge looks at."""
+
+    def __init__(self, ordered: Ordered) -> None:
+        super().__init__(ordered)
         self._kept: dict[int, Array] = {}
         self._bytes = 0
-
-    def block(self, cell: int) -> int:
-        """The block that holds a cell."""
-        return int(owner_of(self.block_starts, cell))
 
     def ids(self, cell: int) -> Array:
         """Internal ids of the rows of a cell."""
@@ -197,8 +205,9 @@ class CellReader:
     def rows(self, cell: int) -> Array:
         """Rows of a cell."""
         if cell not in self._kept:
-            base = self.ordered.starts[self.block(cell)]
-            part = self.ordered.rows(self.block(cell), self.starts[cell] - base, self.starts[cell + 1] - base)
+            block = self.block_of(cell)
+            base = self.ordered.starts[block]
+            part = self.ordered.rows(block, self.starts[cell] - base, self.starts[cell + 1] - base)
             while self._kept and self._bytes + part.nbytes > KEPT_BYTES:
                 self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
             self._kept[cell] = part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -85,14 +85,7 @@ class IndependentComponents(RowwiseEstimator):
     _: KW_ONLY
     workdir: str | os.PathLike[str] | None = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows of any kind that :func:`bigembed.open_array` takes."""
-        from bigembed.estimator.fitting import fit_rows
-
-        fit_rows(self, X)
-        return self
-
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         """Mean and covariance, white axes, sources and, on demand, coordinates."""
         self._check()
         _, d = checked_shape(source, at_least=2)

@@ -24,14 +24,9 @@ NAMED = 10
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Unit):
     """What one stored unit held."""
 
-    start: int
-    stop: int
-    name: str
-    """Of its file, inside the store."""
-    stamp: str
     digest: str
     """SHA-256 of rows ``start:stop``."""
 

@@ -241,7 +241,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
     run = Run(job.output_path if _is_run(job.output_path) else None)
     chosen, speed = estimator(job), rates(nearest_folder(job.output_path), calibrate)
-    stages = chosen.stages(rows.source(), run)
+    stages = chosen.stages(rows.source())
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
 
     def plan_of(some: list[Stage]) -> Plan:
@@ -263,9 +263,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     plan = plan_of(stages)
     if not plan.problems():
         return plan
-    advice = alternatives(
-        chosen, lambda other: other.stages(rows.source(), run), lambda some: not plan_of(some).problems()
-    )
+    advice = alternatives(chosen, lambda other: other.stages(rows.source()), lambda some: not plan_of(some).problems())
     return replace(plan, advice=tuple(advice))
 
 

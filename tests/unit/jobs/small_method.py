@@ -62,7 +62,7 @@ class Small(Estimator):
         self.n_components, self.pause, self.memory = n_components, pause, memory
         self.warns, self.n_neighbors, self.workdir = warns, n_neighbors, workdir
 
-    def stages(self, source: RowSource, run: Run) -> list[Stage]:
+    def stages(self, source: RowSource) -> list[Stage]:
         n, d = source.shape
         if self.n_components > d:
             raise InputError(f"n_components={self.n_components}; the rows have {d} columns")
@@ -92,7 +92,7 @@ class Small(Estimator):
 
     def fit(self, X: Any, y: Any = None) -> Small:
         run = Run(self.workdir)
-        run_stages(self.stages(row_source(X, run.root)[0], run), run)
+        run_stages(self.stages(row_source(X, run.root)[0]), run)
         self._set_fitted(run)
         return self
 

@@ -10,7 +10,6 @@ import bigembed as be
 from bigembed.blocks.squared import all_squared, every_squared
 from bigembed.embedding.walk import spectral
 from bigembed.errors import InputError
-from bigembed.runs import Run
 from bigembed.store.input import row_source
 
 pytestmark = pytest.mark.filterwarnings(  # of Gaussian rows, which have outlying ones
@@ -144,6 +143,6 @@ def test_the_memory_of_the_stages_follows_the_rows_that_are_there():
     X = rows(4000, 2)
     estimator = be.DiffusionMap(n_neighbors=None)
     source, _ = row_source(X, "unused")
-    costs = {stage.name: stage.cost.memory for stage in estimator.stages(source, Run(None))}
+    costs = {stage.name: stage.cost.memory for stage in estimator.stages(source)}
     assert max(costs.values()) <= 80 * 4000**2
     assert costs["graph"] <= costs["solve"] <= 40 * 4000**2

@@ -19,7 +19,6 @@ import bigembed as be
 from bigembed.embedding.kernel import solve as kernel_solve
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, NotFittedError, PlanError
 from bigembed.methods import kernel_pca
-from bigembed.runs import Run
 from bigembed.store.source import RowSource
 
 KERNELS = [
@@ -164,8 +163,8 @@ def test_too_many_rows_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPat
     rows = points(101)
     source = RowSource(rows.shape, rows.dtype, array=rows)
     with pytest.raises(PlanError, match=r"n ≤ 100; got n = 101.*solver='nystrom' with n_landmarks=500"):
-        be.KernelPCA(2).stages(source, Run(None))
-    assert be.KernelPCA(2, solver="nystrom").stages(source, Run(None))
+        be.KernelPCA(2).stages(source)
+    assert be.KernelPCA(2, solver="nystrom").stages(source)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask", "zarr"])
