@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, LockedError
-from bigembed.store.paths import AnyPath, create, remove, rewrite, touch
+from bigembed.store.paths import AnyPath, create, remove, remove_file, rewrite, touch
 
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""
@@ -41,6 +41,7 @@ SKEW = 60.0
 SLOWEST = 600.0
 """Longest heartbeat, in seconds, that is believed of a file."""
 FOLDER = "hold"
+TRIES = 8
 _NAME = re.compile(r"([0-9]{7,18})\.json")
 
 
@@ -90,8 +91,7 @@ class Lock:
     def check(self) -> None:
         """:class:`LockedError` if somebody took this process for dead and took over, or removed the hold."""
         highest = _highest(self.folder)
-        mine = _read(self.folder, self.number)
-        if highest <= self.number and (mine is None or not (mine.broken or mine.token == self.owner.token)):
+        if highest <= self.number and not _is_of(_read(self.folder, self.number), self.owner):
             raise LockedError(f"{self.path}: was removed while this process held it. Nothing more is published here")
         if highest > self.number:
             raise LockedError(
@@ -103,9 +103,11 @@ class Lock:
         """Let the next one in."""
         self._stop.set()
         self._thread.join()
-        # The number stays, marked: were it free again, a slow one could think that it comes next.
+        # The number stays, marked: were it free again, a slow one could think that it comes next. What another one
+        # holds there, since this folder was moved away, is not touched.
         with suppress(OSError):
-            rewrite(self.path, _text({**asdict(self.owner), "released": True}))
+            if _is_of(_read(self.folder, self.number), self.owner):
+                rewrite(self.path, _text({**asdict(self.owner), "released": True}))
 
     def _beat(self) -> None:
         while not self._stop.wait(self.owner.heartbeat):
@@ -125,14 +127,7 @@ def hold(root: AnyPath) -> Iterator[Lock]:
 
 def take(root: AnyPath) -> Lock:
     """Take the lock of the folder ``root`` and keep it until it is released; :class:`LockedError` says who holds it."""
-    folder = root / FOLDER
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileNotFoundError as error:
-        raise _gone(root) from error
-    except FileExistsError:  # a file of this name: broken, and nobody can hold by it
-        remove(folder)
-        folder.mkdir(exist_ok=True)
+    folder = _folder(root)
     while True:
         owner = _myself()
         highest = _highest(folder)
@@ -146,12 +141,40 @@ def take(root: AnyPath) -> Lock:
         except FileNotFoundError as error:
             raise _gone(root) from error
         if _highest(folder) > highest + 1:  # the list of names that was read first was an old one
-            mine.unlink(missing_ok=True)
+            _withdraw(folder, highest + 1, owner)
             continue
+        try:  # (the folder may have been moved away meanwhile, and be another one, where others have the number before)
+            if highest:
+                _refuse_living(root, folder, highest)
+            if not _is_of(_read(folder, highest + 1), owner):
+                raise _gone(root)
+        except LockedError:
+            _withdraw(folder, highest + 1, owner)
+            raise
         for number in _numbers(folder):
             if number < highest:  # the one before stays, for those who look at it now
                 remove(_file(folder, number))
         return Lock(folder, highest + 1, owner)
+
+
+def _withdraw(folder: AnyPath, number: int, owner: Owner) -> None:
+    if _is_of(_read(folder, number), owner):
+        _file(folder, number).unlink(missing_ok=True)
+
+
+def _folder(root: AnyPath) -> AnyPath:
+    """Where the numbers lie, made if need be."""
+    folder = root / FOLDER
+    for _ in range(TRIES):
+        try:
+            folder.mkdir(exist_ok=True)
+            return folder
+        except FileNotFoundError as error:
+            raise _gone(root) from error
+        except FileExistsError:  # a file of this name: broken, and nobody can hold by it; or a folder until just now
+            if folder.is_file():
+                remove_file(folder)
+    raise _gone(root)
 
 
 def holder(root: AnyPath) -> Owner | None:
@@ -273,6 +296,11 @@ def _read(folder: AnyPath, number: int) -> Owner | None:
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError) as error:
         why = f"{path} is broken: {type(error).__name__}"
         return Owner("somebody", 0, "an unknown host", touched, broken=why)
+
+
+def _is_of(found: Owner | None, owner: Owner) -> bool:
+    """Whether a file is the owner's; one that is broken can be nobody else's."""
+    return found is not None and (bool(found.broken) or found.token == owner.token)
 
 
 def _parsed(text: bytes) -> Owner:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 
 from bigembed.errors import LockedError
-from bigembed.store.lock import Lock, hold, take
+from bigembed.store.lock import FOLDER, Lock, take
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 
@@ -23,7 +23,7 @@ _held: ContextVar[tuple[str, ...]] = ContextVar("held", default=())
 def making(*outputs: PathLike) -> Iterator[None]:
     """Hold these paths; :class:`LockedError` where another process does. What a caller holds already is held.
 
-    Held is ``.NAME.making`` beside each, which is gone at the end.
+    Held is ``.NAME.making`` beside each, which is gone at the end; in an object store a small mark of it stays.
     """
     places = {str(place): place for place in (at(output).absolute() for output in outputs)}
     names = sorted(set(places) - set(_held.get()))
@@ -40,12 +40,33 @@ def making(*outputs: PathLike) -> Iterator[None]:
 @contextmanager
 def _made(place: AnyPath) -> Iterator[None]:
     making = place.with_name(f".{place.name}.making")
-    making.mkdir(parents=True, exist_ok=True)
-    with hold(making):
-        try:
-            yield
-        finally:
-            remove(making)
+    lock = _begun(making)
+    try:
+        yield
+    finally:
+        _ended(making, lock)
+
+
+def _begun(making: AnyPath) -> Lock:
+    """Hold what is made. In turn with others, who remove the folder in which the hold lies."""
+    making.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(making, ObjectPath):
+        return take(making)
+    with in_turn(making):
+        making.mkdir(exist_ok=True)
+        return take(making)
+
+
+def _ended(making: AnyPath, lock: Lock) -> None:
+    """Remove what was held, in one step for others; an object store has no such step, so the mark stays there."""
+    if isinstance(making, ObjectPath):
+        return lock.release()
+    gone = making.with_name(f"{making.name}-{lock.owner.token}")
+    with in_turn(making), suppress(FileNotFoundError):
+        os.rename(making, gone)
+        lock.folder = gone / FOLDER  # (at the old place another process may hold already)
+    lock.release()
+    remove(gone)
 
 
 @contextmanager

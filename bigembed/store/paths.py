@@ -123,7 +123,7 @@ def create(place: Path, data: bytes) -> None:
         _synced(partial, data)
         os.link(partial, place)
     except OSError as error:
-        if isinstance(error, FileExistsError) or error.errno in FULL:
+        if isinstance(error, (FileExistsError, FileNotFoundError)) or error.errno in FULL:
             raise
         _synced(place, data, "xb")  # no hard links here: the name first, then the content, which readers expect
     finally:

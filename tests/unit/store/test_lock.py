@@ -255,27 +255,58 @@ def test_a_folder_that_was_removed_is_told(tmp_path):
         take(tmp_path / "gone")
 
 
-def enter(root, log, times):
-    """Take the folder again and again; note when inside."""
+def moved_when_looked_at(folder, monkeypatch):
+    """Somebody looks at the folder, then it is moved away, and another one takes a new one of its name."""
+    look, others = locks._highest, []
+
+    def slow(place):
+        found = look(place)
+        if not others:
+            os.rename(folder, f"{folder}-gone")
+            folder.mkdir()
+            others.append(None)
+            others[0] = take(folder)
+        return found
+
+    monkeypatch.setattr(locks, "_highest", slow)
+    return others
+
+
+def test_one_who_looked_at_a_folder_that_was_moved_away_withdraws(tmp_path, monkeypatch):
+    folder = tmp_path / "x"
+    folder.mkdir()
+    before = take(folder)
+    others = moved_when_looked_at(folder, monkeypatch)
+    with pytest.raises(LockedError, match="held by"):
+        take(folder)
+    assert [path.name for path in (folder / "hold").iterdir()] == ["0000001.json"]
+    before.release()  # whose number another one has now
+    assert holder(folder) is not None
+    others[0].check()
+    others[0].release()
+    assert holder(folder) is None
+
+
+def enter(held, root, log, times):
+    """Hold it again and again; note when inside."""
     for _ in range(times):
         while True:
             try:
-                lock = take(root)
+                with held(root):
+                    for side in ("in", "out"):
+                        with open(log, "a") as file:
+                            file.write(f"{side} {os.getpid()}\n")
+                        time.sleep(0.001)
                 break
             except LockedError:
                 time.sleep(0.001)
-        with open(log, "a") as file:
-            file.write(f"in {os.getpid()}\n")
-        time.sleep(0.002)
-        with open(log, "a") as file:
-            file.write(f"out {os.getpid()}\n")
-        lock.release()
 
 
-def test_many_that_start_at_once_come_in_one_after_another(tmp_path):
+@pytest.mark.parametrize("held", [hold, making])
+def test_many_that_start_at_once_come_in_one_after_another(tmp_path, held):
     (tmp_path / "run").mkdir()
     spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=enter, args=(tmp_path / "run", tmp_path / "log", 15)) for _ in range(4)]
+    processes = [spawn.Process(target=enter, args=(held, tmp_path / "run", tmp_path / "log", 15)) for _ in range(4)]
     for process in processes:
         process.start()
     for process in processes:
