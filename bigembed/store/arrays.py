@@ -19,7 +19,7 @@ from bigembed.blocks.owners import Starts, by_owner
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, MissingPathError
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
-from bigembed.store.claims import no_means
+from bigembed.store.claims import is_exhausted
 from bigembed.store.codecs import refuse_codecs
 from bigembed.store.documents import read_json
 from bigembed.store.groups import put_metadata
@@ -159,7 +159,7 @@ def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int])
 
 @contextmanager
 def whole(path: PathLike, what: str) -> Iterator[None]:
-    """What cannot be read inside is damaged; other errors of bigembed, and a lack of means, stay what they are."""
+    """What cannot be read inside is damaged; other errors of bigembed, and exhausted resources, stay what they are."""
     try:
         with asking(path):
             yield
@@ -168,7 +168,7 @@ def whole(path: PathLike, what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # (zarr reads damaged metadata into errors of any kind)
-        if no_means(error):
+        if is_exhausted(error):
             if not isinstance(error, RuntimeError):
                 raise
             raise MemoryError(f"{path}: {what}: {error}; memory or processes are used up") from error

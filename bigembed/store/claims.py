@@ -77,7 +77,7 @@ def require_files(path: AnyPath, deep: bool = False) -> None:
             require_regular(Path(entry.path))
 
 
-USED_UP = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+EXHAUSTED = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
 
 @contextmanager
@@ -91,21 +91,21 @@ def sound(path: Any, what: str = "") -> Iterator[None]:
     except BigembedError:
         raise
     except Exception as error:
-        if no_means(error) and not isinstance(error, OSError):
+        if is_exhausted(error) and not isinstance(error, OSError):
             why = f"{what or 'it'} does not fit in memory ({error or 'no more to be had'})"
             raise PlanError(f"{path}: {why}") from error
-        if isinstance(error, OSError) and (no_means(error) or None not in (error.errno, error.filename)):
+        if isinstance(error, OSError) and (is_exhausted(error) or None not in (error.errno, error.filename)):
             raise
         raise DamagedError(
             f"{path}: {what + ' ' if what else ''}cannot be read: {type(error).__name__}: {_first_line(error)}"
         ) from error
 
 
-def no_means(error: Exception) -> bool:
+def is_exhausted(error: Exception) -> bool:
     """Whether an error says nothing of a file: memory, processes, threads or open files are used up."""
     if isinstance(error, RuntimeError):
         return "can't start new thread" in str(error)
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in USED_UP)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in EXHAUSTED)
 
 
 def _first_line(error: Exception) -> str:

@@ -42,6 +42,7 @@ SLOWEST = 600.0
 """Longest heartbeat, in seconds, that is believed of a file."""
 FOLDER = "hold"
 TRIES = 8
+"""Times that the folder is made anew, while others remove it or have a broken file there."""
 _NAME = re.compile(r"([0-9]{7,18})\.json")
 
 

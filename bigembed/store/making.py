@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 
 from bigembed.errors import LockedError
-from bigembed.store.lock import FOLDER, Lock, take
+from bigembed.store.lock import Lock, take
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, PathLike, at, remove
+from bigembed.store.paths import AnyPath, PathLike, at, retire
 
 AGAIN = 2.0
 """Seconds between two looks whether another process is done with an object."""
@@ -61,12 +61,9 @@ def _ended(making: AnyPath, lock: Lock) -> None:
     """Remove what was held, in one step for others; an object store has no such step, so the mark stays there."""
     if isinstance(making, ObjectPath):
         return lock.release()
-    gone = making.with_name(f"{making.name}-{lock.owner.token}")
-    with in_turn(making), suppress(FileNotFoundError):
-        os.rename(making, gone)
-        lock.folder = gone / FOLDER  # (at the old place another process may hold already)
-    lock.release()
-    remove(gone)
+    with in_turn(making):
+        retire(making)
+        lock.release()
 
 
 @contextmanager

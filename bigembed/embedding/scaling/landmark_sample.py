@@ -148,12 +148,11 @@ def choose(asked: LandmarkOptions, metric: Metric, sample: Array, ids: Array, dt
         assert asked.given is not None
         position = np.searchsorted(ids, asked.given)
         return sample[position], ids[position]
-    if asked.selection == "uniform":
-        return sample, ids
     if asked.selection == "k-means":
         centers = kmeans(sample, min(asked.count, len(sample)), [asked.seed, 3])
         return centers.astype(dtype, copy=False), np.full(len(centers), -1)
-    assert far_apart(asked.selection)
+    if not far_apart(asked.selection):
+        return sample, ids
     if metric.euclidean:
         chosen = max_min(sample, asked.count)
     else:

@@ -133,7 +133,7 @@ def test_an_array_of_a_damaged_stage_is_not_opened(tmp_path):
 @pytest.mark.parametrize(
     "error", [RuntimeError("can't start new thread"), OSError(errno.EMFILE, "Too many open files"), MemoryError("no")]
 )
-def test_a_lack_of_means_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_exhausted_resources_are_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     write_array(tmp_path / "rows", np.ones((4, 2)))
 
     def fail(*_: object) -> None:
