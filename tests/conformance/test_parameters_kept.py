@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -11,6 +12,7 @@ import pytest
 from dask.base import tokenize
 from sklearn.base import clone
 
+import bigembed as be
 from bigembed.errors import InputError
 from tests.cases import CASES, EACH
 
@@ -55,7 +57,7 @@ def test_dask_hashes_an_estimator_the_same_each_time(name: str) -> None:
 
 @pytest.mark.parametrize("state", [None, 5, "generator", "legacy"])
 @pytest.mark.parametrize("name", EACH)
-def test_the_certificate_has_the_seed_that_was_used(name: str, state: Any) -> None:
+def test_the_certificate_and_a_saved_model_have_the_seed_that_was_used(name: str, state: Any, tmp_path: Path) -> None:
     """Naming it draws no other."""
     case = CASES[name]
     if "random_state" not in case.estimator().get_params():
@@ -68,6 +70,8 @@ def test_the_certificate_has_the_seed_that_was_used(name: str, state: Any) -> No
         assert {fitted.certificate_["seed"]} == used
     elif state == 5:
         assert fitted.certificate_["seed"] == 5
+    fitted.save(tmp_path / "model.zarr")
+    assert be.load(tmp_path / "model.zarr").random_state == fitted.certificate_["seed"]
 
 
 @pytest.mark.parametrize("name", EACH)
