@@ -32,8 +32,8 @@ from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
 from bigembed.store.documents import write_json
-from bigembed.store.making import making
 from bigembed.store.manifest import Manifest
+from bigembed.store.output_lock import output_lock
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
 from bigembed.store.superseded import superseded_model
 
@@ -54,7 +54,7 @@ def save(estimator: Any, path: PathLike) -> None:
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
     with consistent(saved_at(estimator._run, {})):
         description = _description(estimator, _named_parameters(estimator))
-    with making(target):
+    with output_lock(target):
         partial = target.with_name(f"{target.name}.partial")
         remove(partial)  # of a call that was killed
         _write(estimator, partial, description)

@@ -16,9 +16,9 @@ from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.judgement import FAITHFUL
 from bigembed.store import roots
-from bigembed.store.apart import require_apart
 from bigembed.store.attributes import attributes_of
 from bigembed.store.input import row_source
+from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at, put
 from bigembed.store.source import RowSource
 

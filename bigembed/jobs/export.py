@@ -17,10 +17,10 @@ from bigembed.runs import Run
 from bigembed.store import roots
 from bigembed.store.aligned import aligned_of, require_length, vector_source
 from bigembed.store.anndata_writer import is_annotated, write_obsm
-from bigembed.store.apart import require_apart
 from bigembed.store.attributes import attributes_of
-from bigembed.store.making import making
 from bigembed.store.opening import open_zarr
+from bigembed.store.output_lock import output_lock
+from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at
 from bigembed.store.source import MarkedRows, RowSource
 from bigembed.store.superseded import explanation, superseded
@@ -54,7 +54,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
             raise InputError(
                 f"{out}: no AnnData is there. Coordinates are put into one that exists; else write a table"
             )
-        with making(out):
+        with output_lock(out):
             write_obsm(table, out, overwrite=overwrite)
     else:
         write_table(table, out, overwrite)

@@ -32,10 +32,10 @@ from bigembed.methods import load
 from bigembed.runs import Run
 from bigembed.stages import keeping
 from bigembed.store.aligned import aligned_path, link
-from bigembed.store.apart import require_apart
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.lock import FOLDER, Owner, holder
-from bigembed.store.making import making
+from bigembed.store.output_lock import output_lock
+from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import (
     AnyPath,
     PathLike,
@@ -173,7 +173,7 @@ def _held(out: PathLike, results: PathLike | None, asked: str) -> Iterator[tuple
             remove(aside)
             refuse_existing(out)
         write_json(aside / ASKED, asked)
-        with making(*([] if results is None else [results])):
+        with output_lock(*([] if results is None else [results])):
             yield lock.owner, placed
 
 

@@ -16,13 +16,13 @@ from bigembed.jobs.dataset_reader import LOADING, DatasetReader
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import needed_aligned, placed
 from bigembed.store.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
-from bigembed.store.apart import require_apart
 from bigembed.store.attributes import ABOUT, source_of
 from bigembed.store.copying import rows_of_reader, same_rows
 from bigembed.store.documents import digest_of
 from bigembed.store.formats import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.input import column_source
-from bigembed.store.making import in_turn
+from bigembed.store.output_lock import in_turn
+from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, at, is_url, published, retire, stamp, stored
 from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native
 from bigembed.store.source import RowSource, rows_at

@@ -30,7 +30,7 @@ from bigembed.runs import Run
 from bigembed.stages import Event, Observer, exchange_home, keeping, locked, observing
 from bigembed.store import documents
 from bigembed.store import manifest as manifests
-from bigembed.store.making import making
+from bigembed.store.output_lock import output_lock
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
 from bigembed.store.tables import check_table
@@ -68,7 +68,7 @@ def run_job(
             found = None if fresh else _finished(job, rows, root)
             if found is not None and known_status(root).get("state") == "done":
                 return {**found, "unchanged": True}
-            stack.enter_context(making(*_outputs(job)))
+            stack.enter_context(output_lock(*_outputs(job)))
             _claim(job, root)  # (what another job made meanwhile)
             reporter = stack.enter_context(command.reported(lock.owner, root / status.NAME, root / logs.NAME))
             if found is not None:  # the last start ended otherwise: it is done all the same

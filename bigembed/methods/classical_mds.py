@@ -13,7 +13,7 @@ from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.eigen.base import extremes
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.fitted import fitted_stage
+from bigembed.embedding.fitted_coordinates import fitted_stage
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
 from bigembed.embedding.scaling.all_distances import distances_stage

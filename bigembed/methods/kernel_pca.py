@@ -12,7 +12,7 @@ from bigembed.blocks.declared import Count, Finite, Fraction, Positive, Requirem
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import project
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.fitted import fitted_stage
+from bigembed.embedding.fitted_coordinates import fitted_stage
 from bigembed.embedding.inverse import rows_of
 from bigembed.embedding.kernel.coordinates import ByKernel, map_of, project_by_kernel
 from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_stage

@@ -17,7 +17,7 @@ from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import zarr_place
 from bigembed.store.attributes import columns_of
 from bigembed.store.hdf5 import Field, GroupArrayReader, about, array_in, fields_of, found_in, opened
-from bigembed.store.held import external_links, loaded, require_held
+from bigembed.store.hdf5_storage import external_links, loaded, require_held
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath
 from bigembed.store.reader import TEXT, Choice, Reader, as_text, described, listed, read_ranges, two_dimensional

@@ -13,7 +13,6 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.store import anndata_reader, delimited, fvecs, hdf5, netcdf
 from bigembed.store.aligned import aligned_path, link, named_vector, vector_source
 from bigembed.store.anndata_reader import CsrReader
-from bigembed.store.apart import require_apart
 from bigembed.store.arrays import cached, zarr_place
 from bigembed.store.attributes import named_columns
 from bigembed.store.claims import (
@@ -27,8 +26,9 @@ from bigembed.store.claims import (
 from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
-from bigembed.store.making import making
 from bigembed.store.opening import missing_shards
+from bigembed.store.output_lock import output_lock
+from bigembed.store.output_paths import require_apart
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
 from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native, two_dimensional
@@ -60,7 +60,7 @@ def ingest(
     if (source_of_names := named(reader)) is not None and source_of_names.row_ids is not None:
         aligned.setdefault("ids", source_of_names.row_ids)
     vectors = {name: named_vector(reader, source, given, name) for name, given in aligned.items()}
-    with making(dest):
+    with output_lock(dest):
         places = {name: aligned_path(dest, name) for name in vectors}
         there = [name for name, place in places.items() if published(place)]
         # A killed call leaves vectors without their rows.

@@ -13,7 +13,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays import zarr_place
 from bigembed.store.extras import needed
-from bigembed.store.held import require_held
+from bigembed.store.hdf5_storage import require_held
 from bigembed.store.paths import AnyPath, at
 from bigembed.store.reader import TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
 

@@ -19,7 +19,7 @@ from bigembed.errors import DamagedError, InputError
 from bigembed.store.extras import needed
 from bigembed.store.hdf5 import begins_as_hdf5, datasets_of
 from bigembed.store.hdf5 import opened as open_hdf5_file
-from bigembed.store.held import external_links, require_held
+from bigembed.store.hdf5_storage import external_links, require_held
 from bigembed.store.paths import AnyPath, local
 from bigembed.store.reader import TEXT, Choice, as_text, described, listed, native, read_ranges
 from bigembed.store.source import as_worked

@@ -13,7 +13,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, remote
 from bigembed.store.copying import write_dask
 from bigembed.store.hdf5 import opened
-from bigembed.store.held import require_held
+from bigembed.store.hdf5_storage import require_held
 from bigembed.store.masked import unmasked
 from bigembed.store.paths import AnyPath
 from bigembed.store.reader import two_dimensional

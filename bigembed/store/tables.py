@@ -16,8 +16,8 @@ from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.store.delimited import FORMULA
 from bigembed.store.extras import needed
-from bigembed.store.making import making
 from bigembed.store.objects import ObjectPath
+from bigembed.store.output_lock import output_lock
 from bigembed.store.paths import PathLike, at, copy_file
 from bigembed.store.scratch import temporary
 from bigembed.store.source import RowSource
@@ -62,7 +62,7 @@ def write_table(table: Table, out: PathLike, overwrite: bool = False) -> None:
     check_table(place)
     if place.exists() and not overwrite:
         raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path, or --overwrite")
-    with making(place), temporary("table") as scratch:
+    with output_lock(place), temporary("table") as scratch:
         partial = scratch if isinstance(place, ObjectPath) else place.parent
         partial /= f".partial-{place.name}"
         partial.parent.mkdir(parents=True, exist_ok=True)

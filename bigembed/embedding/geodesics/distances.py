@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import bounds, map_blocks, offsets
-from bigembed.embedding.graph.landmarks import component_sample
+from bigembed.embedding.graph.component_sample import component_sample
 from bigembed.embedding.graph.parts import parts_from, solved_sizes
 from bigembed.errors import PlanError
 from bigembed.landmarks.select import LandmarkChoice, far_apart

@@ -13,7 +13,7 @@ from bigembed.blocks.rows import Array
 from bigembed.eigen.factored import solve_factored
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.descent import Descent
-from bigembed.embedding.fitted import write_finished
+from bigembed.embedding.fitted_coordinates import write_finished
 from bigembed.embedding.linearized.kernel import (
     StoredKernel,
     keep_kernel,

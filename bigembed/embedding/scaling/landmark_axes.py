@@ -14,7 +14,7 @@ from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.costs import pass_memory
-from bigembed.embedding.fitted import write_finished
+from bigembed.embedding.fitted_coordinates import write_finished
 from bigembed.embedding.linear.principal import FLAT, principal_directions
 from bigembed.embedding.scaling.classical import kept_of
 from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance, refuse_distances

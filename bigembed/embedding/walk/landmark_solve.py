@@ -28,7 +28,7 @@ from bigembed.blocks.vector_space import tree_fold, tree_sum
 from bigembed.eigen.base import gaps_of
 from bigembed.eigen.lanczos import residual_block
 from bigembed.eigen.ritz import rayleigh_ritz
-from bigembed.embedding.graph.landmarks import component_sample
+from bigembed.embedding.graph.component_sample import component_sample
 from bigembed.embedding.landmark_rows import chosen
 from bigembed.errors import InputError
 from bigembed.landmarks.galerkin import NEIGHBORS, LandmarkFunctions, barycentric_rows

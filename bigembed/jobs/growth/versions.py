@@ -31,9 +31,9 @@ from bigembed.jobs.job import CHOICE, JobSpec
 from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
-from bigembed.store.apart import require_apart
 from bigembed.store.documents import digest_of, read_json, read_sealed, sealed, write_json
 from bigembed.store.opening import open_array
+from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 
 if TYPE_CHECKING:

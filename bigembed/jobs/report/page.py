@@ -17,7 +17,7 @@ from bigembed.jobs.report.glossary import shown
 from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.units import duration, size
-from bigembed.store.apart import require_apart
+from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at, put
 
 TEMPLATE = "report.html"

@@ -19,7 +19,7 @@ from bigembed.jobs.spec import parse_job
 from bigembed.store import formats
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.formats import ingest
-from bigembed.store.making import making
+from bigembed.store.output_lock import output_lock
 
 
 class Stopped(BaseException):
@@ -45,7 +45,7 @@ def job(home, path="run.zarr", source="points.zarr", **outputs):
 @contextmanager
 def elsewhere(path):
     """Held as another process would."""
-    held, context = making(path), contextvars.Context()
+    held, context = output_lock(path), contextvars.Context()
     context.run(held.__enter__)
     yield
     context.run(held.__exit__, None, None, None)

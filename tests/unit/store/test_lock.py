@@ -17,7 +17,7 @@ import pytest
 from bigembed.errors import LockedError
 from bigembed.store import lock as locks
 from bigembed.store.lock import PATIENCE, hold, holder, take
-from bigembed.store.making import in_turn, making
+from bigembed.store.output_lock import in_turn, output_lock
 
 TAKE = (
     "import sys, time; from pathlib import Path; from bigembed.store.lock import take\n"
@@ -230,10 +230,10 @@ def test_a_file_of_the_name_of_the_folder(tmp_path):
 
 
 def test_outputs_are_held_while_they_are_made(tmp_path):
-    with making(tmp_path / "model.zarr", tmp_path / "new" / "table.csv"), making(tmp_path / "model.zarr"):
+    with output_lock(tmp_path / "model.zarr", tmp_path / "new" / "table.csv"), output_lock(tmp_path / "model.zarr"):
         context = contextvars.Context()
         with pytest.raises(LockedError, match=r"model\.zarr.*held by"):
-            context.run(lambda: making(tmp_path / "model.zarr").__enter__())
+            context.run(lambda: output_lock(tmp_path / "model.zarr").__enter__())
     assert [path.name for path in tmp_path.rglob("*")] == ["new"]
 
 
@@ -302,7 +302,7 @@ def enter(held, root, log, times):
                 time.sleep(0.001)
 
 
-@pytest.mark.parametrize("held", [hold, making])
+@pytest.mark.parametrize("held", [hold, output_lock])
 def test_many_that_start_at_once_come_in_one_after_another(tmp_path, held):
     (tmp_path / "run").mkdir()
     spawn = multiprocessing.get_context("spawn")

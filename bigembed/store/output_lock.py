@@ -20,10 +20,10 @@ _held: ContextVar[tuple[str, ...]] = ContextVar("held", default=())
 
 
 @contextmanager
-def making(*outputs: PathLike) -> Iterator[None]:
-    """Hold these paths; :class:`LockedError` where another process does. What a caller holds already is held.
+def output_lock(*outputs: PathLike) -> Iterator[None]:
+    """Hold these paths, or raise :class:`LockedError` where another process holds one. A caller may hold them already.
 
-    Held is ``.NAME.making`` beside each, which is gone at the end; in an object store a small mark of it stays.
+    The lock is ``.NAME.making`` beside each output, and is removed at the end; in an object store a small mark stays.
     """
     places = {str(place): place for place in (at(output).absolute() for output in outputs)}
     names = sorted(set(places) - set(_held.get()))
@@ -39,30 +39,30 @@ def making(*outputs: PathLike) -> Iterator[None]:
 
 @contextmanager
 def _made(place: AnyPath) -> Iterator[None]:
-    making = place.with_name(f".{place.name}.making")
-    lock = _begun(making)
+    mark = place.with_name(f".{place.name}.making")
+    lock = _begun(mark)
     try:
         yield
     finally:
-        _ended(making, lock)
+        _ended(mark, lock)
 
 
-def _begun(making: AnyPath) -> Lock:
+def _begun(mark: AnyPath) -> Lock:
     """Hold what is made. In turn with others, who remove the folder in which the hold lies."""
-    making.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(making, ObjectPath):
-        return take(making)
-    with in_turn(making):
-        making.mkdir(exist_ok=True)
-        return take(making)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(mark, ObjectPath):
+        return take(mark)
+    with in_turn(mark):
+        mark.mkdir(exist_ok=True)
+        return take(mark)
 
 
-def _ended(making: AnyPath, lock: Lock) -> None:
+def _ended(mark: AnyPath, lock: Lock) -> None:
     """Remove what was held, in one step for others; an object store has no such step, so the mark stays there."""
-    if isinstance(making, ObjectPath):
+    if isinstance(mark, ObjectPath):
         return lock.release()
-    with in_turn(making):
-        retire(making)
+    with in_turn(mark):
+        retire(mark)
         lock.release()
 
 
