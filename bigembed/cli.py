@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bigembed import __version__
 from bigembed.jobs import arguments as given
+from bigembed.jobs.growth.commands import audit, refresh
+from bigembed.jobs.sweep.command import sweep
 
 app = typer.Typer(
     add_completion=False,
@@ -16,7 +19,7 @@ app = typer.Typer(
     help="Low-dimensional coordinates of row-chunked arrays that do not fit in memory.",
     epilog="Exit status: 0 done, 2 bad input or job file, 3 refused by the plan, 4 another run holds "
     "the output, "
-    "5 interrupted and resumable, 6 damaged, 1 anything else.",
+    "5 interrupted and resumable, 6 damaged, 7 refresh due, 1 anything else.",
 )
 
 
@@ -80,7 +83,7 @@ def plan(
     as_json: given.Json = False,
     debug: given.Debug = False,
 ) -> None:
-    """Say what a job would read, hold and write, and how long; refuse what cannot fit (exit 3). Writes no output."""
+    """Say what a job, or a sweep, would read, hold and write, and how long; refuse what cannot fit (exit 3). Writes no output."""
     with given.console_of(as_json, debug) as console:
         from bigembed.jobs.report.lines import plan_lines
         from bigembed.jobs.run import plan_job
@@ -120,11 +123,20 @@ def run(
         console.result(found, run_lines(found))
 
 
+app.command()(sweep)
+
+
 @app.command()
 def extend(
-    model: Annotated[str, typer.Argument(help="A saved model.")],
-    new: Annotated[str, typer.Argument(help="New rows, in any format that ingest knows.")],
-    out: Annotated[str, typer.Argument(help="The new Zarr array of their coordinates.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL|JOB.toml", help="A saved model, or the job file of a growing store.")
+    ],
+    new: Annotated[
+        str | None, typer.Argument(metavar="NEW", help="With a model: new rows, in any format that ingest knows.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Argument(metavar="OUT", help="With a model: the new Zarr array of their coordinates.")
+    ] = None,
     scheduler: given.Scheduler = None,
     workers: given.Workers = None,
     memory: given.Memory = None,
@@ -140,6 +152,7 @@ def extend(
     results: Annotated[
         str | None, typer.Option("--table", metavar="FILE", help="At the end also a new .parquet, .csv or .npy.")
     ] = None,
+    verify: given.Verify = False,
     deadline: given.Deadline = None,
     log: given.Log = None,
     metrics: given.Metrics = None,
@@ -152,33 +165,39 @@ def extend(
     as_json: given.Json = False,
     debug: given.Debug = False,
 ) -> None:
-    """Coordinates of new rows by a saved model; run it again to resume one that was stopped."""
+    """Coordinates of new rows by a saved model, or of the rows appended to a growing store (JOB.toml alone), each once.
+
+    Run it again to resume one that was stopped.
+    """
     with given.console_of(as_json, debug) as console:
         from bigembed.jobs.extend import extend as extend_rows
         from bigembed.jobs.extend import plan_extension
-        from bigembed.jobs.report.lines import extend_lines, plan_lines
+        from bigembed.jobs.report.lines import extend_lines, growth_lines, plan_lines
 
-        table = given.cluster_of({}, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
+        cluster = scheduler, workers, memory, tls_ca, tls_cert, tls_key
+        options = given.run_options(console, deadline, log, metrics, performance_report)
         vectors = {"epsilons": epsilons, "ids": ids}
         aligned = {name: value for name, value in vectors.items() if value is not None}
-        choice = given.choice_of(columns, array, rows, fill_absent)
+        of_model = columns, array, rows, fill_absent or None, results, plan_only or None, *aligned
+        given.refuse_mixed(model, new, out, any(of_model), verify)
+        if new is None or out is None:
+            from bigembed.jobs.growth.extend import extend as extend_growth
+
+            grown = extend_growth(given.job_of(Path(model), allow_functions, *cluster), options, verify=verify)
+            console.result(grown, growth_lines(grown))
+            return
+        table, choice = given.cluster_of({}, *cluster), given.choice_of(columns, array, rows, fill_absent)
         if plan_only:
             planned = plan_extension(model, new, out, table, aligned, choice, allow_functions or ())
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = extend_rows(
-            model,
-            new,
-            out,
-            table,
-            given.run_options(console, deadline, log, metrics, performance_report),
-            aligned,
-            choice,
-            results,
-            allow_functions or (),
-        )
+        found = extend_rows(model, new, out, table, options, aligned, choice, results, allow_functions or ())
         console.result(found, extend_lines(found))
+
+
+app.command()(refresh)
+app.command()(audit)
 
 
 @app.command()

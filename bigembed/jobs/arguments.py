@@ -51,6 +51,12 @@ Ids = Annotated[
         help="What names the rows: a column or a variable of the source, or an array beside it.",
     ),
 ]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify", help="Of a growing store: read all rows that were there, whatever the times of their files say."
+    ),
+]
 FillAbsent = Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")]
 Deadline = Annotated[
     str | None,
@@ -94,6 +100,23 @@ def run_options(
 
     until = parse_deadline(deadline) if deadline else None
     return RunOptions(console.event, console.progress, until, log, metrics, performance)
+
+
+def refuse_mixed(model: str, new: str | None, out: str | None, of_model: bool, verify: bool) -> None:
+    """:class:`JobError` where arguments of the two ways to extend are mixed: a model, or a growing store."""
+    from bigembed.errors import JobError
+
+    if new is None and Path(model).is_dir():
+        raise JobError(f"{model}: a folder. With a saved model give MODEL NEW OUT; with a growing store JOB.toml alone")
+    if new is None and of_model:
+        raise JobError(
+            f"{model}: of a growing store the job says all about its rows; these options, and NEW and OUT, go with a "
+            "saved model"
+        )
+    if new is not None and out is None:
+        raise JobError("OUT is missing: with a saved model give MODEL NEW OUT; with a growing store JOB.toml alone")
+    if new is not None and verify:
+        raise JobError("--verify is for a growing store, with JOB.toml alone: rows that were there may have changed")
 
 
 def job_of(path: Path, functions: list[str] | None, *cluster: Any) -> Any:

@@ -14,6 +14,7 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.jobs.dataset_reader import LOADING, DatasetReader
 from bigembed.jobs.job import JobSpec
+from bigembed.jobs.points import methods_of, points_of
 from bigembed.jobs.spec import needed_aligned, placed
 from bigembed.store.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
 from bigembed.store.attributes import ABOUT, source_of
@@ -175,10 +176,11 @@ def find_input(job: JobSpec) -> Input:
         return find_rows(job.input_path, copy, job.choice, job.aligned, job.file.parent, lambda: _takes_sparse(job))
     made = dataset(str(job.input.dataset), **job.input.parameters)
     reader, given = DatasetReader(made), dict(job.aligned)
-    if "labels" in needed_aligned(job.method.name) and "labels" not in given:
+    needing = [name for name in methods_of(job) if "labels" in needed_aligned(name)]
+    if needing and "labels" not in given:
         if "label" not in reader.names:
             raise InputError(
-                f"[input] labels: {job.method.name} needs a label for each row, and {job.input.dataset!r} brings none; "
+                f"[input] labels: {needing[0]} needs a label for each row, and {job.input.dataset!r} brings none; "
                 "give the path of an array with one entry a row"
             )
         given["labels"] = "label"
@@ -274,10 +276,12 @@ def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[st
 
 
 def _takes_sparse(job: JobSpec) -> bool:
+    """Whether sparse rows stay sparse: every method of the job takes them."""
     from bigembed.methods import method
 
-    tags = method(job.method.name)(**job.method.parameters).__sklearn_tags__()
-    return bool(tags.input_tags.sparse)
+    jobs = [job] if job.sweep is None else [point.job(job) for point in points_of(job)]
+    made = [method(one.method.name)(**one.method.parameters) for one in jobs]
+    return all(bool(one.__sklearn_tags__().input_tags.sparse) for one in made)
 
 
 def _existing(todo: Input) -> Input:

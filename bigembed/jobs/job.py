@@ -82,6 +82,17 @@ class OutputTable(Table):
     """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
 
 
+class SweepTable(Table):
+    """What ``bigembed sweep`` fits: lists of values of parameters, each by its name, give their grid, and ``points``
+    single points. What a table does not say is as in ``[method]``; another method takes of that what it knows."""
+
+    method: list[str] | None = None
+    """Methods, each with every combination of the values."""
+    points: list[dict[str, Any]] | None = None
+    """Single points, each a table ``[[sweep.points]]`` with ``method`` or parameters, or both."""
+    parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
+
+
 class JobSpec(Table):
     """A validated job. Paths are absolute."""
 
@@ -90,6 +101,7 @@ class JobSpec(Table):
     method: MethodTable
     output: OutputTable
     cluster: ClusterTable = ClusterTable()
+    sweep: SweepTable | None = None
     functions: tuple[str, ...] = ()
     """Modules, or single functions, that the caller trusts: no job file can say so."""
 
@@ -125,4 +137,5 @@ TABLES: dict[str, type[Table]] = {
     "method": MethodTable,
     "output": OutputTable,
     "cluster": ClusterTable,
+    "sweep": SweepTable,
 }

@@ -20,8 +20,10 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.planning.plan import Plan, estimator, make_plan
+from bigembed.jobs.points import require_single
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
 from bigembed.jobs.session import session, working
+from bigembed.jobs.sweep.course import plan_sweep
 from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
@@ -52,6 +54,7 @@ def run_job(
     Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT, SIGHUP or the deadline;
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
+    require_single(job)
     root = job.output_path
     with session(root, options, job.method.name, job.output.scratch) as command:
         if job.output.table is not None:
@@ -78,10 +81,11 @@ def run_job(
 
 def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:
     """The plan of a job; a running cluster is asked for its workers unless the job says them."""
+    make = make_plan if job.sweep is None else plan_sweep
     if job.cluster.address and not (job.cluster.workers and job.cluster.memory):
         with cluster(job.cluster, "remote") as place:
-            return make_plan(job, place, calibrate=calibrate)
-    return make_plan(job, calibrate=calibrate)
+            return make(job, place, calibrate=calibrate)
+    return make(job, calibrate=calibrate)
 
 
 def remove_stages(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The job file: TOML tables [input], [method], [output] and [cluster], validated as a whole.
+"""The job file: TOML tables [input], [method], [output], [cluster] and [sweep], validated as a whole.
 
 Every offender is listed with its table and key, an unknown key with the nearest known one.
 Paths are relative to the job file.
@@ -6,36 +6,28 @@ Paths are relative to the job file.
 
 from __future__ import annotations
 
-import inspect
 import re
 import tomllib
-import typing
-from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from bigembed.blocks.functions import allowed
-from bigembed.errors import BigembedError, InputError, JobError
-from bigembed.estimator import AROUND
+from bigembed.errors import BigembedError, JobError
 from bigembed.jobs.job import ALIGNED, CHOICE, TABLES, JobSpec
+from bigembed.jobs.parameters import LISTED, SHOWN, checked_parameters, reason_of, shown, typed_values, unknown
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
+from bigembed.jobs.points import expanded
 from bigembed.methods import REGISTRY, method
 from bigembed.store.paths import at as located
 from bigembed.store.paths import is_url
 
-ALLOW = 'give --allow-functions with its name (in Python read_job(file, functions=["MODULE"]))'
-"""How a function that a job file names is allowed."""
 LARGEST = 4 << 20
 """Bytes of a job file."""
 LONG_KEY = re.compile(r"""((?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')\s*+\.\s*+){64}""")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-LISTED = 20
-"""Problems that one error lists, and the characters of a key or of a value in it."""
-SHOWN = 100
 FOLDERS = ("folder", "picture")
 """Parameters of data sets that are paths."""
 
@@ -81,7 +73,7 @@ def _text(path: Path) -> str:
 
 def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] = ()) -> JobSpec:
     """A job from the tables of a file (which need not exist: it names the job and roots its paths)."""
-    problems = _unknown("a table", value, TABLES)
+    problems = unknown("a table", value, TABLES)
     problems += [f"[{name}] is missing" for name in ("input", "method", "output") if name not in value]
     problems += [
         f"[{name}] must be a table, not {shown(value[name])}"
@@ -93,27 +85,16 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
         given = value.get(name, {})
         if isinstance(given, Mapping) and name in value:
             tables[name] = _table(name, model, dict(given), functions, problems)
-    _check_places(tables, problems)
+    chosen, points = tables.get("method"), []
+    if chosen is not None and tables.get("sweep") is not None:
+        points, wrong = expanded(chosen, tables["sweep"], functions)
+        problems += wrong
+    methods = [point.method for point in points] if points or chosen is None else [chosen.name]
+    _check_places(tables, list(dict.fromkeys(methods)), problems)
     if problems:
         more = [f"… and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
         raise JobError(f"{file}: " + "".join(f"\n  {problem}" for problem in problems[:LISTED] + more))
     return _rooted(JobSpec(file=file, **tables, functions=tuple(functions)), file.parent)
-
-
-def checked_parameters(
-    name: str, given: Mapping[str, Any], functions: Collection[str] = ()
-) -> tuple[dict[str, Any], list[str]]:
-    """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong."""
-    known = dict(inspect.signature(method(name)).parameters)
-    problems = []
-    if "workdir" in given:
-        problems.append("[method] workdir: a job's stages are kept in [output] path; leave it out")
-    known = {key: parameter for key, parameter in known.items() if key not in AROUND}
-    try:
-        problems += [f"[method] {problem}" for problem in allowed(given, functions, ALLOW)[1]]
-    except InputError as error:  # (allowed, and cannot be imported)
-        problems.append(f"[method] {error}")
-    return _typed(method(name).__init__, "method", given, known, problems)
 
 
 def _table(
@@ -122,15 +103,17 @@ def _table(
     own = {key: given.pop(key) for key in list(given) if key in model.model_fields and key != "parameters"}
     parameters: dict[str, Any] = {}
     free = "name" if name == "method" else "dataset" if name == "input" else ""
-    if free and isinstance(own.get(free), str):
+    if name == "sweep":
+        parameters = given
+    elif free and isinstance(own.get(free), str):
         parameters = _parameters(name, own[free], given, functions, problems)
     else:
         fields = [key for key in model.model_fields if key != "parameters"]
-        problems.extend(_unknown(f"[{name}]", given, fields))
+        problems.extend(unknown(f"[{name}]", given, fields))
     try:
         return model(**own, **({"parameters": parameters} if parameters else {}))
     except ValidationError as error:
-        problems.extend(f"[{name}] {_place(item)}: {_reason(item)}" for item in error.errors())
+        problems.extend(f"[{name}] {_place(item)}: {reason_of(item)}" for item in error.errors())
         return None
 
 
@@ -144,7 +127,7 @@ def _parameters(
         else:
             from bigembed.datasets import REGISTRY, parameters
 
-            typed, wrong = _typed(REGISTRY.get(name), table, given, parameters(name), [])
+            typed, wrong = typed_values(REGISTRY.get(name), table, given, parameters(name), [])
     except BigembedError as error:
         problems.append(f"[{table}] {error}")
         return {}
@@ -152,50 +135,8 @@ def _parameters(
     return typed
 
 
-def _typed(
-    function: Any,
-    table: str,
-    given: Mapping[str, Any],
-    known: Mapping[str, inspect.Parameter],
-    problems: list[str],
-) -> tuple[dict[str, Any], list[str]]:
-    extra = ("path", "dataset", *ALIGNED, *CHOICE) if table == "input" else ("name",)
-    problems += _unknown(f"[{table}]", {key: 0 for key in given if key != "workdir"}, [*known, *extra])
-    problems += [
-        f"[{table}] {key}: must be given"
-        for key, parameter in known.items()
-        if parameter.default is inspect.Parameter.empty and key not in given
-    ]
-    hints = _hints(function)
-    typed = {}
-    for key in (key for key in given if key in known):
-        hint = hints.get(key, Any)
-        value = None if given[key] == "none" and _allows_none(hint) else given[key]
-        try:
-            typed[key] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
-                value, strict=True
-            )
-        except ValidationError as error:
-            reasons = "; or ".join(dict.fromkeys(_reason(item) for item in error.errors()))
-            problems.append(f"[{table}] {key}: {reasons}")
-        except Exception:  # a hint that pydantic cannot check: the method does
-            typed[key] = value
-    return typed, problems
-
-
-def _hints(function: Any) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except (NameError, TypeError):
-        return {}
-
-
-def _allows_none(hint: Any) -> bool:
-    return type(None) in typing.get_args(hint) and str not in typing.get_args(hint)
-
-
-def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
-    """What no single key shows."""
+def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: list[str]) -> None:
+    """What no single key shows. ``methods``: those that the job fits."""
     source, cluster, output = tables.get("input"), tables.get("cluster"), tables.get("output")
     if source is not None and source.path is None and source.dataset is None:
         problems.append("[input] needs path (rows that are there) or dataset (rows to generate)")
@@ -205,22 +146,31 @@ def _check_places(tables: Mapping[str, Any], problems: list[str]) -> None:
             for name in CHOICE
             if getattr(source, name)
         ]
-    chosen = tables.get("method")
-    if source is not None and chosen is not None:
+    if source is not None and methods:
         problems += [
-            f"[input] {name}: {chosen.name} takes none; leave it out"
+            f"[input] {name}: {' and '.join(methods)} take{'s' * (len(methods) == 1)} none; leave it out"
             for name in ALIGNED
-            if name != "ids" and getattr(source, name) is not None and name not in _aligned(chosen.name)
+            if name != "ids"
+            and getattr(source, name) is not None
+            and not any(name in _aligned(one) for one in methods)
         ]
         problems += [
-            f"[input] {name}: {chosen.name} needs them; give the path of an array with one entry a row"
-            for name in needed_aligned(chosen.name)
+            f"[input] {name}: {one} needs them; give the path of an array with one entry a row"
+            for one in methods
+            for name in needed_aligned(one)
             if getattr(source, name) is None and source.dataset is None
         ]
     if cluster is not None:
         problems += cluster_problems(cluster)
     if output is not None:
         written = (output.path, output.table, output.picture, output.model, output.report)
+        if tables.get("sweep") is not None:
+            problems += [
+                f"[output] {name}: a sweep writes table.csv, table.json and the coordinates of each point into path, "
+                "and a page at report; leave it out"
+                for name in ("table", "picture", "model")
+                if getattr(output, name) is not None
+            ]
         places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {shown(place)} is named twice" for place in twice)
@@ -237,44 +187,8 @@ def needed_aligned(name: str) -> tuple[str, ...]:
     return needs
 
 
-def _unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:
-    names = list(known)
-    out: list[str] = []
-    for key in given:
-        if key not in names:
-            near = get_close_matches(key, names, 1, 0.5) if len(key) < SHOWN and len(out) < LISTED else []
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
-            out.append(f"{where} {shown(key)}: unknown; {hint}")
-    return out
-
-
-def shown(value: Any) -> str:
-    """A value for an error, the beginning of a long one.
-
-    >>> shown("a" * 200)[-6:], shown(1 << 40_000)
-    ("aaaa'…", 'an integer of 40001 bits')
-    """
-    if isinstance(value, int) and value.bit_length() > SHOWN * 3:
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, (str, list, tuple)) and len(value) > SHOWN:
-        return f"{value[:SHOWN]!r}…" if isinstance(value, str) else f"a list of {len(value)}"
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # (an integer of thousands of digits in a list)
-        return f"a {type(value).__name__}"
-    return text if len(text) <= 3 * SHOWN else f"{text[: 3 * SHOWN]}…"
-
-
 def _place(item: Any) -> str:
     return ".".join(str(part) for part in item["loc"])
-
-
-def _reason(item: Any) -> str:
-    if item["type"] == "missing":
-        return "must be given"
-    message = str(item["msg"])
-    message = message[0].lower() + message[1:]
-    return f"{message}, not {shown(item['input'])}"
 
 
 def placed(path: str, root: Path) -> Path:

@@ -32,7 +32,7 @@ def require_whole(found: dict[str, Any]) -> None:
         raise DamagedError(
             f"{found['path']}: damaged:"
             + "".join(f"\n  {problem}" for problem in found["problems"])
-            + f"\nRun {'workflows/refresh.py' if found['kind'] == 'growth' else 'the job'} again to make what is "
+            + f"\nRun {'bigembed refresh' if found['kind'] == 'growth' else 'the job'} again to make what is "
             "damaged anew"
         )
     if not found["finished"]:

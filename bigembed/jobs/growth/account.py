@@ -89,7 +89,7 @@ def prove(array: AnyPath, ranges: Sequence[Range]) -> None:
     if wrong := damaged(array, ranges):
         part, why = wrong[0]
         raise DamagedError(
-            f"{array}: coordinates of rows {part.start}:{part.stop} are damaged ({why}). workflows/extend.py with the "
+            f"{array}: coordinates of rows {part.start}:{part.stop} are damaged ({why}). bigembed extend with the "
             "job file computes them again"
         )
     _proven.add(now)

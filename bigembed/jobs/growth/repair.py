@@ -34,7 +34,7 @@ def advising(job: JobSpec) -> Iterator[None]:
         yield
     except DamagedError as error:
         raise DamagedError(
-            f"{error}. It cannot be made again alone; workflows/refresh.py {job.file} fits the rows anew"
+            f"{error}. It cannot be made again alone; bigembed refresh {job.file} fits the rows anew"
         ) from error
 
 

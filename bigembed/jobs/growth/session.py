@@ -32,7 +32,7 @@ def refuse_unfitted(job: JobSpec) -> None:
     with suppress(DamagedError):  # (there is one)
         if not Growth(job.output_path).history:
             raise MissingPathError(
-                f"{job.output_path}: no model is there yet. Run workflows/refresh.py {job.file} first"
+                f"{job.output_path}: no model is there yet. Run bigembed refresh {job.file} first"
             )
 
 
@@ -45,7 +45,7 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
     except ChangedInputError as error:
         raise ChangedInputError(
             f"{error}. Nothing was changed. Put the rows back; or, if they are meant to be so, fit them as they are: "
-            f"workflows/refresh.py {job.file} --fresh"
+            f"bigembed refresh {job.file} --fresh"
         ) from error
 
 

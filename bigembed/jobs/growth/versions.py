@@ -28,6 +28,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, JobEr
 from bigembed.jobs.growth.account import Range, prove, read_account
 from bigembed.jobs.growth.ledger import Ledger
 from bigembed.jobs.job import CHOICE, JobSpec
+from bigembed.jobs.points import require_single
 from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
@@ -43,7 +44,7 @@ KIND = "growth"
 CURRENT, ABOUT, LEDGER = "current.json", "version.json", "rows.json"
 _NAME = re.compile(r"([0-9]{4,9})-[0-9]+-[0-9a-f]{8}")
 """Of a version: its number, the rows fitted, their digest."""
-AGAIN = "workflows/extend.py with the job file makes it anew"
+AGAIN = "bigembed extend with the job file makes it anew"
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def understood(file: AnyPath) -> Iterator[None]:
 
 
 def open_growth(path: PathLike) -> Growth:
-    """The growing embedding that ``workflows/refresh.py`` keeps at a path, to read.
+    """The growing embedding that ``bigembed refresh`` keeps at a path, to read.
 
     Parameters
     ----------
@@ -265,7 +266,7 @@ def open_growth(path: PathLike) -> Growth:
     """
     root = at(path)
     if not root.exists():
-        raise MissingPathError(f"{root}: no such path. Give [output] path of the job that workflows/refresh.py runs")
+        raise MissingPathError(f"{root}: no such path. Give [output] path of the job that bigembed refresh runs")
     file = root / "zarr.json"
     with understood(file):
         kind = read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
@@ -276,6 +277,7 @@ def open_growth(path: PathLike) -> Growth:
 
 def prepared(job: JobSpec) -> Growth:
     """The growing embedding of a job, made if it is not there; :class:`JobError` where the job cannot grow."""
+    require_single(job)
     problems = [f"[input] {name}: a growing input takes only rows; leave it out" for name in job.aligned]
     problems += [
         f"[input] {name}: a growing input is one array; leave it out" for name in CHOICE if getattr(job.input, name)

@@ -65,6 +65,8 @@ class Plan:
     """Where exchanges lie, if not with the output."""
     damaged: tuple[str, ...] = ()
     """What is not as it was published, and will be made anew."""
+    notes: tuple[str, ...] = ()
+    """What else there is to say."""
 
     @property
     def time_model(self) -> TimeModel | None:
@@ -169,6 +171,7 @@ class Plan:
             "rates": None if self.rates is None else asdict(self.rates),
             "problems": self.problems(),
             "advice": self.advice,
+            "notes": self.notes,
         }
 
     def _memory_problems(self) -> list[str]:
@@ -236,29 +239,16 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     Nothing is written but, where this disk was not measured yet, 16 MiB for as long as that takes. ``calibrate``:
     measure this machine anew.
     """
-    _require_libraries(job)
+    need_libraries(job)
     rows = rows or find_input(job)
-    picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
     run = Run(job.output_path if _is_run(job.output_path) else None)
-    chosen, speed = estimator(job), rates(nearest_folder(job.output_path), calibrate)
+    chosen = estimator(job)
     stages = chosen.stages(rows.source())
-    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
+    bare = bare_plan(job, rows, place, calibrate)
 
     def plan_of(some: list[Stage]) -> Plan:
         reused, damaged = _reused(rows, some, run)
-        return Plan(
-            str(rows.path),
-            str(job.output_path),
-            rows.shape,
-            str(rows.dtype),
-            where,
-            tuple(_costs(job, rows, some)),
-            reused,
-            free_bytes(nearest_folder(job.output_path)),
-            speed,
-            scratch=job.output.scratch,
-            damaged=damaged,
-        )
+        return replace(bare, stages=tuple(costs_of(job, rows, some)), published=reused, damaged=damaged)
 
     plan = plan_of(stages)
     if not plan.problems():
@@ -267,7 +257,17 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     return replace(plan, advice=tuple(advice))
 
 
-def _require_libraries(job: JobSpec) -> None:
+def bare_plan(job: JobSpec, rows: Input, place: Place | None, calibrate: bool = False) -> Plan:
+    """Where a job will run and what is known of it, but for its stages, which are listed by now: their modules count."""
+    folder = nearest_folder(job.output_path)
+    speed = rates(folder, calibrate)
+    picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
+    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
+    given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
+    return Plan(*given, where, (), (), free_bytes(folder), speed, scratch=job.output.scratch)
+
+
+def need_libraries(job: JobSpec) -> None:
     """MissingExtraError if the job needs a library that is not installed."""
     if job.output.table is not None:
         check_table(job.output.table)
@@ -290,7 +290,7 @@ def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[tuple[str, ...]
     return tuple(stage.name for stage in stages if stage.name not in why), damaged
 
 
-def _costs(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:
+def costs_of(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [(stage.name, stage.cost) for stage in stages]
     costs = [*input_costs(rows), *costs]

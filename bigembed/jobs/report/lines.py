@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import BigembedError
-from bigembed.jobs.report.figures import coordinate_lines, map_figures, text_table
+from bigembed.jobs.report.figures import MEANING, coordinate_lines, map_figures, text_table
 from bigembed.jobs.report.glossary import CATEGORIES, entries_of
 from bigembed.jobs.units import duration, size
 from bigembed.runs import Run
@@ -40,6 +40,7 @@ def plan_lines(plan: Any) -> list[str]:
     if plan.published:
         lines.append("* there already, with these parameters and inputs: used again")
     lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
+    lines += plan.notes
     resources = plan.resources
     where = {
         "process": "in this process",
@@ -192,8 +193,19 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
 
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of a sweep for people."""
+    """The outcome of a sweep for people: a line a point."""
+    measured = [key for key in MEANING if any(key in row for row in found["rows"])]
+    table = [("point", *(MEANING[key][0] for key in measured), "stages", "time", "coordinates")]
+    for row in found["rows"]:
+        figures = [f"{row[key]:.3f} ± {row[f'{key}_error']:.1g}" if key in row else "–" for key in measured]
+        stages = f"{row['stages_computed']} of {row['stages']}"
+        end = f"refused: {row['error']}" if row["error"] else row["coordinates"]
+        table.append((row["point"], *figures, stages, duration(row["seconds"]), end))
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)]
     return [
-        f"{found['points']} points, {found['stages']} stages computed for {found['asked']} asked",
+        *("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in table),
+        f"{found['points']} points, {found['stages']} stages computed for {found['asked']} asked; "
+        f"{found['seconds']:.1f} s",
         f"table: {found['table']}",
+        f"page: {found['page']}",
     ]

@@ -67,10 +67,10 @@ class Map:
     discs: bool = False
 
 
-def draw_map(summary: RunSummary, color: str | None) -> Map | None:
+def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | None:
     """Two passes over the coordinates, and two over the colours; None where there are no coordinates.
 
-    Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a
+    ``side``: pixels of a map of the first two coordinates alone; 0 for all pairs of the first four. Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a
     warning of the page.
     """
     if not summary.has("coordinates"):
@@ -78,14 +78,14 @@ def draw_map(summary: RunSummary, color: str | None) -> Map | None:
     try:
         source = _coordinates(summary)
         m = source.width
-        limits = limits_of(blocks(source), list(range(min(m, DRAWN))))
+        limits = limits_of(blocks(source), list(range(min(m, 2 if side else DRAWN))))
     except (BigembedError, OSError) as error:
         summary.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
         return None
     _tell_missing(limits, summary)
     coloring = coloring_of(summary, color, source.shape[0])
     names = _names(summary, source.width)
-    return _drawn(source, limits, coloring, paint_of(coloring.values, coloring.kind), names)
+    return _drawn(source, limits, coloring, paint_of(coloring.values, coloring.kind), names, side)
 
 
 def draw_coordinates(source: RowSource) -> Map:
@@ -102,13 +102,13 @@ def _coordinates(summary: RunSummary) -> RowSource:
     return MarkedRows(tuple(array.shape), np.dtype(array.dtype), path=path, marks=summary.run.marks())
 
 
-def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, names: list[str]) -> Map:
+def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, names: list[str], side: int = 0) -> Map:
     n, m, rows = source.shape[0], source.width, blocks(source)
-    columns = list(range(min(m, DRAWN)))
+    columns = list(range(len(limits.low)))
     legend = _legend(coloring, paint)
     if m == 1:
         return Map(n, m, limits.missing, histogram=_histogram(rows, limits, coloring, paint), legend=legend)
-    views = [View(x, y, LARGE if (x, y) == (0, 1) else SMALL) for x, y in combinations(columns, 2)]
+    views = [View(x, y, side or (LARGE if (x, y) == (0, 1) else SMALL)) for x, y in combinations(columns, 2)]
     grids = count_points(rows, columns, limits, views, coloring.values, paint)
     pictures = tuple(_picture(grid, paint, limits, names) for grid in grids)
     return Map(n, m, limits.missing, pictures, legend=legend, discs=bool(grids[0].radius))

@@ -1,0 +1,165 @@
+"""One graph, many embeddings: every stage that points share is computed once.
+
+Each stage of each point is a run of its own (:mod:`bigembed.jobs.sweep.course`). What is there already is used again:
+after a kill, and with values that were added or left out.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, LockedError
+from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.cluster import choose
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.points import points_of
+from bigembed.jobs.session import session, working
+from bigembed.jobs.sweep.course import PAGE, Course, courses_of, plan_sweep, refuse_large
+from bigembed.jobs.sweep.page import Shown, page_of, refuse_other, write_page
+from bigembed.jobs.sweep.table import NAME, outcome, write_table
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.runs import Run
+from bigembed.stages import Event, observing, run_stages
+from bigembed.store import roots
+
+KIND = "sweep"
+STOPS = (OSError, ClusterError, InterruptedRun, LockedError)
+"""Errors that are not those of one point: of the disk, the cluster, the input, a signal."""
+
+
+@dataclass
+class Fit:
+    """A point while it is computed, and what came of it."""
+
+    course: Course
+    runs: list[Run] = field(default_factory=list)
+    computed: list[str] = field(default_factory=list)
+    estimator: Any = None
+    error: Exception | None = None
+
+
+def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
+    """Fit every point of the job's ``[sweep]``; ``table.csv`` and ``table.json`` in its output grow by a row with each.
+
+    A row holds the parameters, the figures of the map, the path of the coordinates, eigenvalues, the rest of the
+    certificate, the seconds that its stages took (whenever they were computed) and how many of them were computed for
+    it. A point that is refused, or fails, is a row with the reason, and the others go on. At the end a page shows all
+    maps, in ``[output] report`` or as ``maps.html`` in the output.
+
+    Raises :class:`JobError`, :class:`PlanError` (if no point fits) before anything is computed, and of what a run
+    raises all that is not of one point.
+    """
+    began = time.perf_counter()
+    points_of(job)
+    rows, root = find_input(job), job.output_path
+    with session(root, options, job.method.name, job.output.scratch) as command:
+        refuse_other(job)
+        if not job.cluster.address and not root.exists():  # so that what is refused leaves nothing
+            plan_sweep(job, None, rows).refuse()
+        roots.prepare(root, KIND)
+        with command.held(root) as (reporter, _):
+            kind = choose(job.cluster, rows.shape, rows.nbytes)
+            with working(job.cluster, kind, reporter, lambda place: plan_sweep(job, place, rows)) as place:
+                rows = _ready(job, rows, place, reporter)
+                fits, table = [], []
+                for course in _courses(job, rows, reporter):
+                    fits.append(_fitted(course, reporter))
+                    table.append(_row(fits[-1], job))
+                    write_table(root, table)
+                with reporter.stage(PAGE):
+                    write_page(job, rows, [Shown(fit.estimator, row) for fit, row in zip(fits, table, strict=True)])
+    return {
+        "output": str(root),
+        "table": str(root / f"{NAME}.csv"),
+        "page": str(page_of(job)),
+        "points": len(table),
+        "asked": sum(row["stages"] for row in table),
+        "stages": sum(row["stages_computed"] for row in table),
+        "refused": [f"{row['point']}: {row['error']}" for row in table if row["error"]],
+        "rows": table,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+def _ready(job: JobSpec, rows: Input, place: Place, reporter: Reporter) -> Input:
+    """The rows, written if they were not."""
+    place.prove_access(job.output_path, None)
+    if not rows.written:
+        with reporter.stage("input"):
+            rows = rows.ready()
+    place.prove_access(job.output_path, str(rows.path))
+    return rows
+
+
+def _courses(job: JobSpec, rows: Input, reporter: Reporter) -> Sequence[Course]:
+    """The points, their folders by the rows as they are now."""
+    assert reporter.plan is not None
+    return refuse_large(replace(reporter.plan, stages=(), published=()), courses_of(job, rows), job, rows)
+
+
+def _fitted(course: Course, reporter: Reporter) -> Fit:
+    """Fit one point: its stages, each in its folder, see those before it."""
+    fit = Fit(course, error=course.refused)
+    if fit.error is not None:
+        return fit
+    try:
+        with _warnings_of(course):
+            for step in course.steps:
+                run = Run(step.folder, fit.runs[-1:])
+                with observing(lambda event, step=step: _tell(replace(event, stage=step.name), fit, reporter)):  # type: ignore[misc]
+                    run_stages([step.stage], run)
+                fit.runs.append(run)
+            course.estimator.n_features_in_ = course.source.shape[1]
+            fit.estimator = course.estimator.adopt(fit.runs[-1], source=course.source)
+    except (BigembedError, ArithmeticError, MemoryError, ValueError) as error:
+        if isinstance(error, STOPS):
+            raise
+        fit.error = error
+    return fit
+
+
+def _tell(event: Event, fit: Fit, reporter: Reporter) -> None:
+    if event.kind == "done":
+        fit.computed.append(event.stage)
+    reporter(event)
+
+
+@contextmanager
+def _warnings_of(course: Course) -> Iterator[None]:
+    """Warnings in the block begin with the point that they are of."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Any, category: Any, *rest: Any, **more: Any) -> None:
+            named = f"{course.point.label}: {message}" if issubclass(category, BigembedWarning) else message
+            shown(named, category, *rest, **more)
+
+        warnings.showwarning = show
+        yield
+
+
+def _row(fit: Fit, job: JobSpec) -> dict[str, Any]:
+    """What is said of a point."""
+    point, course = fit.course.point, fit.course
+    known = course.estimator.get_params()
+    given = dict.fromkeys(name for one in points_of(job) for name in one.given)
+    out: dict[str, Any] = {"point": point.label, "method": point.method}
+    out |= {name: known.get(name, "") for name in given}
+    out["error"] = "" if fit.error is None else str(fit.error)
+    if fit.estimator is not None:
+        out |= {"coordinates": fit.runs[-1].path("coordinates", "embedding"), **outcome(fit.estimator)}
+    seconds = [
+        run.manifest(step.stage.name).measured["seconds"]
+        for run, step in zip(fit.runs, course.steps, strict=False)
+    ]
+    return out | {
+        "stages": len(course.steps),
+        "stages_computed": len(fit.computed),
+        "seconds": round(sum(seconds), 3),
+    }
