@@ -1,4 +1,4 @@
-"""Parameters as a job file gives them: typed as the class of the method says, and everything that is wrong with them."""
+"""Parameters as a job file gives them, typed as the class of the method says; and all that is wrong with them."""
 
 from __future__ import annotations
 

@@ -57,9 +57,7 @@ def require_single(job: JobSpec) -> None:
         raise JobError(f"{job.file}: [sweep] asks for several embeddings; bigembed sweep {job.file} makes them")
 
 
-def expanded(
-    table: MethodTable, sweep: SweepTable, functions: Collection[str] = ()
-) -> tuple[list[Point], list[str]]:
+def expanded(table: MethodTable, sweep: SweepTable, functions: Collection[str] = ()) -> tuple[list[Point], list[str]]:
     """The points, the last parameter of the grid varying quickest, then the single ones; what is wrong with them."""
     problems = _axis_problems(sweep)
     if problems:

@@ -19,7 +19,7 @@ from bigembed.jobs.job import ALIGNED, CHOICE, TABLES, JobSpec
 from bigembed.jobs.parameters import LISTED, SHOWN, checked_parameters, reason_of, shown, typed_values, unknown
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
-from bigembed.jobs.points import expanded
+from bigembed.jobs.points import Point, expanded
 from bigembed.methods import REGISTRY, method
 from bigembed.store.paths import at as located
 from bigembed.store.paths import is_url
@@ -85,7 +85,8 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
         given = value.get(name, {})
         if isinstance(given, Mapping) and name in value:
             tables[name] = _table(name, model, dict(given), functions, problems)
-    chosen, points = tables.get("method"), []
+    points: list[Point] = []
+    chosen = tables.get("method")
     if chosen is not None and tables.get("sweep") is not None:
         points, wrong = expanded(chosen, tables["sweep"], functions)
         problems += wrong
@@ -150,9 +151,7 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
         problems += [
             f"[input] {name}: {' and '.join(methods)} take{'s' * (len(methods) == 1)} none; leave it out"
             for name in ALIGNED
-            if name != "ids"
-            and getattr(source, name) is not None
-            and not any(name in _aligned(one) for one in methods)
+            if name != "ids" and getattr(source, name) is not None and not any(name in _aligned(one) for one in methods)
         ]
         problems += [
             f"[input] {name}: {one} needs them; give the path of an array with one entry a row"

@@ -23,17 +23,17 @@ REFUSED = {2: "bad input or job file", 3: "it cannot fit", 6: "damaged"}
 
 
 class Workflow(BaseOperator):
-    """A script of workflows/. Its exit status decides: 0 and 7 (refresh due) succeed and are returned, 4 (another job
+    """A command on the store. Its exit status decides: 0 and 7 (refresh due) succeed and are returned, 4 (another job
     holds the output) skips, 2, 3 and 6 fail at once, and 5 (interrupted) and all others are tried again."""
 
-    def __init__(self, *, script: str, options: tuple[str, ...] = (), **more: Any) -> None:
+    def __init__(self, *, command: str, options: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__(**more)
-        self.script, self.options = script, options
+        self.command, self.options = command, options
         self.process = SubprocessHook()
 
     def execute(self, context: Any) -> int:
-        """Run the script; what it prints goes to the log of the task."""
-        words = [f"{HOME}/bin/python", f"{HOME}/workflows/{self.script}.py", JOB, *self.options]
+        """Run the command; what it prints goes to the log of the task."""
+        words = [f"{HOME}/bin/bigembed", self.command, JOB, *self.options]
         status = self.process.run_command(words).exit_code
         if status in (0, DUE):
             return int(status)
@@ -58,14 +58,14 @@ ALWAYS: dict[str, Any] = {
 }
 
 with DAG("bigembed_first", schedule=None, **ALWAYS):
-    Workflow(task_id="refresh", script="refresh")
+    Workflow(task_id="refresh", command="refresh")
 
 with DAG("bigembed_extend", schedule="30 * * * *", **ALWAYS):
-    Workflow(task_id="extend", script="extend")
+    Workflow(task_id="extend", command="extend")
 
 with DAG("bigembed_refresh", schedule="0 2 * * *", **ALWAYS):
-    audit = Workflow(task_id="audit", script="audit")
+    audit = Workflow(task_id="audit", command="audit")
     due = ShortCircuitOperator(
         task_id="due", python_callable=lambda status: int(status) == DUE, op_args=[audit.output], retries=0
     )
-    audit >> due >> Workflow(task_id="refresh", script="refresh")
+    audit >> due >> Workflow(task_id="refresh", command="refresh")

@@ -35,14 +35,14 @@ def worth_another_try(task: Any, run: Any, state: State[Any]) -> bool:
     return not isinstance(state.result(raise_on_failure=False), Refused)
 
 
-@task(retries=5, retry_delay_seconds=60, retry_condition_fn=worth_another_try, task_run_name="{script}")
-def workflow(script: str, options: tuple[str, ...] = ()) -> int:
-    """A script of workflows/: its exit status if that is 0, 4 (another job holds the output) or 7 (refresh due).
+@task(retries=5, retry_delay_seconds=60, retry_condition_fn=worth_another_try, task_run_name="{command}")
+def workflow(command: str, options: tuple[str, ...] = ()) -> int:
+    """A command on the store: its exit status if that is 0, 4 (another job holds the output) or 7 (refresh due).
 
     2, 3 and 6 fail at once; 5 (interrupted) and all others are tried again.
     """
     log = get_run_logger()
-    words = [f"{HOME}/bin/python", f"{HOME}/workflows/{script}.py", JOB, *options]
+    words = [f"{HOME}/bin/bigembed", command, JOB, *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             for line in process.stdout or ():

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-import runpy
 import typing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -17,7 +15,6 @@ from typer.models import ArgumentInfo
 from bigembed.cli import app as cli
 
 WORDS = {"Path": "PATH", "str": "TEXT", "int": "N", "float": "X", "list": "TEXT"}
-WORKFLOWS = Path(__file__).resolve().parents[2] / "workflows"
 
 
 @dataclass(frozen=True)
@@ -76,22 +73,7 @@ class CommandLine(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
-class Scripts(SphinxDirective):
-    """``.. scripts:: NAME …``: a section for each of these scripts in ``workflows/``."""
-
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self) -> list[nodes.Node]:
-        """The sections."""
-        lines: list[str] = []
-        for name in self.arguments[0].split():
-            lines += section(f"python workflows/{name}.py", runpy.run_path(str(WORKFLOWS / f"{name}.py"))["main"])
-        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
-
-
 def setup(app: Any) -> dict[str, Any]:
     """Register."""
     app.add_directive("command-line", CommandLine)
-    app.add_directive("scripts", Scripts)
     return {"parallel_read_safe": True}

@@ -41,6 +41,8 @@ def kind(annotation: Any) -> str:
         return words[annotation]
     if typing.get_origin(annotation) is typing.Annotated:
         return kind(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) is dict:
+        return "table"
     if typing.get_origin(annotation) is list:
         return f"list of {kind(typing.get_args(annotation)[0])}s".replace("texts", "text")
     if typing.get_origin(annotation) is typing.Literal:

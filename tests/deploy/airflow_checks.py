@@ -16,10 +16,10 @@ def outcomes(home: Path) -> dict[str, str]:
     (home / "bin").mkdir(parents=True)
     found = {}
     for status in (*range(8), 137):
-        program = home / "bin" / "python"
+        program = home / "bin" / "bigembed"
         program.write_text(f"#!/bin/sh\nexit {status}\n")
         program.chmod(0o755)
-        task = bigembed_dags.Workflow(task_id=f"status{status}", script="extend")
+        task = bigembed_dags.Workflow(task_id=f"status{status}", command="extend")
         try:
             found[str(status)] = f"returns {task.execute({})}"
         except Exception as error:

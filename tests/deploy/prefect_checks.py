@@ -19,10 +19,10 @@ def run(flow: Any) -> str:
 
 
 def outcomes(flows: Any, home: Path) -> dict[str, Any]:
-    """By exit status: how the flow ends, and how often the script was started."""
+    """By exit status: how the flow ends, and how often the command was started."""
     flows.HOME, flows.workflow = str(home), flows.workflow.with_options(retries=2, retry_delay_seconds=0)
     (home / "bin").mkdir(parents=True)
-    program, found = home / "bin" / "python", {}
+    program, found = home / "bin" / "bigembed", {}
     for status in range(8):
         starts = home / f"starts{status}"
         program.write_text(f"#!/bin/sh\necho x >>{starts}\nexit {status}\n")

@@ -115,7 +115,7 @@ def test_a_command_line_that_is_not_understood_is_found():
     with pytest.raises(Exception, match="No such option"):
         parse(["bigembed", "run", "job.toml", "--deadlin", "6h"])
     with pytest.raises(ValueError, match="deadline"):
-        parse(["python", "/opt/bigembed/workflows/extend.py", "job.toml", "--deadline", "soon"])
+        parse(["bigembed", "extend", "job.toml", "--deadline", "soon"])
 
 
 def test_the_shell_code_of_the_audit(tmp_path):
@@ -126,11 +126,10 @@ def test_the_shell_code_of_the_audit(tmp_path):
     assert done.returncode == 0, done.stdout
     for status, expected in ((0, (0, "audit")), (7, (5, "audit refresh")), (2, (2, "audit")), (5, (5, "audit"))):
         said = tmp_path / f"{status}"
-        (tmp_path / "python").write_text(
-            f'#!/bin/sh\nname=$(basename "$1" .py)\nprintf "%s " "$name" >>{said}\n'
-            f'[ "$name" = audit ] && exit {status}\nexit 5\n'
+        (tmp_path / "bigembed").write_text(
+            f'#!/bin/sh\nprintf "%s " "$1" >>{said}\n[ "$1" = audit ] && exit {status}\nexit 5\n'
         )
-        (tmp_path / "python").chmod(0o755)
+        (tmp_path / "bigembed").chmod(0o755)
         found = subprocess.run(["sh", "-c", code], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False).returncode
         assert (found, said.read_text().strip()) == expected
 

@@ -29,11 +29,10 @@ def growing(tmp_path):
     """A store, its job file, and an installation that calls this working tree."""
     home = tmp_path / "bigembed"
     (home / "bin").mkdir(parents=True)
-    (home / "bin" / "python").write_text(
-        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"\n'
+    (home / "bin" / "bigembed").write_text(
+        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -m bigembed.cli "$@"\n'
     )
-    (home / "bin" / "python").chmod(0o755)
-    (home / "workflows").symlink_to(ROOT / "workflows")
+    (home / "bin" / "bigembed").chmod(0o755)
     write_array(tmp_path / "points.zarr", np.random.default_rng(0).normal(size=(300, 4)).astype("f4"))
     (tmp_path / "job.toml").write_text(
         '[input]\npath = "points.zarr"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "out.zarr"\n'

@@ -28,7 +28,7 @@ def units(tmp_path):
     shutil.copytree(FOLDER, tmp_path / "units")
     installed = tmp_path / "bigembed" / "bin"
     installed.mkdir(parents=True)
-    (installed / "python").symlink_to(sys.executable)
+    (installed / "bigembed").symlink_to(sys.executable)
     template = tmp_path / "units" / "bigembed@.service"
     template.write_text(template.read_text().replace("/opt/bigembed/bin/", f"{installed}/"))
     return tmp_path / "units"
@@ -53,7 +53,7 @@ def test_a_unit_with_a_mistake_is_found(units):
     right = template.read_text()
     template.write_text(right.replace("MemoryMax=8G", "MemoryMaximum=8G"))
     assert "MemoryMaximum" in verify(units, "bigembed@extend.service")[1]
-    template.write_text(right.replace("/bin/python", "/bin/pyton"))
+    template.write_text(right.replace("/bin/bigembed", "/bin/bigembd"))
     assert verify(units, "bigembed@extend.service")[0] != 0
     drop_in = units / "bigembed@refresh.service.d" / "window.conf"
     drop_in.write_text(drop_in.read_text().replace("RestartForceExitStatus", "RestartOnExitStatus"))
@@ -120,7 +120,8 @@ def test_an_audit_that_says_so_starts_the_refresh(tmp_path):
 @pytest.mark.parametrize("name", INSTANCES)
 def test_command_lines_of_units_are_understood(name):
     [words] = commands(command_line(name))
-    assert parse(words)["job"].as_posix() == "/etc/bigembed/growing.toml"
+    found = parse(words)
+    assert str(found["model" if name == "extend" else "job"]) == "/etc/bigembed/growing.toml"
 
 
 def test_options_do_not_take_the_window_away():
@@ -192,7 +193,7 @@ def test_the_crontab():
 
 
 def test_shell_code_of_the_crontab(tmp_path):
-    lines = [line for line in (DEPLOY / "cron" / "bigembed.crontab").read_text().splitlines() if "workflows" in line]
+    lines = [line for line in (DEPLOY / "cron" / "bigembed.crontab").read_text().splitlines() if "growing.toml" in line]
     codes = [line.split(maxsplit=5)[5] for line in lines if not line.startswith("#")]
     (tmp_path / "lines.sh").write_text("\n".join(["#!/bin/sh", *codes, ""]))
     done = run([command("shellcheck"), "--exclude=SC2181", "lines.sh"], tmp_path)  # SC2181: $? is asked for 7

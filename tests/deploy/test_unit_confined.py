@@ -39,9 +39,9 @@ def confined(folder, words, unit):
     cache = f"/var/cache/{unit['Service', 'CacheDirectory'][0]}"
     for place in (data, cache, "/etc/bigembed", "/opt/bigembed/bin", "/run/private"):
         stage.at(place).mkdir(parents=True)
-    stage.at("/opt/bigembed/bin/python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-    stage.at("/opt/bigembed/bin/python").chmod(0o755)
-    stage.at("/opt/bigembed/workflows").symlink_to(ROOT / "workflows")
+    program = stage.at("/opt/bigembed/bin/bigembed")
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m bigembed.cli "$@"\n')
+    program.chmod(0o755)
     job = (DEPLOY / "growing.toml").read_text()
     stage.at("/etc/bigembed/growing.toml").write_text(job.replace("3 GiB", "1 GiB"))
     given = [word for value in unit["Service", "Environment"] for word in shlex.split(value)]

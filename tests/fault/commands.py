@@ -22,7 +22,8 @@ from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
-from bigembed.jobs.sweep import sweep
+from bigembed.jobs.sweep.run import sweep
+from bigembed.jobs.sweep.vary import varied
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.formats import ingest
@@ -231,7 +232,7 @@ COMMANDS = {
     ),
     "sweep": Command(
         _store,
-        lambda f: sweep(the_job(f, "points.zarr"), {"n_components": [1, 2]}),
+        lambda f: sweep(varied(the_job(f, "points.zarr"), ["n_components=1,2"])),
         lambda f: _table(f / "run.zarr" / "table.json"),
     ),
     "plan --calibrate": Command(

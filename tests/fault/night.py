@@ -98,10 +98,10 @@ def write_job(
 
 
 class Call:
-    """A script of ``workflows/`` as a scheduler calls it. What it prints is read as it comes."""
+    """A command on a growing store as a scheduler calls it. What it prints is read as it comes."""
 
     def __init__(self, script: str, job: Path, *options: str) -> None:
-        command = [sys.executable, str(ROOT / "workflows" / f"{script}.py"), str(job), "--json", *options]
+        command = [sys.executable, "-m", "bigembed.cli", script, str(job), "--json", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=job.parent, env=environment)

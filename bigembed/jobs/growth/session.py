@@ -31,9 +31,7 @@ def refuse_unfitted(job: JobSpec) -> None:
     """MissingPathError before the first refresh."""
     with suppress(DamagedError):  # (there is one)
         if not Growth(job.output_path).history:
-            raise MissingPathError(
-                f"{job.output_path}: no model is there yet. Run bigembed refresh {job.file} first"
-            )
+            raise MissingPathError(f"{job.output_path}: no model is there yet. Run bigembed refresh {job.file} first")
 
 
 def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, reporter: Reporter) -> Ledger:

@@ -258,7 +258,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
 
 
 def bare_plan(job: JobSpec, rows: Input, place: Place | None, calibrate: bool = False) -> Plan:
-    """Where a job will run and what is known of it, but for its stages, which are listed by now: their modules count."""
+    """Where a job will run, before its stages are costed; they are listed by now, so that their modules are loaded."""
     folder = nearest_folder(job.output_path)
     speed = rates(folder, calibrate)
     picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS

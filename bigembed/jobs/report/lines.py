@@ -201,9 +201,9 @@ def sweep_lines(found: dict[str, Any]) -> list[str]:
         stages = f"{row['stages_computed']} of {row['stages']}"
         end = f"refused: {row['error']}" if row["error"] else row["coordinates"]
         table.append((row["point"], *figures, stages, duration(row["seconds"]), end))
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)]
+    widths = [*(max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)), 0]
     return [
-        *("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in table),
+        *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table),
         f"{found['points']} points, {found['stages']} stages computed for {found['asked']} asked; "
         f"{found['seconds']:.1f} s",
         f"table: {found['table']}",

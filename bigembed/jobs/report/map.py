@@ -70,8 +70,9 @@ class Map:
 def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | None:
     """Two passes over the coordinates, and two over the colours; None where there are no coordinates.
 
-    ``side``: pixels of a map of the first two coordinates alone; 0 for all pairs of the first four. Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a
-    warning of the page.
+    ``side``: pixels of a map of the first two coordinates alone; 0 for all pairs of the first four. Raises
+    :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a warning of
+    the page.
     """
     if not summary.has("coordinates"):
         return None

@@ -17,6 +17,7 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
 from bigembed.jobs.points import Point, points_of
+from bigembed.jobs.sweep.quality import quality_stages
 from bigembed.methods import method
 from bigembed.stages import Cost, Stage
 from bigembed.store import manifest as manifests
@@ -96,6 +97,7 @@ def _course(point: Point, job: JobSpec, rows: Input) -> Course:
     course = Course(point, kind(**point.parameters), replace(source, aligned=taken))
     try:
         stages = course.estimator.stages(course.source)
+        stages += quality_stages(stages, course.estimator, course.source)
     except (InputError, InputTypeError) as error:
         return replace(course, refused=error)
     return replace(course, steps=tuple(_steps(stages, job.output_path)))

@@ -22,6 +22,7 @@ from bigembed.jobs.points import points_of
 from bigembed.jobs.session import session, working
 from bigembed.jobs.sweep.course import PAGE, Course, courses_of, plan_sweep, refuse_large
 from bigembed.jobs.sweep.page import Shown, page_of, refuse_other, write_page
+from bigembed.jobs.sweep.quality import NAME as QUALITY
 from bigembed.jobs.sweep.table import NAME, outcome, write_table
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.runs import Run
@@ -153,10 +154,11 @@ def _row(fit: Fit, job: JobSpec) -> dict[str, Any]:
     out |= {name: known.get(name, "") for name in given}
     out["error"] = "" if fit.error is None else str(fit.error)
     if fit.estimator is not None:
-        out |= {"coordinates": fit.runs[-1].path("coordinates", "embedding"), **outcome(fit.estimator)}
+        last = fit.runs[-1]
+        quality = last.results(QUALITY) if last.has(QUALITY) else {}
+        out |= {"coordinates": last.path("coordinates", "embedding"), **outcome(fit.estimator, quality)}
     seconds = [
-        run.manifest(step.stage.name).measured["seconds"]
-        for run, step in zip(fit.runs, course.steps, strict=False)
+        run.manifest(step.stage.name).measured["seconds"] for run, step in zip(fit.runs, course.steps, strict=False)
     ]
     return out | {
         "stages": len(course.steps),

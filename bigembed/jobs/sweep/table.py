@@ -19,10 +19,13 @@ SKIPPED = ("versions", "warnings", "input", "seed", "judgement")
 """What of a certificate does not differ between points, or is said elsewhere."""
 
 
-def outcome(fitted: Any) -> dict[str, Any]:
-    """What came out: the figures of the map, eigenvalues (or explained variances), and the rest of the certificate."""
+def outcome(fitted: Any, quality: Mapping[str, Any]) -> dict[str, Any]:
+    """What came out: the figures of the map, eigenvalues (or explained variances), and the rest of the certificate.
+
+    ``quality``: the figures, where the certificate has none.
+    """
     certificate = fitted.certificate_
-    figures = certificate.get("judgement", {}).get("map", {})
+    figures = certificate.get("judgement", {}).get("map") or quality
     out: dict[str, Any] = {}
     for name in (name for name in MEANING if name in figures):
         out |= {name: figures[name]["value"], f"{name}_error": figures[name]["standard_error"]}

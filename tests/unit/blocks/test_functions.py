@@ -16,7 +16,8 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job, read_job
-from bigembed.jobs.sweep import sweep
+from bigembed.jobs.sweep.run import sweep
+from bigembed.jobs.sweep.vary import varied
 from bigembed.store.formats import ingest
 from tests.unit.block_functions import manhattan
 
@@ -61,9 +62,9 @@ def test_a_job_file_executes_nothing(stranger: Path, method: str, key: str, name
 
 
 def test_a_sweep_executes_nothing_that_was_not_allowed(stranger: Path) -> None:
-    job = read_job(job_file(stranger, kernel="rbf"))
+    job = varied(read_job(job_file(stranger, kernel="rbf")), ["kernel=rbf,stranger_kernel:kernel"])
     with pytest.raises(JobError, match="--allow-functions"):
-        sweep(job, {"kernel": ["rbf", "stranger_kernel:kernel"]})
+        sweep(job)
     assert not (stranger / "executed").exists()
 
 

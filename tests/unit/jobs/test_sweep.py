@@ -1,19 +1,27 @@
-"""Sweeps: shared stages once, the same results as single fits, refusals as rows."""
+"""Sweeps: shared stages once, the same bytes as separate runs, refusals as rows, and going on."""
 
 from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-import bigembed as be
-from bigembed.errors import JobError, LockedError
+from bigembed.cli import app
+from bigembed.errors import ExistingOutputError, InputError, InterruptedRun, JobError, LockedError
+from bigembed.jobs.points import points_of
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.jobs.sweep import parse_values, sweep
+from bigembed.jobs.sweep.run import sweep
+from bigembed.jobs.sweep.vary import parse_values, varied
 from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.store.arrays import read_array
 from bigembed.store.lock import hold
+
+METHOD = {"name": "diffusion_map", "n_components": 2, "n_neighbors": 8}
 
 
 @pytest.fixture
@@ -24,75 +32,180 @@ def rows(tmp_path):
 
 
 @pytest.fixture
-def job(tmp_path, rows):
-    tables = {
-        "input": {"path": "x.npy"},
-        "method": {"name": "diffusion_map", "n_components": 2, "n_neighbors": 8},
-        "output": {"path": "sweep.zarr"},
-    }
-    return parse_job(tables, tmp_path / "job.toml")
+def asked(tmp_path, rows):
+    def make(output="sweep.zarr", fits=METHOD, **values):
+        tables = {"input": {"path": "x.npy"}, "method": fits, "output": {"path": output}}
+        return parse_job(tables | ({"sweep": values} if values else {}), tmp_path / "job.toml")
+
+    return make
 
 
-def test_shared_stages_are_computed_once_and_results_are_those_of_single_fits(job, rows, tmp_path):
+def without_times(row):
+    return {key: value for key, value in row.items() if key not in ("stages_computed", "seconds")}
+
+
+def test_shared_stages_are_computed_once_and_results_are_those_of_separate_runs(asked, tmp_path):
     told = []
     options = RunOptions(lambda event: told.append((event.kind, event.stage)))
-    found = sweep(job, {"n_neighbors": [8, 12], "alpha": [0.0, 1.0]}, options)
-    done = [stage for kind, stage in told if kind == "done"]
-    assert [done.count(name) for name in ("survey", "order", "graph", "kernel", "solve")] == [1, 1, 2, 4, 4]
-    assert (found["points"], found["stages"]) == (4, len(done))
-    for row in found["rows"]:
-        alone = be.DiffusionMap(n_components=2, n_neighbors=row["n_neighbors"], alpha=row["alpha"]).fit(rows)
-        np.testing.assert_array_equal([row["eigenvalue_1"], row["eigenvalue_2"]], alone.eigenvalues_)
-        assert row["recall.recall"] == alone.certificate_["recall"]["recall"]
-    assert len({row["eigenvalue_1"] for row in found["rows"]}) == 4
+    job = asked(n_neighbors=[8, 12], alpha=[0.0, 1.0], points=[{"method": "pca"}])
+    found = sweep(job, options)
+    done = [stage.partition(" ")[0] for kind, stage in told if kind == "done" and stage != "page"]
+    names = ("survey", "order", "graph", "kernel", "solve", "quality")
+    assert [done.count(name) for name in names] == [1, 1, 2, 4, 5, 1]
+    assert ("reused", "graph [diffusion_map, n_neighbors=8, alpha=0.0]") in told
+    assert (found["points"], found["stages"], found["refused"]) == (5, len(done), [])
+    for number in (0, 3, 4):
+        row, point = found["rows"][number], points_of(job)[number]
+        alone = run_job(asked(f"run{number}.zarr", {"name": point.method, **point.parameters}))
+        expected = read_array(tmp_path / f"run{number}.zarr/stages/coordinates/embedding")
+        assert read_array(row["coordinates"]).tobytes() == expected.tobytes()
+        if point.method != "pca":
+            assert row["recall.recall"] == alone["certificate"]["recall"]["recall"]
+            assert row["trustworthiness"] == alone["certificate"]["judgement"]["map"]["trustworthiness"]["value"]
+            texts = [text for texts in alone["certificate"]["warnings"].values() for text in texts]
+            assert row["warnings"] == " | ".join(texts)
+    assert all(0.9 < row["trustworthiness"] <= 1 for row in found["rows"])
+    assert len({row["eigenvalue_1"] for row in found["rows"]}) == 5
     with open(tmp_path / "sweep.zarr" / "table.csv", newline="") as file:
         table = list(csv.DictReader(file))
     assert [(row["n_neighbors"], row["alpha"]) for row in table][:3] == [("8", "0.0"), ("8", "1.0"), ("12", "0.0")]
+    assert table[4]["alpha"] == ""
     assert float(table[3]["eigenvalue_1"]) == found["rows"][3]["eigenvalue_1"]
     assert json.loads((tmp_path / "sweep.zarr" / "table.json").read_text()) == found["rows"]
+    page = (tmp_path / "sweep.zarr" / "maps.html").read_text()
+    assert page.count("<img ") == 5
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert "<h3>diffusion_map, n_neighbors=12, alpha=1.0</h3>" in page
 
 
-def test_a_second_start_computes_only_what_is_new(job):
-    first = sweep(job, {"alpha": [0.0, 1.0]})
-    again = sweep(job, {"alpha": [0.0, 1.0]})
+def test_a_second_start_computes_only_what_is_new(asked):
+    first = sweep(asked(alpha=[0.0, 1.0]))
+    again = sweep(asked(alpha=[0.0, 1.0]))
     assert (first["stages"] > 0, again["stages"]) == (True, 0)
-    more = sweep(job, {"alpha": [0.0, 0.5, 1.0]})
+    more = sweep(asked(alpha=[0.0, 0.5]))  # one value less, another more
     assert 0 < more["stages"] < first["stages"]
-    same = [{key: row[key] for key in row if key != "stages_computed"} for row in more["rows"]]
-    assert same[0] == {key: value for key, value in first["rows"][0].items() if key != "stages_computed"}
+    assert [row["stages_computed"] for row in more["rows"]] == [0, more["stages"]]
+    assert without_times(more["rows"][0]) == without_times(first["rows"][0])
+    assert sweep(asked(alpha=[1.0]))["stages"] == 0
 
 
-def test_what_the_data_refuse_is_a_row(job):
-    found = sweep(job, {"n_neighbors": [8, 300]})
-    assert [bool(row["error"]) for row in found["rows"]] == [False, True]
+def test_a_stopped_sweep_goes_on(asked):
+    def stop(event):
+        if event.kind == "start" and event.stage == "solve [alpha=1.0]":
+            raise InterruptedRun("stopped")
+
+    with pytest.raises(InterruptedRun):
+        sweep(asked(alpha=[0.0, 1.0]), RunOptions(stop))
+    found = sweep(asked(alpha=[0.0, 1.0]))
+    assert found["rows"][0]["stages_computed"] == 0
+    assert 0 < found["rows"][1]["stages_computed"] < found["rows"][1]["stages"]
+
+
+def test_what_the_data_refuse_is_a_row_and_the_others_go_on(asked, tmp_path):
+    found = sweep(asked(n_neighbors=[300, 8]))
+    assert [bool(row["error"]) for row in found["rows"]] == [True, False]
     assert "n_neighbors=300" in found["refused"][0]
+    page = (tmp_path / "sweep.zarr" / "maps.html").read_text()
+    assert "Refused or failed" in page
+    assert page.count("<img ") == 1
+    with pytest.raises(InputError, match="every point was refused"):
+        sweep(asked(n_neighbors=[300, 400], output="none.zarr"))
+    assert not (tmp_path / "none.zarr").exists()
 
 
-def test_linear_methods_and_data_sets(tmp_path):
+def test_a_point_that_fails_is_a_row(asked, monkeypatch):
+    from bigembed.methods.pca import PCA
+
+    monkeypatch.setattr(PCA, "adopt", lambda *_, **__: (_ for _ in ()).throw(np.linalg.LinAlgError("singular")))
+    found = sweep(asked(method=["pca", "diffusion_map"]))
+    assert [row["error"] for row in found["rows"]] == ["singular", ""]
+
+
+def test_the_plan_counts_each_stage_once(asked, tmp_path):
+    plan = plan_job(asked(alpha=[0.0, 1.0], n_neighbors=[8, 300]))
+    names = [name for name, _ in plan.stages]
+    assert (names.count("survey"), sum(name.startswith("solve") for name in names)) == (1, 2)
+    assert len(plan.notes) == 2
+    assert plan.published == ()
+    assert not (tmp_path / "sweep.zarr").exists()
+    alone = plan_job(asked())
+    assert alone.seconds < plan.seconds < 2 * alone.seconds
+    sweep(asked(alpha=[0.0]))
+    assert {"survey", "graph", "solve [alpha=0.0]"} <= {*plan_job(asked(alpha=[0.0, 1.0])).published}
+
+
+def test_methods_that_need_labels_beside_others(tmp_path):
     tables = {
         "input": {"dataset": "mixture", "n": 500, "d": 16, "path": "data.zarr"},
-        "method": {"name": "pca"},
+        "method": {"name": "pca", "n_components": 2},
         "output": {"path": "sweep.zarr"},
+        "sweep": {"points": [{}, {"whiten": True}, {"method": "linear_discriminant"}]},
     }
-    found = sweep(parse_job(tables, tmp_path / "job.toml"), {"n_components": [1, 3], "whiten": [True, False]})
-    assert [row["n_components"] for row in found["rows"]] == [1, 1, 3, 3]
-    assert found["rows"][0]["eigenvalue_1"] == pytest.approx(found["rows"][2]["eigenvalue_1"])
+    found = sweep(parse_job(tables, tmp_path / "job.toml"))
+    assert [row["error"] for row in found["rows"]] == ["", "", ""]
+    assert [row["point"] for row in found["rows"]] == ["pca", "pca, whiten=True", "linear_discriminant"]
+    assert found["rows"][0]["eigenvalue_1"] == found["rows"][1]["eigenvalue_1"]
 
 
-def test_wrong_grids(job, tmp_path):
-    with pytest.raises(JobError, match=r"n_neighbours.*did you mean 'n_neighbors'"):
-        sweep(job, {"n_neighbours": [3]})
-    with pytest.raises(JobError, match="valid number"):
-        sweep(job, {"alpha": ["much"]})
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"n_neighbours": [3]}, r"\[sweep\] 'n_neighbours': unknown; did you mean 'n_neighbors'"),
+        ({"alpha": ["much"]}, r"\[sweep\] alpha: input should be a valid number"),
+        ({"alpha": 0.5}, r"\[sweep\] alpha: a list of values"),
+        ({"alpha": []}, r"\[sweep\] alpha: a list of values"),
+        ({"alpha": [0, 0.0]}, r"alpha=0.0: the same as alpha=0"),
+        ({"n_neighbors": [-3]}, r"n_neighbors=-3: .*n_neighbors"),
+        ({"method": ["pca", "isomapp"]}, r"unknown method 'isomapp'; did you mean 'isomap'"),
+        ({"points": [{"method": [1]}]}, r"\[sweep.points 1\] method: unknown"),
+        ({"points": []}, r"\[sweep\] is empty"),
+        ({"alpha": [i / 7000 for i in range(1001)]}, "gives 1,001 points; at most 1,000"),
+    ],
+)  # fmt: skip
+def test_wrong_values(asked, tmp_path, values, said):
+    with pytest.raises(JobError, match=said):
+        asked(**values)
+
+
+def test_everything_that_is_wrong_is_listed_at_once(tmp_path):
+    tables = {
+        "input": {"path": "x.npy", "weights": "w.npy"},
+        "method": {"name": "diffusion_map", "alfa": 1},
+        "output": {"path": "sweep.zarr", "picture": "map.png"},
+        "sweep": {"alpha": ["much"], "points": [{"method": "linear_discriminant"}]},
+    }
+    with pytest.raises(JobError) as caught:
+        parse_job(tables, tmp_path / "job.toml")
+    for said in ("[method] 'alfa'", "[sweep] alpha", "[output] picture: a sweep writes"):
+        assert said in str(caught.value)
+
+
+def test_a_sweep_is_not_a_run_and_a_run_is_not_a_sweep(asked):
+    with pytest.raises(JobError, match="bigembed sweep"):
+        run_job(asked(alpha=[0.0]))
+    with pytest.raises(JobError, match="no table"):
+        sweep(asked())
+
+
+def test_values_of_the_command_line(asked, tmp_path):
+    job = varied(asked(alpha=[0.0], n_neighbors=[5]), ["alpha=0.5,1"])
+    assert [point.label for point in points_of(job)] == ["alpha=0.5, n_neighbors=5", "alpha=1, n_neighbors=5"]
     for text in ("alpha", "alpha=", "=3"):
         with pytest.raises(JobError, match="NAME=VALUE"):
             parse_values([text])
     with pytest.raises(JobError, match="each name once"):
         parse_values(["a=1", "a=2"])
-    assert not (tmp_path / "sweep.zarr").exists()
+    (tmp_path / "job.toml").write_text('[input]\npath = "x.npy"\n[method]\nname = "pca"\n[output]\npath = "out.zarr"\n')
+    done = CliRunner().invoke(app, ["sweep", str(tmp_path / "job.toml"), "--vary", "n_components=1,9"])
+    assert done.exit_code == 1
+    assert "n_components=9" in done.output
+    assert Path(tmp_path / "out.zarr" / "maps.html").exists()
 
 
-def test_one_at_a_time(job, tmp_path):
-    sweep(job, {"alpha": [0.0]})
+def test_one_at_a_time_and_nothing_of_others_is_overwritten(asked, tmp_path):
+    sweep(asked(alpha=[0.0]))
     with hold(tmp_path / "sweep.zarr"), pytest.raises(LockedError):
-        sweep(job, {"alpha": [1.0]})
+        sweep(asked(alpha=[1.0]))
+    (tmp_path / "sweep.zarr" / "maps.html").write_text("mine")
+    with pytest.raises(ExistingOutputError):
+        sweep(asked(alpha=[1.0]))

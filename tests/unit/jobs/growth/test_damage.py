@@ -206,7 +206,7 @@ def test_a_whole_part_of_another_version_is_not_taken(home, part):
         with pytest.warns(DamageWarning, match="another version"):
             extend(job_of(home))
     else:
-        with pytest.raises(DamagedError, match=r"another model.*workflows/refresh\.py"):
+        with pytest.raises(DamagedError, match=r"another model.*bigembed refresh"):
             extend(job_of(home))
         with pytest.warns(DamageWarning, match="another"):
             refresh(job_of(home))
@@ -220,7 +220,7 @@ def test_what_cannot_be_made_again_alone_is_made_by_a_refresh(home, grown, what)
     file = file if file.exists() else next((version_of(home).root / "model.zarr" / "manifest").glob("*.json"))
     file.write_text("{")
     append_rows(home / "x.zarr", np.zeros((2, 4), "f4"))
-    with pytest.raises(DamagedError, match=r"workflows/refresh\.py"):
+    with pytest.raises(DamagedError, match=r"bigembed refresh"):
         extend(job_of(home))
     assert verify(home / "out.zarr")["problems"]
     with warnings.catch_warnings():
@@ -268,4 +268,4 @@ def test_the_command_says_what_is_damaged_and_what_to_do(home):
     found = CliRunner().invoke(app, ["verify", str(home / "out.zarr")])
     assert found.exit_code == 6
     assert "its ranges end with row 90" in found.output
-    assert "workflows/refresh.py" in found.output
+    assert "bigembed refresh" in found.output

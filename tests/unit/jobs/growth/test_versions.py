@@ -196,7 +196,7 @@ def test_an_unfinished_version_is_gone_on_with_or_forgotten(job, rows, tmp_path,
     with pytest.raises(InterruptedRun):
         refresh(asked)
     monkeypatch.undo()
-    with pytest.raises(MissingPathError, match=r"Run workflows/refresh\.py"):
+    with pytest.raises(MissingPathError, match=r"Run bigembed refresh"):
         extend(asked)
     append_rows(tmp_path / "x.zarr", rows[400:500])
     found = refresh(asked)
