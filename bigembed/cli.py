@@ -83,7 +83,7 @@ def plan(
     as_json: given.Json = False,
     debug: given.Debug = False,
 ) -> None:
-    """Say what a job or sweep would read, hold and write, and how long; refuse what cannot fit (exit 3). Writes nothing."""
+    """Say what a job or sweep would read, hold and write, and how long; refuse what cannot fit (exit 3)."""
     with given.console_of(as_json, debug) as console:
         from bigembed.jobs.report.lines import plan_lines
         from bigembed.jobs.run import plan_job
