@@ -3,9 +3,9 @@
     python benchmarks/sweep.py                      # 200 000 rows of a swiss roll, five values of alpha
     python benchmarks/sweep.py --n 10000            # tried small
 
-``bound`` is the graph (all stages before the kernel, the median of five) plus the five solves (kernel to judgement), as the separate
-runs measured them; the claim is that the sweep takes at most 1.3 of it. ``page`` is the page of all maps, which separate
-runs do not have; it is part of the sweep's time. Coordinates are compared byte by byte.
+``bound`` is the graph (all stages before the kernel, the median of five) plus the five solves (kernel to judgement), as
+the separate runs measured them; the claim is that the sweep takes at most 1.3 of it. ``page`` is the page of all maps,
+which separate runs do not have; it is part of the sweep's time. Coordinates are compared byte by byte.
 """
 
 from __future__ import annotations

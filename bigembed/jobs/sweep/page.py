@@ -17,7 +17,7 @@ from bigembed.jobs.report.map import Legend, Map, draw_map
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.units import duration
-from bigembed.store.apart import require_apart
+from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, at, put
 
 TEMPLATE, NAME = "sweep.html", "maps.html"

@@ -182,7 +182,7 @@ def test_changed_and_shrunk_input_is_named_with_the_remedy(job, rows, tmp_path, 
     array.resize((300, 4)) if what == "shrunk" else array.__setitem__(10, 0)
     before = current(tmp_path)
     for call in (extend, refresh):
-        with pytest.raises(ChangedInputError, match=r"(are gone|0:400 of 400).*refresh\.py .*job\.toml --fresh"):
+        with pytest.raises(ChangedInputError, match=r"(are gone|0:400 of 400).*bigembed refresh .*job\.toml --fresh"):
             call(asked)
     assert current(tmp_path) == before
     found = refresh(asked, fresh=True)
