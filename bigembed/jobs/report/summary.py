@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -188,9 +187,7 @@ class RunSummary:
             return dict(self.record.get("certificate", {}))
         try:
             asked = self.run.manifest("solve").parameters
-            return certificate(
-                SimpleNamespace(t_=self.run.results("coordinates")["t"], tol=asked.get("tol", 0.0)), self.run
-            )
+            return certificate(self.run, asked.get("tol", 0.0))
         except (BigembedError, KeyError, OSError):  # (stages that are gone: said elsewhere)
             return {}
 
