@@ -158,7 +158,8 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
 
 def _islands(found: dict[str, Any], run: Run) -> list[str]:
     coordinates, n = run.results("coordinates"), run.results("components").get("rows", 0)
-    if run.manifest("coordinates").parameters["policy"] not in PLACING:
+    policy = run.manifest("coordinates").parameters["policy"]
+    if policy not in PLACING:
         return []
     islands = found["components"] - found["parts"]
     if unplaced := coordinates.get("unplaced_rows", 0):
@@ -173,7 +174,7 @@ def _islands(found: dict[str, Any], run: Run) -> list[str]:
     return [
         f"{_rows(found['filled_rows'])} in {islands} {'island' if islands == 1 else 'islands'} (components of fewer "
         f"than {least_rows(n)} rows) {'has' if found['filled_rows'] == 1 else 'have'} the coordinates of the nearest "
-        f"row outside; labels_ is −1 there. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
+        f"row outside{'' if policy == SEPARATED else '; labels_ is −1 there'}. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
         "they may be errors of measurement, or rows of another kind"
     ]
 

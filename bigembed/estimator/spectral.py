@@ -9,6 +9,7 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.estimator.base import Estimator
+from bigembed.kernels.gaussian import BINARY
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
 from bigembed.neighbors.survey import shape_of
@@ -64,7 +65,8 @@ class SpectralEstimator(Estimator):
         """Coordinates, residuals, the scale and the graph as attributes."""
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = run.results("coordinates")["n_components"]
-        self.epsilon_ = run.results("bandwidth")["epsilon"] if run.has("bandwidth") else None
+        scale = run.results("bandwidth") if run.has("bandwidth") else {"kernel": BINARY}
+        self.epsilon_ = None if scale.get("kernel") == BINARY else scale["epsilon"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run)

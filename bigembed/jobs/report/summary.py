@@ -247,9 +247,9 @@ class RunSummary:
         ]
 
     def fitted(self, name: str) -> Array | None:
-        """A fitted attribute as float64, or None."""
+        """A fitted attribute as float64, or None; where coordinates were judged, eigenvalues are those of the walk."""
         value = getattr(self.estimator, name, None)
-        if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.has("judgement"):
+        if name in ("eigenvalues_", "residuals_") and self.has("judgement"):
             with suppress(BigembedError, OSError):
                 value = read_array(self.run.path("solve", name[:-1]))
         return None if value is None or not np.size(value) else np.asarray(value, np.float64)
