@@ -6,6 +6,7 @@ The methods among them are the registry (:mod:`bigembed.methods`): the name of a
 from bigembed import datasets as datasets
 from bigembed import errors as errors
 from bigembed import plotting as plotting
+from bigembed.initialization import spectral_start as spectral_start
 from bigembed.jobs.growth.versions import open_growth as open_growth
 from bigembed.methods import load as load
 from bigembed.methods.classical_mds import ClassicalMDS as ClassicalMDS

@@ -24,10 +24,12 @@ SAMPLE, EACH = 16_384, 64
 """Rows of the sample that the start is taken from, and how many there are for each cluster at least."""
 SAMPLE_STEPS = 100
 """Lloyd's iterations on the sample, at most."""
+STEPS = 300
+"""Lloyd's iterations over all rows, at most."""
 SETTLED = 1e-6
 """An iteration that takes a smaller share off the root of the sum of squares is the last."""
 PLANNED = 20
-"""Iterations that a plan counts on."""
+"""Iterations over all rows that a plan counts on."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,13 @@ class ClusterOptions:
     n_clusters: int
     normalize_rows: bool
     n_init: int
-    max_iter: int
 
 
 def directions(coordinates: Array) -> Array:
     """Rows (1, r_1, …, r_m) scaled to length one, (n, m + 1).
 
-    With R = Q^{-1/2} V these are the rows of all m + 1 eigenvectors V of Q^{-1/2} K Q^{-1/2}, the trivial one too, scaled
-    to length one (Ng, Jordan & Weiss 2002): the factor of a row cancels.
+    With R = Q^{-1/2} V these are the rows of all m + 1 eigenvectors V of Q^{-1/2} K Q^{-1/2}, the trivial one too,
+    scaled to length one (Ng, Jordan & Weiss 2002): the factor of a row cancels.
 
     >>> directions(np.array([[0.0], [1.0]])).round(3).tolist()
     [[1.0, 0.0], [0.707, 0.707]]
@@ -137,7 +138,7 @@ class KMeans(Descent):
 
     def __init__(self, source: RowSource, context: Context, asked: ClusterOptions, seed: int) -> None:
         self.asked, self.seed = asked, seed
-        super().__init__(source, context, SETTLED, asked.max_iter)
+        super().__init__(source, context, SETTLED, STEPS)
 
     def begin(self) -> None:
         """The best centers of a sample."""

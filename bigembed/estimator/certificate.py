@@ -134,7 +134,7 @@ def recall_warnings(found: dict[str, Any]) -> list[str]:
 def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
     """Of a certificate with ``components`` and ``component_sizes``: that the graph was not connected."""
     parts = found.get("parts", found["components"])
-    if found["components"] <= 1 or (policy in PLACING and parts == 1):
+    if found["components"] <= 1 or policy == SEPARATED or (policy in PLACING and parts == 1):
         return []
     if policy not in PLACING:
         return [
@@ -142,12 +142,6 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
             f"{found['component_sizes'][0]} rows; components={policy!r} was applied"
         ]
     sizes = ", ".join(f"{size:,}" for size in found["component_sizes"][:parts][:10])
-    if policy == SEPARATED:
-        return [
-            f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows. "
-            "With fewer clusters than parts some parts share a cluster, and nothing says which belong together; take "
-            "more neighbors, so that the parts join, or at least as many clusters"
-        ]
     return [
         f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
         "(labels_ names them). The first coordinates, at most half, separate the largest; each of the others shows "
@@ -171,10 +165,11 @@ def _islands(found: dict[str, Any], run: Run) -> list[str]:
         ]
     if not found["filled_rows"]:
         return []
+    label = "" if policy == SEPARATED else "; labels_ is −1 there"
     return [
         f"{_rows(found['filled_rows'])} in {islands} {'island' if islands == 1 else 'islands'} (components of fewer "
         f"than {least_rows(n)} rows) {'has' if found['filled_rows'] == 1 else 'have'} the coordinates of the nearest "
-        f"row outside{'' if policy == SEPARATED else '; labels_ is −1 there'}. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
+        f"row outside{label}. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
         "they may be errors of measurement, or rows of another kind"
     ]
 

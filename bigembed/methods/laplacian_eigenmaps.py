@@ -35,10 +35,10 @@ class LaplacianEigenmaps(SpectralEstimator):
     radius : number > 0 or None. Join all rows within it instead (the ε-graph), found exactly; in units of the data.
     weights : "heat", or "binary": every edge has weight 1 (heat after infinite time). Of a user's graph neither: its
         weights are taken as they are.
-    epsilon : number > 0 or "auto", the time of the heat kernel (t in the source). With one scale in squared units of the
-        data; "auto" is the median squared distance to the k-th neighbor, a quarter of the squared radius, or chosen by
-        the kernel sum for the complete graph. With a local bandwidth a pure number; "auto" is ½ for "adaptive" and 1
-        for "self-tuned".
+    epsilon : number > 0 or "auto", the time of the heat kernel (t in the source). With one scale in squared units of
+        the data; "auto" is the median squared distance to the k-th neighbor, a quarter of the squared radius, or, for
+        the complete graph, chosen by the kernel sum. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
+        and 1 for "self-tuned".
     bandwidth : "adaptive": ε times (ρ_i² + ρ_j²)/2 in place of ε, ρ the distance to the k-th neighbor, at least 1 % of
         its median; no row is cut off, however far it lies. "self-tuned": ε ρ_i ρ_j. "fixed": ε, as in the source; rows
         farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is "fixed" where

@@ -31,8 +31,8 @@ class SpectralClustering(SpectralEstimator):
     """Clusters of rows, of a neighbor graph, or of a weighted graph, that few and weak edges join to each other.
 
     L R = Q R M as in :class:`~bigembed.LaplacianEigenmaps` (seed 000 eq. 36), and k-means of the rows
-    (r_1(i), …, r_m(i)) (Shi & Malik 2000); with ``normalize_rows`` of (1, r_1(i), …, r_m(i)) scaled to length one, which
-    are the normalized rows of the m + 1 leading eigenvectors of Q^{-1/2} K Q^{-1/2} (Ng, Jordan & Weiss 2002).
+    (r_1(i), …, r_m(i)) (Shi & Malik 2000); with ``normalize_rows`` of (1, r_1(i), …, r_m(i)) scaled to length one:
+    the normalized rows of the m + 1 leading eigenvectors of Q^{-1/2} K Q^{-1/2} (Ng, Jordan & Weiss 2002).
 
     Parameters
     ----------
@@ -48,7 +48,6 @@ class SpectralClustering(SpectralEstimator):
     normalize_rows : bool. Whether rows are scaled to length one: clusters of unlike size and density are then found
         more evenly.
     n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
-    max_iter : int ≥ 1. Lloyd's iterations over all rows before it gives up (with a warning).
     metric : "euclidean" or "cosine" (distances between rows scaled to length one).
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a user's graph
@@ -122,7 +121,6 @@ class SpectralClustering(SpectralEstimator):
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
     normalize_rows: bool = True
     n_init: Count = 10
-    max_iter: Count = 300
     metric: Annotated[str, one_of(*METRICS)] = "euclidean"
     components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
@@ -138,7 +136,7 @@ class SpectralClustering(SpectralEstimator):
         return self.fit(X).labels_
 
     def predict(self, X: Any) -> Any:
-        """The cluster of each new row (n,) int32, the same whatever the batch: NumPy for NumPy, else a lazy Dask array."""
+        """The cluster of each new row (n,) int32, whatever the batch: NumPy for NumPy, else a lazy Dask array."""
         from bigembed.embedding.walk.clusters import prediction
         from bigembed.estimator.transform import apply
 
@@ -150,7 +148,7 @@ class SpectralClustering(SpectralEstimator):
         """The stages of the eigenvectors, and k-means of them."""
         if graph.n < self.n_clusters:
             raise InputError(f"n_samples={graph.n} should be >= n_clusters={self.n_clusters}. Ask for fewer clusters")
-        asked = ClusterOptions(int(self.n_clusters), bool(self.normalize_rows), int(self.n_init), int(self.max_iter))
+        asked = ClusterOptions(int(self.n_clusters), bool(self.normalize_rows), int(self.n_init))
         width = int(self._walk(graph).n_components)
         return [*super()._after_graph(graph, seed), clusters_stage(graph.n, width, asked, seed)]
 
@@ -172,19 +170,24 @@ class SpectralClustering(SpectralEstimator):
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found, clusters = super()._certificate(run), run.results("clusters")
-        warnings = {kind: said for kind, said in found["warnings"].items() if kind not in UNASKED}
-        empty = clusters["sizes"].count(0)
+        warnings = {kind: list(said) for kind, said in found["warnings"].items() if kind not in UNASKED}
+        count, empty = len(clusters["sizes"]), clusters["sizes"].count(0)
+        if found["parts"] > count:
+            warnings["components"].append(
+                f"the graph has {found['parts']} parts that no edges join, more than n_clusters={count}: some share a "
+                "cluster, and nothing says which belong together. Take more neighbors, so that the parts join, or at "
+                "least as many clusters"
+            )
         if empty:
-            warnings["degenerate"] = [
-                *warnings["degenerate"],
-                f"{empty} of {len(clusters['sizes'])} clusters have no rows: the rows have fewer different coordinates. "
-                "Ask for fewer clusters",
-            ]
+            warnings["degenerate"].append(
+                f"{empty} of {count} clusters have no rows: there are fewer different coordinates. Ask for "
+                "fewer clusters"
+            )
         if not clusters["converged"]:
-            warnings["convergence"] = [
-                *warnings["convergence"],
-                f"k-means stopped after max_iter={clusters['iterations']} iterations. Raise max_iter",
-            ]
+            warnings["convergence"].append(
+                f"k-means stopped after {clusters['iterations']} iterations: the clusters run into each other. Ask for "
+                "another number of clusters or of components"
+            )
         kept = {name: value for name, value in found.items() if name not in ("t", "seed", "warnings")}
         return {**kept, "clusters": clusters, "seed": found["seed"], "warnings": warnings}
 

@@ -45,6 +45,4 @@ def prediction(run: Run) -> Extension:
     walk = model_of(run)
     normalize_rows = run.manifest("clusters").parameters["normalize_rows"]
     model = ClusterModel(walk, run.path("clusters", "centers"), normalize_rows)
-    return Extension(
-        labels_of_rows, model, 1, walk.shape.d, dtype="int32", grouping=grouping(walk), cheap=False
-    )
+    return Extension(labels_of_rows, model, 1, walk.shape.d, dtype="int32", grouping=grouping(walk), cheap=False)

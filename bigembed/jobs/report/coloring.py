@@ -42,7 +42,8 @@ def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
 
 
 def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
-    """What to colour by: what was asked for, else labels of the job, what its data set knows, clusters, components, nothing.
+    """What to colour by: what was asked for, or the first there is of: labels of the job, what its data set knows,
+    clusters, components.
 
     ``color``: path of an array with a number or a label for each row (Zarr or .npy), ``column:J`` (column J of the
     input, from 0), or ``"none"``.
