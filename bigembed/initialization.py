@@ -109,7 +109,6 @@ def scaled(coordinates: Array, scale: str, seed: int) -> Array:
     """
     noise = np.random.default_rng([seed, 12]).normal(size=coordinates.shape)
     if scale == "umap":
-        whole = UMAP / np.abs(coordinates).max() * coordinates + UMAP_NOISE * noise
-        return whole.astype(np.float32)
+        return np.asarray(UMAP / np.abs(coordinates).max() * coordinates + UMAP_NOISE * noise, np.float32)
     jittered = coordinates + JITTER * coordinates[:, 0].std() * noise
     return np.asarray(OPENTSNE / jittered[:, 0].std() * jittered)
