@@ -6,6 +6,7 @@ The methods among them are the registry (:mod:`bigembed.methods`): the name of a
 from bigembed import datasets as datasets
 from bigembed import errors as errors
 from bigembed import plotting as plotting
+from bigembed.initialization import spectral_start as spectral_start
 from bigembed.jobs.growth.versions import open_growth as open_growth
 from bigembed.methods import load as load
 from bigembed.methods.classical_mds import ClassicalMDS as ClassicalMDS
@@ -14,12 +15,14 @@ from bigembed.methods.isomap import Isomap as Isomap
 from bigembed.methods.kernel_pca import KernelPCA as KernelPCA
 from bigembed.methods.landmark_diffusion_map import LandmarkDiffusionMap as LandmarkDiffusionMap
 from bigembed.methods.landmark_mds import LandmarkMDS as LandmarkMDS
+from bigembed.methods.laplacian_eigenmaps import LaplacianEigenmaps as LaplacianEigenmaps
 from bigembed.methods.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
 from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap as LinearizedDiffusionMap
 from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF as LinearizedDiffusionNMF
 from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA as LinearizedKernelPCA
 from bigembed.methods.nmf import NMF as NMF
 from bigembed.methods.pca import PCA as PCA
+from bigembed.methods.spectral_clustering import SpectralClustering as SpectralClustering
 from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
 from bigembed.neighbors.graph import build_neighbor_graph as build_neighbor_graph
 from bigembed.paths.shortest_paths import geodesic_distances as geodesic_distances

@@ -142,6 +142,11 @@ TABLE: dict[str, Case] = {
     "landmark_diffusion_map": Case("landmark_diffusion_map", {"n_landmarks": 100}),
     "landmark_mds": Case("landmark_mds", {"n_landmarks": 50}),
     "landmark_mds max-min": Case("landmark_mds", {"n_landmarks": 50, "landmarks": "max-min"}),
+    "laplacian_eigenmaps binary": Case("laplacian_eigenmaps", {"weights": "binary"}, islands),
+    "laplacian_eigenmaps radius": Case(
+        "laplacian_eigenmaps", {"n_neighbors": None, "radius": 5.0, "components": "largest"}, three
+    ),
+    "laplacian_eigenmaps weights": Case("laplacian_eigenmaps", rows=ring),
     "linearized_diffusion_map": Case("linearized_diffusion_map", {"alpha": 0.5}),
     "linearized_diffusion_map density": Case(
         "linearized_diffusion_map", {"epsilon": "density", "normalization": "asymmetric"}
@@ -154,6 +159,10 @@ TABLE: dict[str, Case] = {
     "linearized_kernel_pca": Case("linearized_kernel_pca", {"epsilon": "auto"}),
     "nmf": Case("nmf", {"n_components": 4, "max_iter": 4}),
     "nmf random sparse": Case("nmf", {"init": "random", "max_iter": 4}, csr),
+    "spectral_clustering": Case("spectral_clustering", {"n_clusters": 4}),
+    "spectral_clustering islands": Case(
+        "spectral_clustering", {"n_clusters": 4, "normalize_rows": False, "n_neighbors": 8}, islands
+    ),
     "pca whitened": Case("pca", {"n_components": 0.9, "whiten": True}),
 }
 CASES: dict[str, Case] = dict(sorted(({name: Case(name) for name in REGISTRY} | TABLE).items()))

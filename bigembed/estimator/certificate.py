@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from math import exp, sqrt
 from typing import Any
 
-from bigembed.embedding.graph.parts import least_rows
+from bigembed.embedding.graph.parts import PLACING, SEPARATED, least_rows
 from bigembed.embedding.walk.stability import UNSTABLE
 from bigembed.neighbors.recall import missed
 from bigembed.quality.judgement import ONE_COLUMN, judged
@@ -20,7 +20,7 @@ WHOLE = 4.0
 """Least squared radius over ε: the kernel then ends at .018 (seed 000 §9.6 ends it at 4.5, .011)."""
 
 
-def certificate(estimator: Any, run: Run) -> dict[str, Any]:
+def certificate(run: Run, tol: float) -> dict[str, Any]:
     """Residuals, gaps, recall, components, bandwidth, passes, what each coordinate shows, and every warning."""
     solve, components = run.results("solve"), run.results("components")
     coordinates = run.results("coordinates")
@@ -33,7 +33,7 @@ def certificate(estimator: Any, run: Run) -> dict[str, Any]:
         "component_sizes": components["sizes"][:20],
         "parts": coordinates.get("parts", components["components"]),
         "filled_rows": coordinates["filled_rows"],
-        "t": estimator.t_,
+        "t": coordinates["t"],
         "seed": run.manifest("solve").parameters["seed"],
         "versions": versions(),
     }
@@ -47,15 +47,15 @@ def certificate(estimator: Any, run: Run) -> dict[str, Any]:
     if run.has("survey"):
         survey = run.results("survey")
         out["input"] = {name: survey[name] for name in ("n", "d", "dtype", "metric", "content", "constant_columns")}
-    out["warnings"] = _warnings(out, estimator, run)
+    out["warnings"] = _warnings(out, tol, run)
     return out
 
 
-def _warnings(found: dict[str, Any], estimator: Any, run: Run) -> dict[str, list[str]]:
+def _warnings(found: dict[str, Any], tol: float, run: Run) -> dict[str, list[str]]:
     policy = run.manifest("coordinates").parameters["policy"]
     seen = found.get("judgement", {})
     return {
-        "convergence": convergence_warnings(found, getattr(estimator, "tol", 0.0)),
+        "convergence": convergence_warnings(found, tol),
         "recall": recall_warnings(found),
         "components": components_warnings(found, policy) + _islands(found, run) + _bridges(found),
         "degenerate": _degenerate(found, run),
@@ -134,9 +134,9 @@ def recall_warnings(found: dict[str, Any]) -> list[str]:
 def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
     """Of a certificate with ``components`` and ``component_sizes``: that the graph was not connected."""
     parts = found.get("parts", found["components"])
-    if found["components"] <= 1 or (policy == "islands" and parts == 1):
+    if found["components"] <= 1 or policy == SEPARATED or (policy in PLACING and parts == 1):
         return []
-    if policy != "islands":
+    if policy not in PLACING:
         return [
             f"the graph has {found['components']} components, the largest of "
             f"{found['component_sizes'][0]} rows; components={policy!r} was applied"
@@ -152,13 +152,24 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
 
 def _islands(found: dict[str, Any], run: Run) -> list[str]:
     coordinates, n = run.results("coordinates"), run.results("components").get("rows", 0)
-    if not found["filled_rows"] or run.manifest("coordinates").parameters["policy"] != "islands":
+    policy = run.manifest("coordinates").parameters["policy"]
+    if policy not in PLACING:
         return []
     islands = found["components"] - found["parts"]
+    if unplaced := coordinates.get("unplaced_rows", 0):
+        return [
+            f"{unplaced:,} {'node' if unplaced == 1 else 'nodes'} in {islands} "
+            f"{'island' if islands == 1 else 'islands'} (components of fewer than {least_rows(n)} nodes) "
+            f"{'is' if unplaced == 1 else 'are'} at 0, the middle of the map; labels_ is −1 there. A graph of weights "
+            "does not say what they are near: join them to others, or leave them out"
+        ]
+    if not found["filled_rows"]:
+        return []
+    label = "" if policy == SEPARATED else "; labels_ is −1 there"
     return [
         f"{_rows(found['filled_rows'])} in {islands} {'island' if islands == 1 else 'islands'} (components of fewer "
         f"than {least_rows(n)} rows) {'has' if found['filled_rows'] == 1 else 'have'} the coordinates of the nearest "
-        f"row outside; labels_ is −1 there. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
+        f"row outside{label}. The first: {_list(coordinates.get('first_filled', []))}. Look at them: "
         "they may be errors of measurement, or rows of another kind"
     ]
 

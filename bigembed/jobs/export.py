@@ -29,6 +29,8 @@ from bigembed.store.tables import ID, Table, write_table
 PLACE = "coordinates", "embedding"
 COMPONENT = "component"
 """The column of the component of the graph that a row lies in: ``labels_``."""
+CLUSTER, CLUSTERS = "cluster", "clusters"
+"""The column of the cluster of a row, and the stage that found it."""
 ABOUT = "bigembed_coordinates"
 """Attribute of an array of coordinates that says what made them."""
 
@@ -91,6 +93,8 @@ def _of_run(root: AnyPath) -> Table:
         aligned[ID] = _source(run, IDS, IDS)
     if at(run.path(PLACE[0], "labels")).exists():
         aligned[COMPONENT] = _source(run, PLACE[0], "labels")
+    if run.has(CLUSTERS):
+        aligned[CLUSTER] = _source(run, CLUSTERS, "labels")
     if not (mine := made_here(root, record)):
         warnings.warn(
             f"{root}: {ELSEWHERE}, so the columns have no names of a method. Run the job again to make it anew",

@@ -12,7 +12,7 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
 from bigembed.kernels.bandwidth import BINS, KsumCurve, exact_median, histogram_median, ksum, pattern_counts, total
-from bigembed.kernels.gaussian import LOCAL, NARROW, TRUNCATED, gaussian_block, local_squared_block
+from bigembed.kernels.gaussian import BINARY, LOCAL, NARROW, TRUNCATED, gaussian_block, local_squared_block
 from bigembed.kernels.normalize import normalize_block, row_sums
 from bigembed.kernels.target import Target, Walk, cut_moment
 from bigembed.stages import Context, Cost, Stage
@@ -35,7 +35,7 @@ class Bandwidth:
 
     epsilon: str | float
     rule: str = "fixed"
-    """"fixed", or of :data:`~bigembed.kernels.gaussian.LOCAL`."""
+    """"fixed", "binary" (no scale), or of :data:`~bigembed.kernels.gaussian.LOCAL`."""
     truncated: bool = False
     complete: bool = False
     """The graph holds every pair, so that global scales are meaningful."""
@@ -60,6 +60,8 @@ class Bandwidth:
 
     def weights(self, squared: Array, epsilon: float) -> Array:
         """K of squared distances (over the scales of the rows, if it is local)."""
+        if self.rule == BINARY:
+            return np.ones(squared.shape)
         least = LEAST if self.bridged else 0.0
         return gaussian_block(squared, epsilon, truncated=self.truncated, least=least)
 

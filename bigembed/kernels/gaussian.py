@@ -9,6 +9,8 @@ from bigembed.blocks.rows import Array
 
 LOCAL = ("adaptive", "self-tuned")
 """Kernels whose scale is that of the two rows, and not one number."""
+BINARY = "binary"
+"""Weight 1 for every edge: the heat kernel after infinite time (seed 000 §9.3)."""
 NARROW = 0.5
 """ε of the adaptive kernel: standard deviation ρ/2 (Haghverdi et al. 2016), e⁻² at the k-th neighbor of like rows.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -23,27 +23,22 @@ from bigembed.blocks.declared import (
     one_of,
 )
 from bigembed.blocks.rows import Array
-from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.parts import POLICIES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.landmark_solve import EXTENSIONS
-from bigembed.embedding.walk.stages import AUTO, ONE_SCALE, generator_eigenvalues, walk_stages
-from bigembed.estimator.base import Estimator
+from bigembed.embedding.walk.stages import AUTO, ONE_SCALE, WalkOptions, generator_eigenvalues
+from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.affinity import RULES
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
-from bigembed.neighbors.every_pair import is_dense
-from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
-from bigembed.neighbors.survey import METRICS, shape_of
+from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
-from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class DiffusionMap(Estimator):
+class DiffusionMap(SpectralEstimator):
     """Diffusion map of rows, of a neighbor graph, or of a weighted graph.
 
     With K_ij = exp(−‖x_i − x_j‖²/(ε s_ij)) on the symmetric graph of k nearest neighbors (K_ii = 1), s_ij by
@@ -157,16 +152,6 @@ class DiffusionMap(Estimator):
     True
     """
 
-    saved_stages: ClassVar = {
-        **QUERY_ARRAYS,
-        "bandwidth": ("",),
-        "kernel": ("q",),
-        "components": ("labels",),
-        "solve": ("right", "averaged", "eigenvalues", "residuals"),
-        "coordinates": ("embedding", "labels"),
-        "weights": ("starts",),
-    }
-
     n_components: Count | Auto = 2
     _: KW_ONLY
     n_neighbors: Count | None = 15
@@ -195,25 +180,8 @@ class DiffusionMap(Estimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""
-        from bigembed.estimator.fitting import fit_spectral
-
-        fit_spectral(self, X)
-        return self
-
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows to coordinates."""
-        self._check()
-        shape, seed = shape_of(source, self.metric), self._seed()
-        stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
-        dense = self.radius is None and is_dense(self.n_neighbors, shape)
-        graph = GraphShape(shape.n, shape.block, shape.d, self.n_neighbors, self.radius, dense)
-        return [*stages, *self._after_graph(graph, seed)]
-
-    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
-        return walk_stages(self, graph, seed)
+    def _walk(self, graph: GraphShape) -> WalkOptions:
+        return WalkOptions.of(self)
 
     def _require(self, need: Requirements) -> None:
         need(
@@ -249,36 +217,15 @@ class DiffusionMap(Estimator):
 
     def _set_fitted(self, run: Run) -> None:
         """Eigenvalues, coordinates and scales as attributes."""
+        super()._set_fitted(run)
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
-        self.residuals_ = read_array(run.path("solve", "residuals"))
-        coordinates = run.results("coordinates")
-        self.t_ = coordinates["t"]
-        self.n_components_ = coordinates["n_components"]
-        scale = run.results("bandwidth") if run.has("bandwidth") else None
-        self.epsilon_ = scale["epsilon"] if scale else None
+        self.t_ = run.results("coordinates")["t"]
         self.generator_eigenvalues_ = None
-        if scale is not None:
-            self.generator_eigenvalues_ = generator_eigenvalues(self.eigenvalues_, scale, run.results("kernel"))
-        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        if run.has("bandwidth"):
+            self.generator_eigenvalues_ = generator_eigenvalues(
+                self.eigenvalues_, run.results("bandwidth"), run.results("kernel")
+            )
         self.labels_ = run.array("coordinates", "labels", self._in_memory)
-        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run)
-
-    def _certificate(self, run: Run) -> dict[str, Any]:
-        from bigembed.estimator.certificate import certificate
-
-        return certificate(self, run)
-
-    def _extension(self, run: Run) -> Extension:
-        """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back, to ``tol``.
-
-        ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), p(x, j) = k(x, x_j) q_j^{-α} / Σ_m k(x, x_m) q_m^{-α}, over the rows j
-        that the symmetric graph would join to x.
-        """
-        from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
-
-        model = model_of(run)
-        return Extension(extend_rows, model, model.fitted.width, model.shape.d, grouping=grouping(model), cheap=False)
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""

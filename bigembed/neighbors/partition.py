@@ -15,7 +15,7 @@ from bigembed.neighbors.exact import approximate_squared
 
 FEW_ROWS = 8_192
 """Up to here nearest centers are found without compiled code."""
-_TILE_ENTRIES = 1 << 20
+TILE_ENTRIES = 1 << 20
 _CENTER_ROWS = 24
 """Sampled rows for each center of a cell k-means."""
 
@@ -32,16 +32,19 @@ def kmeans(sample: Array, n_centers: int, seed: int | list[int], iterations: int
     rows = sample - mean  # products of centered rows lose less to rounding
     centers = rows[np.resize(start, n_centers)]
     for _ in range(iterations if n_centers > 1 else 1):
-        centers = _means(rows, centers)
+        centers = lloyd_means(rows, centers)
     return np.asarray(centers + mean)
 
 
-def _means(rows: Array, centers: Array) -> Array:
-    """One of Lloyd's iterations: the mean of the rows that are nearest to each center."""
+def lloyd_means(rows: Array, centers: Array) -> Array:
+    """One of Lloyd's iterations on rows (s, d): the mean of those nearest to each center.
+
+    A center that loses all its rows moves to the row that is farthest from its own center.
+    """
     n_centers, norms = len(centers), np.einsum("ij,ij->i", centers, centers)
     counts, sums = np.zeros(n_centers, dtype=np.int64), np.zeros(centers.shape)
     squared = np.empty(len(rows))
-    height = max(64, _TILE_ENTRIES // n_centers)
+    height = max(64, TILE_ENTRIES // n_centers)
     for start in range(0, len(rows), height):
         tile = rows[start : start + height]
         score = tile @ (-2 * centers).T
@@ -99,7 +102,7 @@ def assign_block(rows: Array, row_ids: Array, centers: Array, compiled: bool = F
         centers, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
     by_number = np.argsort(first)  # distinct centers in the order of their lowest number
-    nearest = _nearest
+    nearest = nearest_centers
     if compiled:
         from bigembed.neighbors.nearest import nearest  # imports numba: only here
     chosen = by_number[nearest(rows, distinct[by_number])]
@@ -184,7 +187,7 @@ def _cell_centers(rows: Array, n_centers: int, seed: list[int]) -> Array:
     if n_groups < 4:
         return kmeans(sample, n_centers, [*seed, 0])
     groups = kmeans(sample[:: max(1, wanted // (64 * n_groups))], n_groups, [*seed, 0])
-    labels = _nearest(sample, groups)
+    labels = nearest_centers(sample, groups)
     counts = np.bincount(labels, minlength=n_groups)
     shares = np.maximum(counts > 0, np.round(counts * (n_centers / wanted))).astype(int)
     parts = [kmeans(sample[labels == g], int(s), [*seed, 1, g], 5) for g, s in enumerate(shares) if s]
@@ -198,10 +201,10 @@ def _split(rows: Array, share: int, seed: list[int]) -> Array:
     return kmeans(rows, max(2, share), seed)
 
 
-def _nearest(rows: Array, centers: Array) -> Array:
-    """Nearest center of each row, ties to the lowest number: int64 (n,)."""
+def nearest_centers(rows: Array, centers: Array) -> Array:
+    """Nearest center of each row, ties to the lowest number: int64 (n,), the same whatever rows stand beside it."""
     labels = np.empty(len(rows), dtype=np.int64)
-    height = max(64, _TILE_ENTRIES // len(centers))
+    height = max(64, TILE_ENTRIES // len(centers))
     for start in range(0, len(rows), height):
         part = slice(start, start + height)
         approximate, slack = approximate_squared(rows[part], centers)

@@ -14,6 +14,8 @@ TINY: dict[str, dict[str, Any]] = {
     "diffusion_map": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},
     "isomap": {"n_components": 1, "n_neighbors": 5, "components": "bridge"},
     "landmark_diffusion_map": {"n_landmarks": 10},
+    "laplacian_eigenmaps": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},
+    "spectral_clustering": {"n_clusters": 2, "n_neighbors": 5, "components": "bridge"},
 }
 """Parameters for the few rows of the checks, of methods that need more than defaults."""
 OTHERS = [

@@ -30,6 +30,10 @@ MAX_SOLVED = 200
 """Components solved one by one; more are refused with advice."""
 ISLANDS = "islands"
 """The default for rows: islands are placed, parts are embedded jointly."""
+SEPARATED = "separated"
+"""For clusters: islands are placed, and as many coordinates as there are separate the parts."""
+PLACING = (ISLANDS, SEPARATED)
+"""Islands are placed."""
 ISLAND = -1
 """Label of the rows of islands."""
 
@@ -82,7 +86,7 @@ def parts_of(policy: str, sizes: Sequence[int], n: int, choices: Iterable[str] =
         )
     if policy == "per-component":
         return Parts(count, False, True)
-    if policy == ISLANDS:
+    if policy in PLACING:
         count = max(1, sum(size >= least_rows(n) for size in sizes))
     return Parts(count, count > 1, False, half=policy == ISLANDS)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.embedding.graph.coordinates import write_coordinates
-from bigembed.embedding.graph.parts import ISLAND, ISLANDS, parts_from
+from bigembed.embedding.graph.parts import ISLAND, PLACING, parts_from
 from bigembed.embedding.graph.replaced import find_replaced, first_replaced, keep_block, repeated_matrix
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
@@ -99,6 +99,7 @@ def coordinates_stage(
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; ``auto``: the spectrum decides how many.
 
     ``ordered``: whether there is a stage ``order`` of rows. Two rows that change places may leave the kernel as it is.
+    Without rows, the nodes of islands are at 0, where eigenvectors have their mean.
     """
 
     def run(context: Context) -> dict[str, Any]:
@@ -113,20 +114,20 @@ def coordinates_stage(
         parts = parts_from(policy, found)
         order = context.of("order") if ordered else None
         outside = parts.count < found["components"]
+        if outside and order is None and policy not in PLACING:
+            raise InputError(
+                "components='largest' needs rows to find the nearest row in the largest component; a "
+                "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
+            )
         equal = repeated_matrix(context) if ordered else None
         filled: list[tuple[int, int]] = []
-        if outside or equal is not None:
-            if order is None:
-                raise InputError(
-                    "components='largest' needs rows to find the nearest row in the largest component; a "
-                    "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
-                )
+        if order is not None and (outside or equal is not None):
             filled = find_replaced(context, order, parts.count, equal)
             tasks = [(b,) for b in range(len(rows))]
             map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
         starts = tuple(offsets(rows).tolist())
         paths = context.of("solve", "right"), context.of("components", "labels")
-        island = ISLAND if policy == ISLANDS else None
+        island = ISLAND if policy in PLACING else None
         walk = WalkCoordinates(*paths, starts, eigenvalues, chosen)
         write_coordinates(context, walk, order, bool(filled), parts.count, island)
         return {
@@ -139,6 +140,7 @@ def coordinates_stage(
             "filled_rows": sum(count for count, _ in filled),
             "repeated_rows": sum(count for _, count in filled),
             "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if outside and order else [],
+            **({"unplaced_rows": n - sum(found["sizes"][: parts.count])} if outside and not order else {}),
         }
 
     vectors = 8 * n * width

@@ -1,8 +1,9 @@
-"""The stages of a diffusion map that follow a neighbor graph, or a user's weights."""
+"""The stages of a random walk and its eigenvectors that follow a neighbor graph, or a user's weights."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from bigembed.embedding.graph.parts import ISLANDS
 from bigembed.embedding.graph.shape import GraphShape
@@ -25,11 +26,42 @@ AUTO = 15
 """Eigenpairs that ``n_components="auto"`` computes, and chooses from."""
 
 
-def walk_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
-    """Scales, kernel, components, eigenvectors, coordinates, and how far to trust them.
+@dataclass(frozen=True, kw_only=True)
+class WalkOptions:
+    """What is asked of the walk and its coordinates: the parameters of :class:`~bigembed.DiffusionMap`.
 
-    ``asked`` has the parameters of :class:`~bigembed.DiffusionMap`.
+    The defaults are the walk with plain weights, P = Q⁻¹K, and its eigenvectors as they are.
     """
+
+    n_components: int | str
+    n_neighbors: int | None = None
+    alpha: float = 0.0
+    epsilon: float | str = "auto"
+    sigma: float | None = None
+    t: float | str = 0.0
+    delta: float | None = None
+    truncation: str = "relative"
+    bandwidth: str = "auto"
+    target: str | None = None
+    dimension: float | str = "auto"
+    truncated: bool = False
+    components: str = "auto"
+    solver: str = "exact"
+    n_landmarks: int = 0
+    landmarks: str = "max-min"
+    extension: str = "galerkin"
+    tol: float = 1e-6
+    max_passes: int = 300
+
+    @classmethod
+    def of(cls, estimator: Any, **others: Any) -> Self:
+        """The parameters that an estimator has, and ``others`` in their place."""
+        own = {f.name: getattr(estimator, f.name) for f in fields(cls) if hasattr(estimator, f.name)}
+        return cls(**own | others)
+
+
+def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]:
+    """Scales, kernel, components, eigenvectors, coordinates, and how far to trust them."""
     n, k, block = graph.n, _neighbors(asked, graph), min(graph.block, graph.n)
     policy = asked.components if asked.components != "auto" else "joint" if graph.weighted else ISLANDS
     landmarks = None
@@ -55,7 +87,7 @@ def walk_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
     ]
 
 
-def _kernel_stages(asked: Any, graph: GraphShape, policy: str) -> list[Stage]:
+def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[Stage]:
     """Bridges, the dimension and ε from what the graph says of distances, and the weights of its edges."""
     n, k, bridged, lists = graph.n, _neighbors(asked, graph), policy == "bridge", graph.radius is None
     target = Target(asked.target, asked.dimension) if asked.target else None
@@ -75,12 +107,12 @@ def _kernel_stages(asked: Any, graph: GraphShape, policy: str) -> list[Stage]:
     return [*first, *scales, kernel_stage(choice, asked.alpha, n, k, min(graph.block, n), edges, target, scale_stage)]
 
 
-def _neighbors(asked: Any, graph: GraphShape) -> int:
+def _neighbors(asked: WalkOptions, graph: GraphShape) -> int:
     """Neighbors of a row; of a graph of a radius half of the edges that a plan counts with."""
     return graph.k or asked.n_neighbors or graph.n - 1 if graph.radius is None else -(-min(graph.n, EDGES_PLANNED) // 2)
 
 
-def bandwidth_of(asked: Any, complete: bool, bridged: bool = False) -> Bandwidth:
+def bandwidth_of(asked: WalkOptions, complete: bool, bridged: bool = False) -> Bandwidth:
     """The kernel; for ``bandwidth="auto"`` of one scale where ε is given, or every pair is taken (``complete``)."""
     given = asked.epsilon != "auto" or asked.sigma is not None or asked.truncated or complete
     rule = asked.bandwidth if asked.bandwidth != "auto" else "fixed" if given else "adaptive"

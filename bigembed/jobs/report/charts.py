@@ -9,6 +9,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.jobs.report.map import CLOSE
 from bigembed.jobs.report.summary import RunSummary
+from bigembed.kernels.gaussian import BINARY
 from bigembed.plotting.vector import Mark, Series, chart, number
 
 SHOWN = 6
@@ -96,7 +97,7 @@ def curves(summary: RunSummary) -> list[tuple[str, str]]:
     The curve is that of one scale for all pairs of rows. The ε of a local bandwidth is a pure number.
     """
     found = summary.bandwidth()
-    if found is None:
+    if found is None or found["found"].get("kernel") == BINARY:
         return []
     marks, caption = _scales(found["found"])
     steep = np.flatnonzero(found["slope"] > FLAT * found["slope"].max())

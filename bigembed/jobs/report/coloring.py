@@ -42,7 +42,8 @@ def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
 
 
 def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
-    """What to colour by: what was asked for, else labels of the job, what its data set knows, components, nothing.
+    """What to colour by: what was asked for, or the first there is of: labels of the job, what its data set knows,
+    clusters, components.
 
     ``color``: path of an array with a number or a label for each row (Zarr or .npy), ``column:J`` (column J of the
     input, from 0), or ``"none"``.
@@ -51,7 +52,7 @@ def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
         return Coloring()
     if color is not None:
         return _column(summary, color, n) if color.startswith(COLUMN) else _array(color, n)
-    for known in (_labels, _truth, _components):
+    for known in (_labels, _truth, _clusters, _components):
         found = known(summary, n)
         if found is not None:
             return found
@@ -117,6 +118,14 @@ def _truth(summary: RunSummary, n: int) -> Coloring | None:
         return (made.truth(start, stop)[what] for start, stop in spans)
 
     return Coloring(f"{what} of the data set {name}", walk, "classes" if what == "label" else "numbers")
+
+
+def _clusters(summary: RunSummary, n: int) -> Coloring | None:
+    """The cluster of each row, where clusters were looked for."""
+    if not summary.has("clusters"):
+        return None
+    path = summary.run.path("clusters", "labels")
+    return Coloring("cluster", blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")
 
 
 def _components(summary: RunSummary, n: int) -> Coloring | None:

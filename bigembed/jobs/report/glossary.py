@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigembed.jobs.units import size
+from bigembed.kernels.gaussian import BINARY
 from bigembed.plotting.vector import number
 
 ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "eigenvalues", "residuals", "gaps", "judgement")
@@ -49,6 +50,7 @@ MEANING: Mapping[str, tuple[str, str]] = {
     "empty_components": ("Empty components", "Factors that are zero throughout: fewer would do as well."),
     "careful_steps": ("Careful steps", "Steps that were shortened because the error would have grown."),
     "classes": ("Classes", "Different labels."),
+    "clusters": ("Clusters", "What k-means found of the coordinates, the largest cluster first."),
     "class_sizes": ("Rows of each class", "In the order of the labels."),
     "missing_labels": ("Rows without a label", "They were left out of the fit and have coordinates."),
     "shrinkage": ("Shrinkage", "Weight of the round covariance in the one within the classes."),
@@ -129,6 +131,9 @@ def _recall(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
 def _bandwidth(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     entries = []
     kernel = value.get("kernel", "fixed")
+    if kernel == BINARY:
+        entries.append(Entry("Weights of the edges", kernel, "1 for every edge, whatever its length."))
+        value = {name: one for name, one in value.items() if "epsilon" not in name}
     if kernel in SCALES:
         entries.append(Entry("Scale of the rows", kernel, SCALES[kernel]))
     if "epsilon" in value:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -188,9 +187,7 @@ class RunSummary:
             return dict(self.record.get("certificate", {}))
         try:
             asked = self.run.manifest("solve").parameters
-            return certificate(
-                SimpleNamespace(t_=self.run.results("coordinates")["t"], tol=asked.get("tol", 0.0)), self.run
-            )
+            return certificate(self.run, asked.get("tol", 0.0))
         except (BigembedError, KeyError, OSError):  # (stages that are gone: said elsewhere)
             return {}
 
@@ -250,9 +247,9 @@ class RunSummary:
         ]
 
     def fitted(self, name: str) -> Array | None:
-        """A fitted attribute as float64, or None."""
+        """A fitted attribute as float64, or None; where coordinates were judged, eigenvalues are those of the walk."""
         value = getattr(self.estimator, name, None)
-        if self.estimator is None and name in ("eigenvalues_", "residuals_") and self.has("judgement"):
+        if name in ("eigenvalues_", "residuals_") and self.has("judgement"):
             with suppress(BigembedError, OSError):
                 value = read_array(self.run.path("solve", name[:-1]))
         return None if value is None or not np.size(value) else np.asarray(value, np.float64)

@@ -1,0 +1,48 @@
+"""Clusters of new rows: their coordinates by the Nyström formula, then the nearest center."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bigembed.blocks.rows import Array
+from bigembed.embedding.clusters import points_of
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.walk.extension import WalkModel, extend_rows, grouping, model_of
+from bigembed.neighbors.partition import nearest_centers
+from bigembed.neighbors.radius_query import AnyIndex
+from bigembed.neighbors.survey import Shape
+from bigembed.runs import Run
+from bigembed.store.arrays import read_array
+
+
+@dataclass(frozen=True)
+class ClusterModel:
+    """The walk, and where the centers are."""
+
+    walk: WalkModel
+    centers: str
+    normalize_rows: bool
+
+    @property
+    def index(self) -> AnyIndex:
+        """Where the fitted rows are."""
+        return self.walk.index
+
+    @property
+    def shape(self) -> Shape:
+        """What the fitted rows were like."""
+        return self.walk.shape
+
+
+def labels_of_rows(rows: Array, model: ClusterModel) -> Array:
+    """The cluster of each of finite new rows, (n, 1)."""
+    points = points_of(extend_rows(rows, model.walk), model.normalize_rows)
+    return nearest_centers(points, read_array(model.centers))[:, None]
+
+
+def prediction(run: Run) -> Extension:
+    """What turns new rows into numbers of clusters."""
+    walk = model_of(run)
+    normalize_rows = run.manifest("clusters").parameters["normalize_rows"]
+    model = ClusterModel(walk, run.path("clusters", "centers"), normalize_rows)
+    return Extension(labels_of_rows, model, 1, walk.shape.d, dtype="int32", grouping=grouping(walk), cheap=False)

@@ -1,0 +1,88 @@
+"""Methods whose coordinates are eigenvectors of the random walk on a graph: what they share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.walk.stages import WalkOptions, walk_stages
+from bigembed.estimator.base import Estimator
+from bigembed.kernels.gaussian import BINARY
+from bigembed.neighbors.every_pair import is_dense
+from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
+from bigembed.neighbors.survey import shape_of
+from bigembed.runs import Run
+from bigembed.stages import Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.source import RowSource
+
+
+class SpectralEstimator(Estimator):
+    """Base of the methods that take rows, a neighbor graph or weights, and find eigenvectors of the walk on it.
+
+    They have the parameters ``n_neighbors``, ``radius``, ``metric`` and ``recall``, and say in :meth:`_walk` what walk
+    it is.
+    """
+
+    saved_stages: ClassVar = {
+        **QUERY_ARRAYS,
+        "bandwidth": ("",),
+        "kernel": ("q",),
+        "components": ("labels",),
+        "solve": ("right", "averaged", "eigenvalues", "residuals"),
+        "coordinates": ("embedding", "labels"),
+        "weights": ("starts",),
+    }
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""
+        from bigembed.estimator.fitting import fit_spectral
+
+        fit_spectral(self, X)
+        return self
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """All stages from rows to coordinates."""
+        self._check()
+        asked: Any = self
+        shape, seed = shape_of(source, asked.metric), self._seed()
+        stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, radius=asked.radius)
+        dense = asked.radius is None and is_dense(asked.n_neighbors, shape)
+        graph = GraphShape(shape.n, shape.block, shape.d, asked.n_neighbors, asked.radius, dense)
+        return [*stages, *self._after_graph(graph, seed)]
+
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        """The stages that follow a neighbor graph, or a user's weights."""
+        return walk_stages(self._walk(graph), graph, seed)
+
+    @abstractmethod
+    def _walk(self, graph: GraphShape) -> WalkOptions:
+        """The walk, and which of its eigenvectors are coordinates."""
+
+    def _set_fitted(self, run: Run) -> None:
+        """Coordinates, residuals, the scale and the graph as attributes."""
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.n_components_ = run.results("coordinates")["n_components"]
+        scale = run.results("bandwidth") if run.has("bandwidth") else {"kernel": BINARY}
+        self.epsilon_ = None if scale.get("kernel") == BINARY else scale["epsilon"]
+        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
+            self.graph_ = NeighborGraph(run)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        from bigembed.estimator.certificate import certificate
+
+        return certificate(run, getattr(self, "tol", 0.0))
+
+    def _extension(self, run: Run) -> Extension:
+        """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back, to ``tol``.
+
+        ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), p(x, j) = k(x, x_j) q_j^{-α} / Σ_m k(x, x_m) q_m^{-α}, over the rows j
+        that the symmetric graph would join to x.
+        """
+        from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
+
+        model = model_of(run)
+        return Extension(extend_rows, model, model.fitted.width, model.shape.d, grouping=grouping(model), cheap=False)

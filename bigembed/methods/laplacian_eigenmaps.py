@@ -1,0 +1,144 @@
+"""Laplacian eigenmaps (Belkin & Niyogi): the smoothest functions on a neighbor graph."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
+
+from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.embedding.graph.parts import POLICIES
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.walk.heat import EDGES, heat_walk, require_heat
+from bigembed.embedding.walk.stages import WalkOptions
+from bigembed.estimator.spectral import SpectralEstimator
+from bigembed.kernels.gaussian import LOCAL
+from bigembed.neighbors.survey import METRICS
+from bigembed.runs import Run
+from bigembed.store.arrays import read_array
+
+
+@dataclass(eq=False, repr=False)
+class LaplacianEigenmaps(SpectralEstimator):
+    """Laplacian eigenmap of rows, of a neighbor graph, or of a weighted graph.
+
+    With K_ij = exp(−‖x_i − x_j‖²/ε) or 1 on the edges of the graph (K_ii = 1), Q = diag(K1) and L = Q − K, the
+    coordinates of row i are (r_1(i), …, r_m(i)) (seed 000 eq. 39), where L R = Q R M (eq. 36), μ ascending (eq. 37),
+    and the trivial r_0 = 1, μ_0 = 0 is left out. They minimize Σ K_ij ‖y_i − y_j‖² for a given YᵀQY (eq. 40). The
+    eigenvectors are those of the walk Q⁻¹K, so M = I − Λ (eq. 38): the map is the diffusion map of α = 0 and t = 0.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
+    n_neighbors : int ≥ 1 or None. Join two rows if either is among the k nearest of the other, the row itself not
+        counted; None takes every pair (n ≤ 4096), as one dense block. Not used where a radius is given.
+    radius : number > 0 or None. Join all rows within it instead (the ε-graph), found exactly; in units of the data.
+    weights : "heat", or "binary": every edge has weight 1 (heat after infinite time). Of a user's graph neither: its
+        weights are taken as they are.
+    epsilon : number > 0 or "auto", the time of the heat kernel (t in the source). With one scale in squared units of
+        the data; "auto" is the median squared distance to the k-th neighbor, a quarter of the squared radius, or, for
+        the complete graph, chosen by the kernel sum. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
+        and 1 for "self-tuned".
+    bandwidth : "adaptive": ε times (ρ_i² + ρ_j²)/2 in place of ε, ρ the distance to the k-th neighbor, at least 1 % of
+        its median; no row is cut off, however far it lies. "self-tuned": ε ρ_i ρ_j. "fixed": ε, as in the source; rows
+        farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is "fixed" where
+        ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
+    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
+        rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a user's graph 0) and the label
+        −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all
+        components, all contrasts first. "largest": the other rows take the coordinates of their nearest row in it.
+        "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one.
+        The solve goes on, down to tol/10⁴, until it is at most μ/10 too.
+    max_passes : int. Passes over the matrix before the solver gives up (with a warning).
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. RᵀQR = ΣQ · I, so
+        that each column has mean 0 and mean square 1 under Q; its largest |entry| is positive. Rows that are equal have
+        the same coordinates.
+    eigenvalues_ : (m,) μ, ascending, trivial one left out; (c, m) for components="per-component"; all that were
+        computed for n_components="auto".
+    residuals_ : of each, shaped like ``eigenvalues_``.
+    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, dimension, with eigenvalues λ = 1 − μ of
+        the walk; under "judgement" what each coordinate shows, and how well the map keeps neighborhoods; "warnings".
+    epsilon_ : float, the ε that was used; None for binary weights and a user's graph.
+    n_components_, n_features_in_ : int.
+    labels_ : (n,) component of each row, 0 the largest; −1 for rows of islands.
+    graph_ : the neighbor graph.
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), as many neighbors as rows, parameters out of range, a user's graph that
+        is not symmetric, has negative weights or nodes without an edge.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : a radius that joins too many rows; one that joins fewer is proposed.
+    Warnings, also in the certificate: those of :class:`~bigembed.DiffusionMap`.
+
+    Notes
+    -----
+    Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse matrix (2·8·k·n bytes).
+    Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
+    n_neighbors=None, at most 4096 rows: one task of 40 n² bytes at the most.
+
+    scikit-learn's SpectralEmbedding leaves the diagonal of the weights out of Q. Of a graph of weights whose diagonal
+    is 0 both find the same vectors; its columns are scaled by 1/√ΣQ, and signs may differ. A user's weights are taken
+    as they are, so give them a diagonal of 0 for that, or of 1 for the map of this page.
+
+    ``transform`` averages over neighbors by the Nyström formula r(x) = Σ_j K(x, x_j) r(j) / (λ Σ_j K(x, x_j)).
+
+    References
+    ----------
+    M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation
+    15 (2003). M. Cameron, lecture notes, §9.3 (seed 000). Y. Bengio et al., Out-of-sample extensions for LLE, Isomap,
+    MDS, eigenmaps, and spectral clustering, NIPS 16 (2003). L. Haghverdi et al., Diffusion pseudotime, Nature Methods
+    13 (2016), for the adaptive scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> angle = np.linspace(0, 2 * np.pi, 200, endpoint=False)
+    >>> ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> le = LaplacianEigenmaps(n_components=2, n_neighbors=2, weights="binary").fit(ring)
+    >>> bool(np.allclose(le.eigenvalues_, 2 / 3 * (1 - np.cos(2 * np.pi / 200))))
+    True
+    """
+
+    n_components: Count | Auto = 2
+    _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    weights: Annotated[str, one_of(*EDGES)] = "heat"
+    epsilon: Positive | Auto = "auto"
+    bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
+    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
+
+    def _require(self, need: Requirements) -> None:
+        require_heat(self, need)
+
+    def _walk(self, graph: GraphShape) -> WalkOptions:
+        return heat_walk(self, graph)
+
+    def _set_fitted(self, run: Run) -> None:
+        """Eigenvalues, coordinates and the scale as attributes."""
+        super()._set_fitted(run)
+        self.eigenvalues_ = 1.0 - read_array(run.path("solve", "eigenvalues"))
+        self.labels_ = run.array("coordinates", "labels", self._in_memory)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        return {name: value for name, value in super()._certificate(run).items() if name != "t"}

@@ -1,0 +1,197 @@
+"""Spectral clustering (Shi & Malik; Ng, Jordan & Weiss): k-means of the eigenvectors of a Laplacian eigenmap."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar
+
+from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.embedding.clusters import ClusterOptions, clusters_stage
+from bigembed.embedding.graph.parts import POLICIES, SEPARATED
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.walk.heat import EDGES, heat_walk, require_heat
+from bigembed.embedding.walk.stages import WalkOptions
+from bigembed.errors import InputError
+from bigembed.estimator.spectral import SpectralEstimator
+from bigembed.kernels.gaussian import LOCAL
+from bigembed.neighbors.survey import METRICS
+from bigembed.runs import Run
+from bigembed.stages import Stage
+from bigembed.store.arrays import read_array
+
+TOGETHER = tuple(policy for policy in POLICIES if policy != "per-component")
+"""Policies after which all rows have one set of coordinates."""
+UNASKED = ("harmonic", "map")
+"""Warnings of a map that say nothing of clusters."""
+
+
+@dataclass(eq=False, repr=False)
+class SpectralClustering(SpectralEstimator):
+    """Clusters of rows, of a neighbor graph, or of a weighted graph, that few and weak edges join to each other.
+
+    L R = Q R M as in :class:`~bigembed.LaplacianEigenmaps` (seed 000 eq. 36), and k-means of the rows
+    (r_1(i), …, r_m(i)) (Shi & Malik 2000); with ``normalize_rows`` of (1, r_1(i), …, r_m(i)) scaled to length one:
+    the normalized rows of the m + 1 leading eigenvectors of Q^{-1/2} K Q^{-1/2} (Ng, Jordan & Weiss 2002).
+
+    Parameters
+    ----------
+    n_clusters : int ≥ 1.
+    n_components : int ≥ 1 or None. m, the trivial r_0 = 1 not counted; None is n_clusters − 1 (at least 1).
+    n_neighbors : int ≥ 1 or None. Join two rows if either is among the k nearest of the other, the row itself not
+        counted; None takes every pair (n ≤ 4096), as one dense block. Not used where a radius is given.
+    radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data.
+    weights : "heat", or "binary": every edge has weight 1. Of a user's graph the weights are taken as they are.
+    epsilon : number > 0 or "auto": as of LaplacianEigenmaps, as is ``bandwidth``.
+    bandwidth : "auto", "fixed", "adaptive" or "self-tuned", whether distances are measured by one scale or by that of
+        their two rows.
+    normalize_rows : bool. Whether rows are scaled to length one: clusters of unlike size and density are then found
+        more evenly.
+    n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
+    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
+        rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a user's graph
+        they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component is a part.
+        "largest": other rows take the cluster of their nearest row in it. "bridge": joined by their shortest edges.
+        "error": refused.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the eigenpairs.
+    max_passes : int. Passes over the matrix before the solver gives up (with a warning).
+    random_state : int, None or a generator: the graph, the solver, and the starts of k-means.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
+
+    Attributes
+    ----------
+    labels_ : (n,) int32, the cluster of each row, 0 the largest; NumPy for NumPy input, else a lazy Dask array.
+    cluster_centers_ : (n_clusters, m), or (n_clusters, m + 1) with normalized rows, 1/‖·‖ first.
+    inertia_ : float, the sum of squared distances of the rows to their centers.
+    n_iter_ : int, Lloyd's iterations over all rows.
+    embedding_ : (n, m), the eigenvectors in the order of the input, scaled as those of LaplacianEigenmaps.
+    eigenvalues_ : (m,) μ, ascending, trivial one left out.
+    residuals_ : (m,).
+    certificate_ : dict: that of the eigenvectors, and under "clusters" sizes, iterations, whether k-means converged.
+    epsilon_ : float, the ε that was used; None for binary weights and a user's graph.
+    n_components_, n_features_in_ : int.
+    graph_ : the neighbor graph.
+
+    Raises
+    ------
+    InputError : fewer rows than clusters, NaN or infinity (rows named), parameters out of range, a user's graph that is
+        not symmetric, has negative weights or nodes without an edge.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : a radius that joins too many rows.
+    Warnings, also in the certificate: a solve or k-means that stops early (ConvergenceWarning), parts and islands
+        (ComponentsWarning), clusters without rows (DegenerateWarning), eigenvectors carried by few rows.
+
+    Notes
+    -----
+    Cost: the passes of LaplacianEigenmaps, then some 5–20 over the coordinates, 8·n·m bytes each. Memory: a few
+    canonical blocks (32 MiB) a worker; the sample, and nothing of size n, in the coordinating process. Sums are taken
+    in a fixed tree: the same labels for any chunks and workers. ``predict`` places new rows among the eigenvectors as
+    ``transform`` does (the Nyström formula) and takes the nearest center.
+
+    References
+    ----------
+    J. Shi, J. Malik, Normalized cuts and image segmentation, IEEE TPAMI 22 (2000). A. Ng, M. Jordan, Y. Weiss, On
+    spectral clustering, NIPS 14 (2002). U. von Luxburg, A tutorial on spectral clustering, Statistics and Computing 17
+    (2007). D. Arthur, S. Vassilvitskii, k-means++, SODA (2007). M. Cameron, lecture notes, §9.3 (seed 000).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> angle = np.linspace(0, 2 * np.pi, 100, endpoint=False)
+    >>> ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> sc = SpectralClustering(n_clusters=2, n_neighbors=5).fit(np.concatenate([ring, 3 * ring]))
+    >>> sorted([set(sc.labels_[:100].tolist()), set(sc.labels_[100:].tolist())], key=str)
+    [{0}, {1}]
+    """
+
+    saved_stages: ClassVar = {**SpectralEstimator.saved_stages, "clusters": ("",)}
+
+    n_clusters: Count = 8
+    _: KW_ONLY
+    n_components: Count | None = None
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    weights: Annotated[str, one_of(*EDGES)] = "heat"
+    epsilon: Positive | Auto = "auto"
+    bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
+    normalize_rows: bool = True
+    n_init: Count = 10
+    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
+
+    def fit_predict(self, X: Any, y: Any = None) -> Any:
+        """``fit``, then the cluster of each row (n,)."""
+        return self.fit(X).labels_
+
+    def predict(self, X: Any) -> Any:
+        """The cluster of each new row (n,) int32, whatever the batch: NumPy for NumPy, else a lazy Dask array."""
+        from bigembed.embedding.walk.clusters import prediction
+        from bigembed.estimator.transform import apply
+
+        self._check_fitted()
+        self._map()
+        return apply(self, X, prediction(self._run))[:, 0]
+
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        """The stages of the eigenvectors, and k-means of them."""
+        if graph.n < self.n_clusters:
+            raise InputError(f"n_samples={graph.n} should be >= n_clusters={self.n_clusters}. Ask for fewer clusters")
+        asked = ClusterOptions(int(self.n_clusters), bool(self.normalize_rows), int(self.n_init))
+        width = int(self._walk(graph).n_components)
+        return [*super()._after_graph(graph, seed), clusters_stage(graph.n, width, asked, seed)]
+
+    def _require(self, need: Requirements) -> None:
+        require_heat(self, need)
+
+    def _walk(self, graph: GraphShape) -> WalkOptions:
+        width = max(1, self.n_clusters - 1) if self.n_components is None else self.n_components
+        return heat_walk(self, graph, SEPARATED, n_components=int(width))
+
+    def _set_fitted(self, run: Run) -> None:
+        """Eigenvalues, coordinates and clusters as attributes."""
+        super()._set_fitted(run)
+        clusters = run.results("clusters")
+        self.eigenvalues_ = 1.0 - read_array(run.path("solve", "eigenvalues"))
+        self.cluster_centers_ = read_array(run.path("clusters", "centers"))
+        self.inertia_, self.n_iter_ = clusters["squares"], clusters["iterations"]
+        self.labels_ = run.array("clusters", "labels", self._in_memory)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        found, clusters = super()._certificate(run), run.results("clusters")
+        warnings = {kind: list(said) for kind, said in found["warnings"].items() if kind not in UNASKED}
+        count, empty = len(clusters["sizes"]), clusters["sizes"].count(0)
+        if found["parts"] > count:
+            warnings["components"].append(
+                f"the graph has {found['parts']} parts that no edges join, more than n_clusters={count}: some share a "
+                "cluster, and nothing says which belong together. Take more neighbors, so that the parts join, or at "
+                "least as many clusters"
+            )
+        if empty:
+            warnings["degenerate"].append(
+                f"{empty} of {count} clusters have no rows: there are fewer different coordinates. Ask for "
+                "fewer clusters"
+            )
+        if not clusters["converged"]:
+            warnings["convergence"].append(
+                f"k-means stopped after {clusters['iterations']} iterations: the clusters run into each other. Ask for "
+                "another number of clusters or of components"
+            )
+        kept = {name: value for name, value in found.items() if name not in ("t", "seed", "warnings")}
+        return {**kept, "clusters": clusters, "seed": found["seed"], "warnings": warnings}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "clusterer"
+        return tags
