@@ -20,6 +20,7 @@ from bigembed.methods.linear_discriminant import LinearDiscriminantAnalysis as L
 from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap as LinearizedDiffusionMap
 from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF as LinearizedDiffusionNMF
 from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA as LinearizedKernelPCA
+from bigembed.methods.locally_linear_embedding import LocallyLinearEmbedding as LocallyLinearEmbedding
 from bigembed.methods.nmf import NMF as NMF
 from bigembed.methods.pca import PCA as PCA
 from bigembed.methods.spectral_clustering import SpectralClustering as SpectralClustering

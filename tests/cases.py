@@ -157,6 +157,10 @@ TABLE: dict[str, Case] = {
         "linearized_diffusion_nmf", {"max_iter": 3, "alpha": 0.5, "epsilon": "density"}, returns=0.1
     ),
     "linearized_kernel_pca": Case("linearized_kernel_pca", {"epsilon": "auto"}),
+    "locally_linear_embedding": Case("locally_linear_embedding", GRAPH),
+    "locally_linear_embedding landmarks": Case("locally_linear_embedding", FEW),
+    "locally_linear_embedding islands": Case("locally_linear_embedding", GRAPH, islands),
+    "locally_linear_embedding repeated rows": Case("locally_linear_embedding", GRAPH, twice),
     "nmf": Case("nmf", {"n_components": 4, "max_iter": 4}),
     "nmf random sparse": Case("nmf", {"init": "random", "max_iter": 4}, csr),
     "spectral_clustering": Case("spectral_clustering", {"n_clusters": 4}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -108,17 +109,25 @@ def allowed(kinds: Sequence[Kind]) -> str:
 
 @functools.cache
 def kinds_of(function: Callable[..., Any]) -> dict[str, list[Kind]]:
-    """What each parameter may be; an empty list for anything."""
+    """What each parameter of a function, or of a class, may be; an empty list for anything."""
     found: dict[str, list[Kind]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint: Any = parameter.annotation
         try:
-            hint = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+            hint = eval(hint, _names(function, name)) if isinstance(hint, str) else hint
         except (AttributeError, NameError, TypeError):  # (imported for type checkers only)
             hint = Any
         parts = [_kind(part) for part in (get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
         found[name] = [] if None in parts else [part for part in parts if part is not None]
     return found
+
+
+def _names(function: Callable[..., Any], parameter: str) -> dict[str, Any]:
+    """The names that an annotation may use: of the module of the function, or of the class that annotates the field."""
+    if not isinstance(function, type):
+        return function.__globals__
+    home = next((kind for kind in function.__mro__ if parameter in vars(kind).get("__annotations__", {})), function)
+    return vars(sys.modules[home.__module__])
 
 
 def _kind(hint: Any) -> Kind | None:
@@ -165,7 +174,7 @@ class Requirements:
         self(verbose is None or isinstance(verbose, (int, np.bool_)), "verbose", "True or False")
         several = isinstance(callbacks, (list, tuple)) and all(callable(one) for one in callbacks)
         self(callbacks is None or several, "callbacks", "None, or a list of functions of an event")
-        for name, allowed in undeclared(type(self.estimator).__init__, vars(self.estimator)).items():
+        for name, allowed in undeclared(type(self.estimator), vars(self.estimator)).items():
             if not any(line.startswith(f"{name}=") for line in self.wrong):
                 self(False, name, allowed)
         if self.wrong:

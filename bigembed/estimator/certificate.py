@@ -57,12 +57,12 @@ def _warnings(found: dict[str, Any], tol: float, run: Run) -> dict[str, list[str
     return {
         "convergence": convergence_warnings(found, tol),
         "recall": recall_warnings(found),
-        "components": components_warnings(found, policy) + _islands(found, run) + _bridges(found),
+        "components": components_warnings(found, policy) + island_warnings(found, run) + _bridges(found),
         "degenerate": _degenerate(found, run),
         "localized": _localized(seen, found) if seen else [],
         "separation": _separation(seen, found) if seen else [],
-        "harmonic": _harmonic(seen) if seen else [],
-        "map": _of_map(seen, apart=policy == "per-component" and found["components"] > 1),
+        "harmonic": harmonic_warnings(seen) if seen else [],
+        "map": map_warnings(seen, apart=policy == "per-component" and found["components"] > 1),
     }
 
 
@@ -150,7 +150,7 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
     ]
 
 
-def _islands(found: dict[str, Any], run: Run) -> list[str]:
+def island_warnings(found: dict[str, Any], run: Run) -> list[str]:
     coordinates, n = run.results("coordinates"), run.results("components").get("rows", 0)
     policy = run.manifest("coordinates").parameters["policy"]
     if policy not in PLACING:
@@ -249,7 +249,7 @@ def _separation(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
     return out
 
 
-def _harmonic(seen: dict[str, Any]) -> list[str]:
+def harmonic_warnings(seen: dict[str, Any]) -> list[str]:
     again = [l + 1 for l in _set(seen["harmonic"])]
     if not again:
         return []
@@ -263,7 +263,7 @@ def _harmonic(seen: dict[str, Any]) -> list[str]:
     ]
 
 
-def _of_map(seen: dict[str, Any], apart: bool) -> list[str]:
+def map_warnings(seen: dict[str, Any], apart: bool) -> list[str]:
     """``apart``: each component has its own coordinates, so that the map of all lays them over each other."""
     out = []
     if "map" in seen and "unmeasured" not in seen["map"] and not apart:

@@ -17,7 +17,7 @@ def describe_methods() -> list[dict[str, Any]]:
 
 
 def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
-    kinds = kinds_of(cls.__init__)
+    kinds = kinds_of(cls)
     meaning = documented(inspect.getdoc(cls) or "")
     parameters = [
         {

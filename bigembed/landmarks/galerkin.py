@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from bigembed.blocks.rows import Array
 from bigembed.kernels.functions import squared_distances
+from bigembed.landmarks.barycentric import barycentric_block
 from bigembed.landmarks.nystrom import averaged
 
 NEIGHBORS = 5
@@ -40,24 +41,9 @@ def barycentric_rows(rows: Array, landmarks: Array) -> Any:
         tile = slice(start, start + TILE_ROWS)
         part = np.asarray(rows[tile], np.float64)
         ids[tile] = nearest(squared_distances(part, points), q)
-        weights[tile] = _barycentric(part, points, ids[tile])
+        weights[tile] = barycentric_block(part, points, ids[tile], RIDGE)
     indptr = np.arange(0, q * len(rows) + 1, q)
     return csr_array((weights.ravel(), ids.ravel(), indptr), shape=(len(rows), len(points)))
-
-
-def _barycentric(rows: Array, points: Array, ids: Array) -> Array:
-    count, q = ids.shape
-    out = np.empty((count, q))
-    step = max(1, (1 << 20) // max(1, q * rows.shape[1]))
-    for start in range(0, count, step):
-        part = slice(start, start + step)
-        difference = points[ids[part]] - rows[part, None]
-        gram = np.einsum("nqd,npd->nqp", difference, difference)
-        ridge = RIDGE * np.einsum("nqq->n", gram)
-        gram[:, np.arange(q), np.arange(q)] += np.where(ridge > 0, ridge, 1.0)[:, None]
-        solved = np.linalg.solve(gram, np.ones((len(gram), q, 1)))[:, :, 0]
-        out[part] = solved / solved.sum(axis=1, keepdims=True)
-    return out
 
 
 def nearest(squared: Array, q: int) -> Array:

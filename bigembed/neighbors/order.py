@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import owner_of
+from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import map_row_blocks
 from bigembed.store.row_blocks import RowBlock
@@ -164,6 +164,14 @@ class Ordered:
     def rows(self, block: int, start: int = 0, stop: int | None = None) -> Array:
         """Rows ``start:stop`` of a block."""
         return read_array(f"{self.path}/rows/{self.blocks[block]}", start, stop)
+
+    def take(self, ids: Array) -> Array:
+        """Rows of the given internal ids, of any blocks; only the chunks that hold them are read."""
+        parts = [(at, read_rows(f"{self.path}/rows/{self.blocks[b]}", rows)) for b, at, rows in by_owner(self.starts, ids)]
+        out = np.empty((len(ids), parts[0][1].shape[1]), parts[0][1].dtype)
+        for at, rows in parts:
+            out[at] = rows
+        return out
 
     def ids(self, block: int) -> Array:
         """Original row numbers of a block."""

@@ -16,11 +16,13 @@ TINY: dict[str, dict[str, Any]] = {
     "landmark_diffusion_map": {"n_landmarks": 10},
     "laplacian_eigenmaps": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},
     "spectral_clustering": {"n_clusters": 2, "n_neighbors": 5, "components": "bridge"},
+    "locally_linear_embedding": {"n_components": 1, "n_neighbors": 5},
 }
 """Parameters for the few rows of the checks, of methods that need more than defaults."""
 OTHERS = [
     ("landmark_mds", {"metric": "cityblock"}),
     ("isomap", {**TINY["isomap"], "solver": "landmarks", "n_landmarks": 12}),
+    ("locally_linear_embedding", {"n_neighbors": 5, "solver": "landmarks", "n_landmarks": 20}),
     ("kernel_pca", {"solver": "nystrom", "n_landmarks": 10}),
 ]
 """Other solvers of classes that are checked by default."""

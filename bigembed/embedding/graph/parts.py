@@ -15,6 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from bigembed.blocks.rows import Array
 from bigembed.errors import DisconnectedGraphError, InputError
 
 CHOICES = {
@@ -110,6 +113,19 @@ def solved_sizes(parts: Parts, policy: str, sizes: Sequence[int], n_components: 
             f"{MAX_SOLVED}. Use components='largest', or raise n_neighbors or radius"
         )
     return sizes[: min(parts.count, MAX_SOLVED)]
+
+
+def contrast(c: int, level: int, sums: Array) -> float:
+    """Value on component c of the ``level``-th indicator coordinate at λ = 1 (seed 001, two disjoint rings).
+
+    Components 0 … level−1 against component ``level``, Π-orthogonal to 1 and to each other, RᵀΠR = I. For two
+    components of masses π₁, π₂ it is (√(π₂/π₁), −√(π₁/π₂)), proportional to the (n₂, −n₁) of the source.
+    """
+    share = sums / sums.sum()
+    before, mass = share[:level].sum(), share[level]
+    if c < level:
+        return float(np.sqrt(mass / (before * (before + mass))))
+    return -float(np.sqrt(before / (mass * (before + mass)))) if c == level else 0.0
 
 
 def _shown(sizes: Sequence[int]) -> str:

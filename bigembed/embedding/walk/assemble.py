@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
-from bigembed.embedding.graph.parts import Parts
+from bigembed.embedding.graph.parts import Parts, contrast
 from bigembed.stages import Context
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -156,19 +156,6 @@ def right_block(
             entry = part[where, np.arange(width)]
             largest[group], sign[group] = np.abs(entry), np.where(entry < 0, -1.0, 1.0)
     return largest, sign
-
-
-def contrast(c: int, level: int, sums: Array) -> float:
-    """Value on component c of the ``level``-th indicator coordinate at λ = 1 (seed 001, two disjoint rings).
-
-    Components 0 … level−1 against component ``level``, Π-orthogonal to 1 and to each other, RᵀΠR = I. For two
-    components of masses π₁, π₂ it is (√(π₂/π₁), −√(π₁/π₂)), proportional to the (n₂, −n₁) of the source.
-    """
-    share = sums / sums.sum()
-    before, mass = share[:level].sum(), share[level]
-    if c < level:
-        return float(np.sqrt(mass / (before * (before + mass))))
-    return -float(np.sqrt(before / (mass * (before + mass)))) if c == level else 0.0
 
 
 def _vectors(c: int, name: str, b: int, ids: Array, rows: Array, root: str, exchange: Exchange) -> Array:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import by_owner, owner_of
+from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
+from bigembed.embedding.graph.ordered_rows import OrderedRows, spans_of
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
 from bigembed.errors import InputError
@@ -40,23 +41,6 @@ Harmonics of manifolds leave .17 and less. Groups of rows differ from them in wh
 
 
 @dataclass(frozen=True)
-class OrderedRows(RowSource):
-    """The rows in the order of the graph."""
-
-    ordered: Ordered | None = None
-
-    def read(self, start: int, stop: int) -> Array:
-        """Rows ``start:stop``."""
-        assert self.ordered is not None
-        parts = [self.ordered.rows(b, low, high) for b, low, high in _spans(self.ordered.starts, start, stop)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    @property
-    def grain(self) -> int:
-        return 1
-
-
-@dataclass(frozen=True)
 class OrderedCoordinates(RowSource):
     """The coordinates in the order of the graph, from the eigenvectors."""
 
@@ -67,7 +51,7 @@ class OrderedCoordinates(RowSource):
     def read(self, start: int, stop: int) -> Array:
         """Coordinates of rows ``start:stop``."""
         assert self.found is not None
-        return np.concatenate([self._part(self.found, *span) for span in _spans(self.found.starts, start, stop)])
+        return np.concatenate([self._part(self.found, *span) for span in spans_of(self.found.starts, start, stop)])
 
     def _part(self, found: WalkCoordinates, b: int, low: int, high: int) -> Array:
         out = found.block(b, low, high)
@@ -80,17 +64,6 @@ class OrderedCoordinates(RowSource):
     @property
     def grain(self) -> int:
         return 1
-
-
-def _spans(starts: tuple[int, ...], start: int, stop: int) -> list[tuple[int, int, int]]:
-    first = int(owner_of(starts, start))
-    spans = []
-    for b in range(first, len(starts) - 1):
-        if starts[b] >= stop:
-            break
-        low, high = max(start, starts[b]), min(stop, starts[b + 1])
-        spans.append((b, low - starts[b], high - starts[b]))
-    return spans
 
 
 def judgement_stage(

@@ -1,0 +1,1 @@
+"""Coordinates from local linear conditions: locally linear embedding and its variants."""

@@ -1,0 +1,109 @@
+"""How far a map from local conditions can be trusted: the stage that measures, and what a certificate warns of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.embedding.graph.ordered_rows import InOrder, OrderedRows
+from bigembed.errors import InputError
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.survey import Shape
+from bigembed.quality.neighborhoods import cost_of, preserved
+from bigembed.stages import Context, Stage
+from bigembed.store.source import RowSource
+
+SAMPLES = 400
+"""Rows that are compared with all rows."""
+NEIGHBORS = 15
+FEW = 0.01
+"""Share of the rows that must carry a coordinate."""
+TURNED = 0.1
+"""Sine of the angle of a coordinate to the eigenvector from which it is called undetermined."""
+
+
+def judgement_stage(source: RowSource, shape: Shape, m: int, seed: int, *, ordered: bool) -> Stage:
+    """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them."""
+    n = shape.n
+    rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
+
+    def run(context: Context) -> dict[str, Any]:
+        if n <= 2 * NEIGHBORS:
+            return {}
+        there, shown = source, replace(coordinates, path=context.of("coordinates", "embedding"))
+        if ordered:
+            lies = Ordered.open(context.of("order"))
+            there = OrderedRows((n, shape.d), lies.rows(0, 0, 1).dtype, ordered=lies)
+            shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
+        asked = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": seed}
+        try:
+            return {"map": preserved(there, shown, context.exchange, **asked)}
+        except InputError as error:  # distances beyond float64
+            return {"map": {"unmeasured": str(error)}}
+
+    inputs = ("order", "coordinates") if ordered else ("coordinates",)
+    cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES)
+    parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
+    return Stage("judgement", inputs, parameters, run, cost)
+
+
+def posed(solve: dict[str, Any], n: int, m: int) -> dict[str, Any]:
+    """Why it was solved exactly or by landmarks: the first eigenvalue of the largest part beside rounding.
+
+    Of all n rows it would be about λ (c/n)^{4/m} where c landmarks have λ, if the rows fill m dimensions.
+    """
+    first = solve["solved"]["0"]
+    value, rounding = first["eigenvalues"][0], float(np.finfo(np.float64).eps) * first["norm"]
+    all_rows = value * (first["rows"] / n) ** (4 / m) if solve["solver"] == "landmarks" else value
+    return {
+        "condition": first["condition"],
+        "first_eigenvalue": value,
+        "rounding": rounding,
+        "first_eigenvalue_of_all_rows": all_rows,
+        "well_posed": bool(value > rounding),
+    }
+
+
+def degenerate(solve: dict[str, Any]) -> list[str]:
+    """Groups of rows that no row outside decides, beside each other in a part."""
+    out = []
+    for c, part in solve["solved"].items():
+        if part["closed"] > 1:
+            first = ", ".join(map(str, part["closed_rows"][0]))
+            out.append(
+                f"component {c} of the graph has {part['closed']} groups of rows whose neighbors all lie in the same "
+                f"group (one holds the rows {first}): the first coordinates tell these groups apart. Drop rows that "
+                "repeat, or raise n_neighbors"
+            )
+    return out
+
+
+def localized(solve: dict[str, Any]) -> list[str]:
+    """Coordinates that a few rows, or landmarks, carry."""
+    out, n = [], sum(part["rows"] for part in solve["solved"].values())
+    what = "landmarks" if solve["solver"] == "landmarks" else "rows"
+    for at, (share, rows) in enumerate(zip(solve["participation"], solve["rows_above_a_tenth"], strict=True)):
+        if 0 < share < FEW or 0 < rows < FEW * n:
+            leading = ", ".join(map(str, solve["leading_rows"][at][: min(rows, 5)]))
+            out.append(
+                f"coordinate {at + 1} is carried by few {what}: {rows} of {n} above a tenth of the largest entry "
+                f"(participation {share:.2g}), first the {what} {leading}. What is seen is these against all others. "
+                "Raise n_neighbors or reg, or leave these rows out"
+            )
+    return out
+
+
+def undetermined(solve: dict[str, Any]) -> list[str]:
+    """Coordinates that may be turned among themselves."""
+    out = []
+    for c, part in solve["solved"].items():
+        turned = [at + 1 for at, turn in enumerate(part["turns"]) if turn > TURNED]
+        if turned:
+            numbers = ", ".join(map(str, turned))
+            out.append(
+                f"coordinates {numbers} of component {c} of the graph may be turned: their eigenvalues lie too close "
+                "together, or to the next. Read them together, or ask for one component more or fewer"
+            )
+    return out

@@ -1,0 +1,164 @@
+"""Methods whose coordinates meet local linear conditions best: locally linear embedding and its variants."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+from bigembed.blocks.declared import Count, Positive, Requirements, Seed, interval, is_integer, one_of
+from bigembed.embedding.alignment.conditions import Conditions
+from bigembed.embedding.alignment.exact import POLICIES
+from bigembed.embedding.alignment.extension import (
+    extend_graph,
+    extend_landmarks,
+    graph_model,
+    grouping,
+    landmark_model,
+)
+from bigembed.embedding.alignment.judgement import degenerate, localized, posed, undetermined
+from bigembed.embedding.alignment.landmarks import MAX_LANDMARKS
+from bigembed.embedding.alignment.stages import graph_stages, row_stages
+from bigembed.embedding.extension import Extension
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.landmark_rows import duplicates_note
+from bigembed.estimator.base import Estimator, seed_of
+from bigembed.estimator.certificate import (
+    components_warnings,
+    harmonic_warnings,
+    island_warnings,
+    map_warnings,
+    recall_warnings,
+    versions,
+)
+from bigembed.landmarks.select import SELECTIONS
+from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph
+from bigembed.neighbors.survey import Shape, shape_of
+from bigembed.runs import Run
+from bigembed.stages import Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.source import RowSource
+
+
+@dataclass(eq=False, repr=False)
+class AlignedEstimator(Estimator):
+    """Base of the methods with local linear conditions: see :mod:`bigembed.embedding.alignment.conditions`."""
+
+    saved_stages: ClassVar = {
+        **QUERY_ARRAYS,
+        "components": ("labels",),
+        "landmarks": ("rows",),
+        "solve": ("coordinates", "labels", "eigenvalues", "residuals"),
+        "coordinates": ("embedding", "labels"),
+    }
+
+    n_components: Count = 2
+    _: KW_ONLY
+    n_neighbors: Count = 12
+    reg: Positive = 1e-3
+    solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
+    n_landmarks: int = 3_000
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    components: Annotated[str, one_of(*POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    random_state: Seed = 0
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
+
+    @abstractmethod
+    def _conditions(self) -> Conditions:
+        """What the coordinates of a row and of its neighbors should meet."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes), or a NeighborGraph of k neighbors."""
+        from bigembed.estimator.fitting import fit_spectral
+
+        fit_spectral(self, X)
+        return self
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """All stages from rows to coordinates."""
+        self._check()
+        shape = shape_of(source, "euclidean")
+        self._fits(shape.d)
+        return row_stages(self, self._conditions(), source, shape, self._seed())
+
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        """The stages that follow a neighbor graph."""
+        self._fits(graph.width)
+        return graph_stages(self, self._conditions(), graph, seed)
+
+    def _fits(self, d: int) -> None:
+        """InputError where rows of d columns do not do."""
+
+    def _require(self, need: Requirements) -> None:
+        known = all(is_integer(value) for value in (self.n_landmarks, self.n_neighbors, self.n_components))
+        least = max(self.n_neighbors, self.n_components) if known else 0
+        need(
+            self.solver == "exact" or (known and least < self.n_landmarks <= MAX_LANDMARKS),
+            "n_landmarks",
+            f"an integer > n_neighbors and n_components, at most {MAX_LANDMARKS}",
+        )
+
+    def _set_fitted(self, run: Run) -> None:
+        """Eigenvalues, coordinates, components and the graph as attributes."""
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.n_components_ = run.results("solve")["n_components"]
+        self.reconstruction_error_ = float(self.eigenvalues_.sum())
+        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        exact = run.results("solve")["solver"] == "exact"
+        where = ("coordinates", "labels") if exact else ("solve", "labels/0")
+        self.labels_ = run.array(*where, self._in_memory or not exact)
+        self.landmarks_ = None if exact else read_array(run.path("landmarks", "rows"))
+        if exact and run.kind != "model":  # (of which a model keeps parts)
+            self.graph_ = NeighborGraph(run)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, coordinates = run.results("solve"), run.results("coordinates")
+        exact = solve["solver"] == "exact"
+        components = run.results("components") if exact else solve
+        known = run.results("survey" if exact else "landmarks")
+        out: dict[str, Any] = {
+            "solver": solve["solver"],
+            "posed": posed(solve, known["n"], self.n_components_),
+            "eigenpairs": solve["solved"],
+            "converged": solve["converged"],
+            "components": components["components"],
+            "component_sizes": components["sizes"][:20],
+            "parts": solve["parts"],
+            "filled_rows": coordinates["filled_rows"],
+            "input": {name: known[name] for name in ("n", "d", "dtype")},
+            "seed": seed_of(self, run, "landmarks", "judgement"),
+            "versions": versions(),
+            "judgement": {name: solve[name] for name in JUDGED} | run.results("judgement"),
+        }
+        for stage in ("recall",) if exact else ("landmarks",):
+            out[stage] = run.results(stage)
+        policy = run.manifest("solve").parameters["policy"]
+        out["warnings"] = {
+            "recall": recall_warnings(out),
+            "components": components_warnings(out, policy) + (island_warnings(out, run) if exact else []),
+            "degenerate": degenerate(solve) + ([] if exact else duplicates_note(run.results("landmarks"))),
+            "localized": localized(solve),
+            "separation": undetermined(solve),
+            "harmonic": harmonic_warnings(solve),
+            "map": map_warnings(out["judgement"], apart=policy == "per-component" and solve["parts"] > 1),
+        }
+        return out
+
+    def _extension(self, run: Run) -> Extension:
+        """Barycentric weights of the nearest fitted rows (or landmarks); a row that was fitted gets its coordinates."""
+        if run.results("solve")["solver"] == "landmarks":
+            found = run.results("landmarks")
+            shape = Shape(found["n"], found["d"], found["dtype"], found.get("metric", "euclidean"))
+            model = landmark_model(run, shape, float(self.reg))
+            return Extension(extend_landmarks, model, model.width, shape.d, cheap=False)
+        fitted = graph_model(run, float(self.reg))
+        return Extension(extend_graph, fitted, fitted.width, fitted.shape.d, grouping=grouping(fitted), cheap=False)
+
+
+JUDGED = ("participation", "rows_above_a_tenth", "leading_rows", "harmonic_residual", "harmonic_local", "harmonic")
+"""What is said of each coordinate."""
