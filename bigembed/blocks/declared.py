@@ -108,7 +108,7 @@ def allowed(kinds: Sequence[Kind]) -> str:
 
 
 @functools.cache
-def kinds_of(function: Callable[..., Any]) -> dict[str, list[Kind]]:
+def kinds_of(function: Any) -> dict[str, list[Kind]]:
     """What each parameter of a function, or of a class, may be; an empty list for anything."""
     found: dict[str, list[Kind]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -122,10 +122,10 @@ def kinds_of(function: Callable[..., Any]) -> dict[str, list[Kind]]:
     return found
 
 
-def _names(function: Callable[..., Any], parameter: str) -> dict[str, Any]:
+def _names(function: Any, parameter: str) -> dict[str, Any]:
     """The names that an annotation may use: of the module of the function, or of the class that annotates the field."""
     if not isinstance(function, type):
-        return function.__globals__
+        return dict(function.__globals__)
     home = next((kind for kind in function.__mro__ if parameter in vars(kind).get("__annotations__", {})), function)
     return vars(sys.modules[home.__module__])
 

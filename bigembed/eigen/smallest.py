@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from bigembed.blocks.rows import Array
@@ -100,6 +100,7 @@ def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES) -> Sma
     LOBPCG (Knyazev 2001) with (AᵀA + δI)⁻¹ as the preconditioner, from a fixed random block. The same bytes for the
     same matrix. PlanError where the factor exceeds ``most_bytes``; 8 n² bytes suffice for any matrix.
 
+    >>> from scipy import sparse
     >>> steps = sparse.csr_array(np.diff(np.eye(4), axis=0))
     >>> smallest_pairs(steps, 2).values.round(6).tolist()
     [0.585786, 2.0]

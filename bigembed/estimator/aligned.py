@@ -60,7 +60,7 @@ class AlignedEstimator(Estimator):
     solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
     n_landmarks: int = 3_000
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
-    components: Annotated[str, one_of(*POLICIES)] = "auto"
+    components: Annotated[str, one_of("error", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None

@@ -16,7 +16,7 @@ def describe_methods() -> list[dict[str, Any]]:
     return [_describe(name, method(name)) for name in sorted(REGISTRY)]
 
 
-def _describe(name: str, cls: type[Any]) -> dict[str, Any]:
+def _describe(name: str, cls: Any) -> dict[str, Any]:
     kinds = kinds_of(cls)
     meaning = documented(inspect.getdoc(cls) or "")
     parameters = [

@@ -167,7 +167,8 @@ class Ordered:
 
     def take(self, ids: Array) -> Array:
         """Rows of the given internal ids, of any blocks; only the chunks that hold them are read."""
-        parts = [(at, read_rows(f"{self.path}/rows/{self.blocks[b]}", rows)) for b, at, rows in by_owner(self.starts, ids)]
+        found = by_owner(self.starts, ids)
+        parts = [(at, read_rows(f"{self.path}/rows/{self.blocks[b]}", rows)) for b, at, rows in found]
         out = np.empty((len(ids), parts[0][1].shape[1]), parts[0][1].dtype)
         for at, rows in parts:
             out[at] = rows

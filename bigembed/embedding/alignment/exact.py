@@ -144,5 +144,9 @@ def coordinates_stage(policy: str, n: int, m: int, block: int) -> Stage:
         }
 
     rows = min(n, max(block, block_rows(m, 8)))
-    cost = Cost(read=12 * n * m, write=16 * n * m, disk=8 * n * m + 4 * n, scratch=8 * n * m, memory=rows * (48 * m + 64))
-    return Stage("coordinates", ("order", "graph", "components", "solve"), {"policy": policy, "n_components": m}, run, cost)
+    cost = Cost(
+        read=12 * n * m, write=16 * n * m, disk=8 * n * m + 4 * n, scratch=8 * n * m, memory=rows * (48 * m + 64)
+    )
+    return Stage(
+        "coordinates", ("order", "graph", "components", "solve"), {"policy": policy, "n_components": m}, run, cost
+    )

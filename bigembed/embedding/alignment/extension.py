@@ -97,7 +97,7 @@ def placing_memory(shape: Shape, count: int, k: int, m: int) -> int:
 def extend_landmarks(rows: Array, model: LandmarkModel) -> Array:
     """Coordinates (n, m) of rows among landmarks, each the same whatever the others.
 
-    The nearest landmark says to which part a row belongs; outside the parts, a row has the coordinates of that landmark.
+    The nearest landmark says to which part a row belongs; where it is of none, a row has the landmark's coordinates.
     """
     from bigembed.neighbors.local import search_rows
 

@@ -37,9 +37,9 @@ def judgement_stage(source: RowSource, shape: Shape, m: int, seed: int, *, order
             lies = Ordered.open(context.of("order"))
             there = OrderedRows((n, shape.d), lies.rows(0, 0, 1).dtype, ordered=lies)
             shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
-        asked = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": seed}
+        exchange = context.exchange
         try:
-            return {"map": preserved(there, shown, context.exchange, **asked)}
+            return {"map": preserved(there, shown, exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed)}
         except InputError as error:  # distances beyond float64
             return {"map": {"unmeasured": str(error)}}
 

@@ -55,7 +55,7 @@ def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int
     """``coordinates/0`` (L, m) and ``labels/0`` (L,) of the landmarks, ``eigenvalues`` and ``residuals``: one task."""
 
     def run(context: Context) -> dict[str, Any]:
-        asked = {"k": k, "m": m, "policy": policy, "out": context.path("")}
+        asked: dict[str, Any] = {"k": k, "m": m, "policy": policy, "out": context.path("")}
         [results] = map_blocks(solve_landmarks, [(conditions,)], rows=context.of("landmarks", "rows"), **asked)
         return {**results, "solver": "landmarks", "n_components": m}
 

@@ -45,39 +45,36 @@ def solve_parts(
     chosen = solved_sizes(parts, policy, sizes, m)
     members = [np.flatnonzero(label == c) for c in range(len(chosen))]
     pairs = [smallest_pairs(assembled(conditions, ids, own), min(m, len(own) - 1)) for own in members]
-    shapes = (len(pairs), m) if parts.per_component else (m,)
-    values, residuals = np.zeros(shapes), np.zeros(shapes)
+    each = np.zeros((2, len(pairs), m))
     out = np.zeros((len(label), m))
+    for c, (own, found) in enumerate(zip(members, pairs, strict=True)):
+        width = len(found.values)
+        each[0, c, :width], each[1, c, :width] = found.values, found.residuals
+        out[own, :width] = found.vectors * np.sqrt(len(own))
+    inside = np.flatnonzero(label < len(chosen))
     if parts.joint:
-        columns = _joint(out, members, pairs, parts, m)
-        for at, (c, index) in enumerate(columns):
-            if index >= 0:
-                values[at], residuals[at] = pairs[c].values[index], pairs[c].residuals[index]
+        columns = _joint(out, members, pairs, parts)
+        shown = np.array([each[:, c, index] if index >= 0 else (0.0, 0.0) for c, index in columns]).T
+        out *= extremes(out[inside])[1]
     else:
         columns = [(0, index) for index in range(m)]
-        for c, (own, found) in enumerate(zip(members, pairs, strict=True)):
-            width = len(found.values)
-            out[own, :width] = found.vectors * np.sqrt(len(own))
-            at = (c, slice(width)) if parts.per_component else slice(width)
-            values[at], residuals[at] = found.values, found.residuals
-    inside = np.flatnonzero(label < len(chosen))
-    out *= extremes(out[inside])[1] if parts.joint else 1.0
-    return Solved(out, values, residuals, {
-        "solved": {str(c): _summary(found, own, ids) for c, (found, own) in enumerate(zip(pairs, members, strict=True))},
+        shown = each if parts.per_component else each[:, 0]
+    results: dict[str, Any] = {
+        "solved": {str(c): _summary(found, members[c], ids) for c, found in enumerate(pairs)},
         "columns": [list(column) for column in columns],
         "converged": all(found.converged for found in pairs),
         **_judged(out[inside], inside),
-    })  # fmt: skip
+    }
+    return Solved(out, shown[0], shown[1], results)
 
 
-def _joint(
-    out: Array, members: Sequence[Array], pairs: Sequence[SmallestPairs], parts: Parts, m: int
-) -> list[tuple[int, int]]:
+def _joint(out: Array, members: Sequence[Array], pairs: Sequence[SmallestPairs], parts: Parts) -> list[tuple[int, int]]:
     """Fill in columns that tell parts apart (index −1), then eigenvectors of parts by eigenvalue; which they are."""
-    sizes = np.array([len(own) for own in members], np.float64)
+    sizes, m = np.array([len(own) for own in members], np.float64), out.shape[1]
     columns = [(c, -1) for c in range(1, parts.contrasts(m) + 1)]
     rest = [(value, c, index) for c, found in enumerate(pairs) for index, value in enumerate(found.values)]
     columns = (columns + [(c, index) for _, c, index in sorted(rest)])[:m]
+    out[:] = 0.0
     for at, (c, index) in enumerate(columns):
         if index >= 0:
             out[members[c], at] = pairs[c].vectors[:, index] * np.sqrt(sizes.sum())
@@ -125,8 +122,7 @@ def closed_groups(ids: Array) -> list[Array]:
 
 def _judged(coordinates: Array, rows: Array) -> dict[str, Any]:
     """How many rows carry each coordinate, and which coordinates are functions of earlier ones."""
-    n, m = coordinates.shape
-    square = coordinates**2
+    n, square = len(coordinates), coordinates**2
     second, fourth = square.sum(axis=0), (square**2).sum(axis=0)
     largest = np.abs(coordinates).max(axis=0)
     few = (np.abs(coordinates) > 0.1 * largest).sum(axis=0)

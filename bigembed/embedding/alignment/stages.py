@@ -86,9 +86,7 @@ def _exact_stages(
     ]
 
 
-def _landmark_stages(
-    asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int
-) -> list[Stage]:
+def _landmark_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int) -> list[Stage]:
     m, k, count = int(asked.n_components), int(asked.n_neighbors), min(shape.n, int(asked.n_landmarks))
     return [
         landmarks_stage(source, count, asked.landmarks, max(k, m) + 1, seed),
