@@ -115,7 +115,9 @@ def test_parts_are_told_apart_and_islands_placed(solver: str) -> None:
 def test_rows_that_repeat_more_often_than_they_have_neighbors_are_named() -> None:
     X, _ = roll(300)
     X = np.concatenate([X, np.repeat(X[:2], 10, axis=0)])
-    with pytest.warns(DegenerateWarning, match=r"2 groups of rows whose neighbors .*one holds the rows (0, 300|1, 310), "):
+    with pytest.warns(
+        DegenerateWarning, match=r"2 groups of rows whose neighbors .*one holds the rows (0, 300|1, 310), "
+    ):
         found = be.LocallyLinearEmbedding(n_neighbors=8).fit(X)
     assert (found.embedding_[300:310] == found.embedding_[0]).all()
     by_landmarks = be.LocallyLinearEmbedding(n_neighbors=8, solver="landmarks").fit(X)
