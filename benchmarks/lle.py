@@ -7,8 +7,8 @@ Parts. ``landmarks``: from rows on disk to coordinates on disk, by 1 000 and 3 0
 of a smaller roll, beside scikit-learn's dense and ARPACK solvers: seconds, peak memory, and the largest angle between
 the subspaces. ``spearman`` is the rank correlation of the first coordinate with the arc length; ``r2_length`` and
 ``r2_height`` the shares of the variance of the true coordinates that are linear in the two found. The roll is a strip
-of 1 : 24, so that LLE shows its length first, and a harmonic of it second. Two workers of one thread; peak memory is that
-of all processes of a side together. Compilation is left out on our side by a small map before.
+of 1 : 24, so that LLE shows its length first, and a harmonic of it second. Two workers of one thread; peak memory is
+that of all processes of a side together. Compilation is left out on our side by a small map before.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def fitted(estimator: type[Estimator]) -> Estimator:
     rng = np.random.default_rng(0)
     labels = np.repeat(["a", "b", "c"], 20)
     rows = np.abs(5 + rng.normal(size=(60, 4)) + 2 * np.repeat(np.eye(3, 4), 20, axis=0))
-    given = {"n_neighbors": 8, "components": "bridge", "n_landmarks": 20}
+    given = {"n_neighbors": 8, "components": "largest", "n_landmarks": 20}
     known = inspect.signature(estimator).parameters
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
