@@ -72,6 +72,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "certify": (be.certify, {"X": ROWS, "Y": ROWS[:, :2], "n_neighbors": 3}),
     "geodesic_distances": (be.geodesic_distances, {"graph": graph, "rows": [0]}),
     "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
+    "spectral_start": (be.spectral_start, {"graph": graph}),
     "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
     "load": (be.load, {"path": "model.zarr"}),
     "open_array": (be.open_array, {"source": ROWS}),
