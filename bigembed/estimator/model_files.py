@@ -9,6 +9,7 @@ out of the folder.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
@@ -29,6 +30,8 @@ from bigembed.store.paths import AnyPath
 
 FORMAT = 2
 NAME, FILES = "model.json", "files"
+STEPS = "steps"
+"""In a model the folder of the steps before it, each a model; in its description their names and digests."""
 METADATA = "zarr.json"
 LARGEST = 256 << 20
 """Bytes of a JSON file of a model."""
@@ -76,6 +79,18 @@ def read_description(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple
     _refuse_nests(root / NAME, said)
     _check_description(root, said, method)
     return said, FILES in said
+
+
+def steps_in(root: AnyPath, said: Mapping[str, Any]) -> list[AnyPath]:
+    """Where the steps before a model lie, in their order, as its description lists them; DamagedError otherwise."""
+    places = []
+    for entry in said.get(STEPS, []):
+        place = root / STEPS / entry["name"]
+        found = dict(digest_files(str(place), [NAME])) if (place / NAME).is_file() else {}
+        if not found or found[NAME][1] != entry["digest"]:
+            raise DamagedError(f"{place}: damaged: not the step that was saved with the model; copy the model again")
+        places.append(place)
+    return places
 
 
 def check_stages(run: Run) -> None:
@@ -153,11 +168,18 @@ def _check_description(root: AnyPath, said: Mapping[str, Any], method: Callable[
         wrong.append("in_memory: neither true nor false")
     if not isinstance(said.get("certificate"), dict):
         wrong.append("certificate: not a table")
+    if not isinstance(steps := said.get(STEPS, []), list) or not all(map(_is_step, steps)):
+        wrong.append("steps: not a list of names and digests")
     texts = isinstance(names, list) and all(isinstance(one, str) for one in names)
     if names is not None and not (texts and len(names) == features):
         wrong.append("feature_names_in: neither null nor one text a feature")
     if wrong:
         raise DamagedError(f"{root}: damaged: model.json: {'; '.join(wrong)}")
+
+
+def _is_step(entry: Any) -> bool:
+    plain = isinstance(entry, dict) and {*entry} == {"name", "digest"}
+    return plain and isinstance(entry["name"], str) and re.fullmatch(r"[0-9]+-[a-z0-9_]+", entry["name"]) is not None
 
 
 def _refuse_claims(file: AnyPath, array: str, manifest: Manifest) -> None:

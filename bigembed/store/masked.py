@@ -27,6 +27,20 @@ def unmasked(values: Any, start: int = 0, what: str = "rows") -> Any:
         bad = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1)) if mask.ndim else np.zeros(1, int)
         raise InputError(
             f"{what} hold masked entries, which are not numbers: {int(mask.sum())} in {len(bad)} rows; the first are "
-            f"rows {(bad[:NAMED] + start).tolist()}. Drop these rows, or fill the entries (filled)"
+            f"rows {(bad[:NAMED] + start).tolist()}. Drop these rows, or fill the entries (filled; the step 'missing')"
         )
     return np.asarray(values.data)
+
+
+def without_mask(values: Any) -> Any:
+    """The values of an array that may be masked, or of a lazy Dask array of such, with NaN for what is masked.
+
+    >>> without_mask(np.ma.array([[1, 2]], mask=[[False, True]])).tolist()
+    [[1.0, nan]]
+    """
+    if hasattr(values, "dask"):
+        return values.map_blocks(without_mask, dtype=values.dtype, meta=np.empty((0,) * values.ndim, values.dtype))
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+    return np.ma.filled(values.astype(kind), np.nan)
