@@ -38,8 +38,8 @@ def log1p_block(rows: Array, model: Any, start: int = 0) -> Array:
     if len(bad):
         raise InputError(
             f"log1p is of numbers > −1; {len(bad)} of the rows {start}:{start + len(rows)} hold others, the first are "
-            f"rows {(bad[:NAMED] + start).tolist()}, with {rows[bad[0]].min():g}. Clip them before, or leave the columns "
-            "out"
+            f"rows {(bad[:NAMED] + start).tolist()}, with {rows[bad[0]].min():g}. Clip them before, or leave the "
+            "columns out"
         )
     return np.asarray(np.log1p(rows, dtype=np.float64))
 
@@ -77,4 +77,3 @@ def normalized(rows: Array, model: tuple[str, float], start: int = 0) -> Array:
 def picked(rows: Array, model: Array) -> Array:
     """Columns of these numbers."""
     return rows[:, model]
-

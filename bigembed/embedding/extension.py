@@ -111,7 +111,7 @@ class Extension:
 
 def complete(rows: Array) -> Array:
     """Which rows (m,) hold no NaN."""
-    return ~np.isnan(rows).any(axis=1)  # type: ignore[no-any-return]
+    return np.asarray(~np.isnan(rows).any(axis=1))
 
 
 def in_one_array(source: RowSource, extension: Extension) -> Array:

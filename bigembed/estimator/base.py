@@ -46,6 +46,8 @@ class Estimator(Framed, Routed, ABC):
     """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""
     follows_dtype: ClassVar[bool] = False
     """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
+    of_columns: ClassVar[bool] = False
+    """Whether each coordinate is made of one column, as steps have it."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Which of the aligned vectors must be given."""
     _run: Run
@@ -120,7 +122,7 @@ class Estimator(Framed, Routed, ABC):
             found = replace(found, missing="passed")
         if not saved:
             return found
-        check_extension(self._run, found.width, found.dtype)
+        check_extension(self._run, found.width, found.dtype, found.n_features if self.of_columns else None)
         return replace(found, saved=saved)
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator import AROUND
 from bigembed.estimator.progress import telling
-from bigembed.estimator.step import Step, through
+from bigembed.estimator.through import through
 from bigembed.reuse import outdated
 from bigembed.runs import PartOfRun, Run
 from bigembed.stages import Context, Stage, run_stages
@@ -99,16 +99,9 @@ def prepared(estimator: Any, source: RowSource, run: Run | None, compute: bool =
     return Prepared(tuple(stages), copy, tuple(fitted))
 
 
-def new_rows_through(estimator: Any, source: RowSource) -> RowSource:
-    """New rows as the fitted steps of an estimator map them: each keeps its place, with NaN where values are missing."""
-    for step in getattr(estimator, "steps_", ()):
-        source = through(step, source)
-    return source
-
-
-def takes_missing(steps: Sequence[Any]) -> bool:
-    """Whether some step knows what to do with missing values."""
-    return any(getattr(step, "takes_missing", False) for step in steps)
+def said_of(steps: Sequence[Any]) -> dict[str, str]:
+    """What each step did with the rows fitted, in words, by its number and name."""
+    return {f"{number} {type(step).registered}": step.said() for number, step in enumerate(steps, 1)}
 
 
 def _run(estimator: Any, stages: Sequence[Stage], run: Run) -> None:
@@ -153,14 +146,14 @@ def _after(step: Any, source: RowSource) -> RowSource:
 
 def _planned(step: Any, source: RowSource) -> RowSource:
     """As many rows, and as many columns, as the step makes at the most."""
-    width = step.width(source) if isinstance(step, Step) else step.n_components
+    width = step.width(source)
     if not isinstance(width, int):
         raise InputError(
-            f"the step {type(step).registered!r} needs a number of components, so that what follows can be planned; got "
-            f"n_components={width!r}"
+            f"the step {type(step).registered!r} needs a number of components, so that what follows can be planned; "
+            f"got n_components={width!r}"
         )
     dtype = source.work if step.follows_dtype else np.dtype(np.float64)
-    names = tuple(step._planned_names(source.features)) if isinstance(step, Step) else ()
+    names = tuple(step._planned_names(source.features))
     shape = source.shape[0], width
     return PlannedRows(shape, dtype, base=replace(source, aligned={}), aligned=source.aligned, named=names)
 

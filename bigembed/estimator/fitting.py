@@ -10,9 +10,10 @@ from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import is_weights, weights_stage
 from bigembed.errors import InputTypeError
-from bigembed.estimator.before import all_stages, prepared, row_passes, stages_after, takes_missing
+from bigembed.estimator.before import all_stages, prepared, row_passes, said_of, stages_after
 from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
+from bigembed.estimator.through import takes_missing
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.survey import METRICS
 from bigembed.reuse import supersede
@@ -37,13 +38,14 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
     steps = estimator._steps
-    source, in_memory = row_source(X, scratch, sparse=sparse and not steps, missing=takes_missing(steps))
+    source, in_memory = row_source(X, scratch, sparse=sparse and not steps, missing=takes_missing([estimator, *steps]))
     columns = {
         name: column_source(values, source.shape[0], scratch, name)
         for name, values in aligned.items()
         if values is not None
     }
-    source = replace(source, aligned=columns)
+    names = () if source.features else feature_names(X)
+    source = replace(source, aligned=columns, named=() if names is None else tuple(names))
     stages = all_stages(estimator, source, None)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.settled(scratch)
@@ -56,15 +58,15 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
 
 def _fit_after(estimator: Any, X: Any, source: RowSource, run: Run, in_memory: bool) -> Any:
     """Fit the steps before an estimator, one after the other, and then the estimator to what they make of the rows."""
-    if not source.features and (names := getattr(estimator, "feature_names_in_", None)) is not None:
-        source = replace(source, named=tuple(names))
     with locked(run):
         if not run.temporary:
             supersede(all_stages(estimator, source, run), run, whole=True)
     before = prepared(estimator, source, run, compute=True)
     estimator.steps_ = before.steps
-    stages = [*before.stages, *stages_after(estimator, before.source)]
-    return finish(estimator, stages, run, in_memory, before.source)
+    stages = stages_after(estimator, before.source)
+    finish(estimator, stages, run, in_memory, before.source, before.stages)
+    estimator.certificate_["steps"] = said_of(before.steps)
+    return estimator
 
 
 def fit_spectral(estimator: Any, X: Any) -> Any:
@@ -90,11 +92,18 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     return fit_rows(estimator, X)
 
 
-def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool, source: RowSource | None = None) -> Any:
-    """Run the stages that are not on demand, and have the estimator adopt the run."""
+def finish(
+    estimator: Any,
+    stages: Sequence[Stage],
+    run: Run,
+    in_memory: bool,
+    source: RowSource | None = None,
+    done: Sequence[Stage] = (),
+) -> Any:
+    """Run the stages that are not on demand, and have the estimator adopt the run. ``done``: those run before."""
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
-        run_stages(todo, run, of=() if shared else stages)
+        run_stages(todo, run, of=() if shared else [*done, *stages])
     on_demand = [stage for stage in stages if stage.on_demand]
     return estimator.adopt(run, source=source, in_memory=in_memory, on_demand=on_demand)
 

@@ -109,12 +109,15 @@ def check_stages(run: Run) -> None:
             _refuse_claims(base / name, name.rpartition("/")[0], manifest)
 
 
-def check_extension(run: Run, width: Any, dtype: Any = "float64") -> None:
-    """DamagedError where a model has more coordinates than bytes for numbers, or coordinates that are not numbers."""
+def check_extension(run: Run, width: Any, dtype: Any = "float64", columns: int | None = None) -> None:
+    """DamagedError where a model has more coordinates than bytes for numbers, or coordinates that are not numbers.
+
+    ``columns``: of the rows, where a coordinate is one of them, so that a model need hold nothing for it.
+    """
     if dtype not in ("float32", "float64"):
         raise DamagedError(f"{run.root}: damaged: coordinates of type {str(dtype)[:60]!r}")
     held = sum(size for stage in run.published() for size, _ in run.manifest(stage).files.values())
-    if not isinstance(width, int) or not 0 < width <= held:
+    if not isinstance(width, int) or not 0 < width <= (held if columns is None else columns):
         raise DamagedError(f"{run.root}: damaged: a model of {held:,} bytes claims {width!r} coordinates")
 
 

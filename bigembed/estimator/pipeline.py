@@ -77,14 +77,13 @@ class Pipeline:
 
     def transform(self, X: Any) -> Any:
         """Coordinates of new rows, which go through the steps as the fitted ones did."""
-        return self._fitted.transform(X)
+        return self._method().transform(X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model with its steps; :func:`bigembed.load` gives the method back, which knows them."""
-        self._fitted.save(path)
+        self._method().save(path)
 
-    @property
-    def _fitted(self) -> Any:
+    def _method(self) -> Any:
         if "method_" not in self.__dict__:
             raise NotFittedError(
                 "This Pipeline instance is not fitted yet. Call 'fit' with appropriate arguments before using this "

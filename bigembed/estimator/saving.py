@@ -195,7 +195,8 @@ def _loaded(description: dict[str, Any], run: Run, method: Callable[[str], type[
         estimator = method(description["method"])(**parameters)
         estimator._check()
         _restore(estimator, description, run, estimator.get_params())
-        check_extension(run, estimator.n_components_)
+        columns = estimator.n_features_in_ if estimator.of_columns else None
+        check_extension(run, estimator.n_components_, columns=columns)
     return estimator
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +15,6 @@ from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.documents import digest_of
-from bigembed.store.mapped import MappedSource
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
@@ -30,6 +27,7 @@ class Step(RowwiseEstimator):
     """
 
     follows_dtype: ClassVar = True
+    of_columns: ClassVar = True
     learned: ClassVar[str]
     """The stage that has what the step learned: n, d and dtype are among its results."""
 
@@ -51,6 +49,10 @@ class Step(RowwiseEstimator):
         """Columns of what the step makes of these rows."""
         return source.width
 
+    def said(self) -> str:
+        """What it did with the rows fitted, in words."""
+        return f"{self.n_features_in_:,} columns"
+
     def _set_fitted(self, run: Run) -> None:
         found = run.results(self.learned)
         self.n_samples_, self.n_components_ = found["n"], found.get("width", found["d"])
@@ -65,7 +67,7 @@ class Step(RowwiseEstimator):
         return Extension(function, model, found.get("width", found["d"]), found["d"], dtype=found["dtype"])
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
-        """The names of the columns: those of the rows that were fitted, or ``x0``, ``x1``, …, as scikit-learn has it."""
+        """The names of the columns: those of the rows fitted, or ``x0``, ``x1``, …, as scikit-learn has it."""
         self._check_fitted()
         fitted = getattr(self, "feature_names_in_", None)
         given = input_features if input_features is not None else fitted
@@ -93,14 +95,3 @@ def looked_at_stage(name: str, source: RowSource, **parameters: Any) -> Stage:
         return {"n": n, "d": d, "dtype": str(source.work)}
 
     return Stage(name, (), {"source": source.fingerprint(), **parameters}, run, Cost())
-
-
-def through(step: Any, source: RowSource) -> RowSource:
-    """The rows of a source as a fitted step maps them, when they are read."""
-    extension, run = step._map(), step._run
-    stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
-    stamp = digest_of({name: run.manifest(name).digest for name in stages})
-    names = tuple(step._names_out(list(source.features))) if source.features and isinstance(step, Step) else ()
-    shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
-    found = MappedSource(shape, dtype, base=replace(source, aligned={}), function=extension.of_block, stamp=stamp)
-    return replace(found, aligned=source.aligned, named=names)

@@ -18,8 +18,8 @@ from bigembed.embedding.costs import output_cost
 from bigembed.embedding.extension import Extension, in_one_array, write_extended
 from bigembed.embedding.streaming import STAGE, grouped_stage
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.estimator.before import new_rows_through, takes_missing
 from bigembed.estimator.names import check_names
+from bigembed.estimator.through import new_rows_through, takes_missing
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage, run_stages
 from bigembed.store import manifest as manifests

@@ -119,6 +119,10 @@ class Columns(Step):
     def _block(self, run: Run) -> tuple[Any, Any]:
         return picked, self.columns_
 
+    def said(self) -> str:
+        """How many it took."""
+        return f"{len(self.columns_):,} of {self.n_features_in_:,} columns taken"
+
     def _names_out(self, names: list[str]) -> list[str]:
         return [names[number] for number in self.columns_]
 
@@ -136,7 +140,9 @@ def numbers_of(columns: Sequence[Any], names: Sequence[str], d: int) -> list[int
     """
     known = {name: number for number, name in enumerate(names)}
     if not names and any(isinstance(one, str) for one in columns):
-        raise InputError(f"columns are chosen by name, and these rows have no names of columns: give numbers, 0 to {d - 1}")
+        raise InputError(
+            f"columns are chosen by name, and these rows have no names of columns: give numbers, 0 to {d - 1}"
+        )
     unknown = [one for one in columns if (one not in known if isinstance(one, str) else not -d <= one < d)]
     if unknown:
         near = get_close_matches(str(unknown[0]), names, 1, 0.5)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -17,7 +18,7 @@ from bigembed.embedding.extension import Extension, complete
 from bigembed.embedding.linear.quantiles import quantiles_stage, refuse_empty
 from bigembed.errors import InputError
 from bigembed.estimator.step import Step
-from bigembed.runs import Run
+from bigembed.runs import PartOfRun, Run
 from bigembed.stages import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.documents import digest_of
@@ -27,6 +28,8 @@ from bigembed.store.passes import map_row_blocks
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
 
+STAGE = "missing"
+PREFIX = re.compile(r"step\d+-missing-")
 FIRST = 10
 """Rows that are named."""
 
@@ -112,6 +115,11 @@ class Missing(Step):
         self.statistics_ = read_array(run.path("missing", "values"))
         self.missing_ = read_array(run.path("missing", "counts"))
 
+    def said(self) -> str:
+        """What it did with the rows fitted."""
+        found = self._run.results("missing")
+        return sentence(found)
+
     def _certificate(self, run: Run) -> dict[str, Any]:
         found = run.results("missing")
         said = {name: found[name] for name in ("action", "fill", "rows", "first", "kept", "columns")}
@@ -123,7 +131,7 @@ class Missing(Step):
     def _extension(self, run: Run) -> Extension:
         return replace(super()._extension(run), missing="taken", numbered=True)
 
-    def left_of(self, source: RowSource) -> RowSource | None:
+    def left_of(self, source: RowSource) -> KeptRows | None:
         """The rows of the fitted ones that are left; None where all are."""
         run: Run = self._run
         return kept_rows(source, run) if run.results("missing")["action"] == "drop" else None
@@ -150,8 +158,17 @@ def kept_rows(source: RowSource, run: Run) -> KeptRows:
     mask, counts = run.path("missing", "mask"), tuple(read_array(run.path("missing", "kept")).tolist())
     known = {"mask": mask, "counts": counts, "mask_block": found["block"], "stamp": digest_of(manifest.digest)}
     plain = replace(source, aligned={})
-    kept = KeptRows(shape, source.work, base=plain, named=source.features, **known)
+    kept = KeptRows(shape, source.dtype, base=plain, named=source.features, **known)
     return replace(kept, aligned={name: kept.of(other) for name, other in source.aligned.items()})
+
+
+def kept_of(run: Run) -> KeptRows | None:
+    """Which rows of the input a run is of, if a step has left some out."""
+    for name in run.published():
+        prefix, stage, _ = name.rpartition(STAGE)
+        if PREFIX.fullmatch(prefix) and stage and run.results(name)["action"] == "drop":
+            return kept_rows(RowNumbers((run.results(name)["n"],), np.dtype(np.int64)), PartOfRun(run, prefix))
+    return None
 
 
 def read_whole(source: RowSource, in_memory: bool) -> Any:
@@ -200,7 +217,7 @@ def missing_stage(source: RowSource, action: str, fill: Any) -> Stage:
             values = _values(context, fill, counts, means)
         write_array(context.path("values"), values)
         write_array(context.path("counts"), n - counts)
-        return {
+        done = {
             "n": n,
             "d": d,
             "dtype": str(source.work),
@@ -212,6 +229,8 @@ def missing_stage(source: RowSource, action: str, fill: Any) -> Stage:
             "block": source.block,
             "columns": _by_column(n - counts, source.features),
         }
+        context.note(sentence(done))
+        return done
 
     parameters = {"source": source.fingerprint(), "action": action, "fill": fill}
     return Stage("missing", (), parameters, run, summing_cost(source, 0, disk=16 * d + n, coordinator=64 * d))
@@ -261,10 +280,23 @@ def refuse_none(rows: int, n: int, missing: Array) -> None:
         )
 
 
-def _by_column(missing: Array, names: Sequence[str]) -> dict[str, int]:
+def sentence(found: Mapping[str, Any]) -> str:
+    """What became of rows with missing values, in words."""
+    rows, n = found["rows"], found["n"]
+    if not rows:
+        return f"no value is missing in {n:,} rows"
+    done = "were left out" if found["action"] == "drop" else f"were filled with the {found['fill']}"
+    if isinstance(found["fill"], float):
+        done = f"were filled with {found['fill']:g}"
+    columns = ", ".join(f"{name} ({count:,})" for name, count in found["columns"])
+    first = ", ".join(map(str, found["first"])) + (", …" if rows > len(found["first"]) else "")
+    return f"{rows:,} of {n:,} rows, which miss values, {done}: rows {first} (counted from 0); by column {columns}"
+
+
+def _by_column(missing: Array, names: Sequence[str]) -> list[list[Any]]:
     """The columns with most missing values, and how many."""
     worst = [int(column) for column in np.argsort(-missing, kind="stable")[:FIRST] if missing[column]]
-    return {names[column] if names else str(column): int(missing[column]) for column in worst}
+    return [[names[column] if names else str(column), int(missing[column])] for column in worst]
 
 
 def as_given(rows: Array, model: Any, start: int = 0) -> Array:

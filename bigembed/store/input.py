@@ -11,7 +11,7 @@ from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError
 from bigembed.store.copying import write_dask
 from bigembed.store.idx import is_idx, read_idx
-from bigembed.store.masked import unmasked, without_mask
+from bigembed.store.masked import nan_dtype, unmasked, without_mask
 from bigembed.store.npy import write_npy
 from bigembed.store.opening import chunked, is_zarr, open_array
 from bigembed.store.paths import AnyPath, at, is_path
@@ -28,8 +28,8 @@ def row_source(
 
     Paths, zarr arrays, datasets of HDF5 and Dask or xarray arrays that are windows of stored ones are read where they
     lie; other Dask arrays are computed by the tasks that read them (:class:`StreamedRows`). NumPy arrays are first
-    written into ``scratch`` when tasks run in other processes. ``sparse``: whether sparse rows can be used. ``missing``:
-    whether masked entries come as NaN; they are refused otherwise.
+    written into ``scratch`` when tasks run in other processes. ``sparse``: whether sparse rows can be used.
+    ``missing``: whether masked entries come as NaN; they are refused otherwise.
     """
     if isinstance(X, RowSource):
         return X, False
@@ -116,7 +116,7 @@ def _lazy_source(X: Any, missing: bool = False) -> RowSource:
     """The rows of a Dask array of dense blocks."""
     work_dtype(X.dtype)
     if missing and X.dtype.kind != "f" and isinstance(X._meta, np.ma.MaskedArray):
-        X = X.astype(np.float64)
+        X = X.astype(nan_dtype(X.dtype))
     return StreamedRows(tuple(map(int, X.shape)), np.dtype(X.dtype), lazy=without_mask(X) if missing else X)
 
 

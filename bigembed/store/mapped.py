@@ -12,9 +12,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
 from bigembed.store.arrays import read_array
+from bigembed.store.paths import at
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource, rows_at
-from bigembed.store.paths import at
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,9 @@ class KeptRows(RowSource):
             first = block * self.mask_block
             kept = np.flatnonzero(read_array(self.mask, first, first + self.mask_block))
             chosen = kept[start - before : end - before] + first
-            parts.append(self._of_base(chosen))
+            parts.append(_of(self).read(int(chosen[0]), int(chosen[-1]) + 1)[chosen - chosen[0]])
             start = end
         return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype)
-
-    def _of_base(self, chosen: Array) -> Any:
-        """Rows of these ascending numbers, read by blocks."""
-        base = _of(self)
-        out = []
-        for low, high in bounds(int(chosen[-1]) + 1 - int(chosen[0]), base.block):
-            low, high = low + int(chosen[0]), high + int(chosen[0])
-            inside = chosen[np.searchsorted(chosen, low) : np.searchsorted(chosen, high)]
-            if len(inside):
-                out.append(base.read(low, high)[inside - low])
-        return np.concatenate(out)
 
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         return np.asarray(self.read(*rows)[:, slice(*columns)])
@@ -135,9 +124,7 @@ class KeptRows(RowSource):
     def of(self, other: RowSource) -> KeptRows:
         """The entries of another source, as long as the one whose rows are kept, that belong to the kept rows."""
         shape = (self.shape[0], *other.shape[1:])
-        return KeptRows(
-            shape, other.dtype, base=other, mask=self.mask, counts=self.counts, mask_block=self.mask_block
-        )
+        return KeptRows(shape, other.dtype, base=other, mask=self.mask, counts=self.counts, mask_block=self.mask_block)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,17 @@ def unmasked(values: Any, start: int = 0, what: str = "rows") -> Any:
     return np.asarray(values.data)
 
 
+def nan_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype of the same numbers that has NaN besides.
+
+    >>> nan_dtype("int16"), nan_dtype("int64"), nan_dtype("float32")
+    (dtype('float32'), dtype('float64'), dtype('float32'))
+    """
+    dtype = np.dtype(dtype)
+    small = np.can_cast(dtype, np.float32)
+    return dtype if dtype.kind == "f" else np.dtype(np.float32 if small else np.float64)
+
+
 def without_mask(values: Any) -> Any:
     """The values of an array that may be masked, or of a lazy Dask array of such, with NaN for what is masked.
 
@@ -42,5 +53,4 @@ def without_mask(values: Any) -> Any:
         return values.map_blocks(without_mask, dtype=values.dtype, meta=np.empty((0,) * values.ndim, values.dtype))
     if not isinstance(values, np.ma.MaskedArray):
         return values
-    kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
-    return np.ma.filled(values.astype(kind), np.nan)
+    return np.ma.filled(values.astype(nan_dtype(values.dtype)), np.nan)

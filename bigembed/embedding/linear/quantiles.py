@@ -57,7 +57,9 @@ def quantiles_stage(source: RowSource, shares: Sequence[float], missing: bool = 
         return {"n": n, "d": d, "dtype": str(source.work), "passes": len(levels)}
 
     parameters = {"source": source.fingerprint(), "shares": wanted.tolist(), "missing": missing}
-    cost = summing_cost(source, size, passes=len(levels), disk=8 * d * (len(wanted) + 1), scalar_ops=n * d * len(levels))
+    cost = summing_cost(
+        source, size, passes=len(levels), disk=8 * d * (len(wanted) + 1), scalar_ops=n * d * len(levels)
+    )
     return Stage("quantiles", (), parameters, run, cost)
 
 
