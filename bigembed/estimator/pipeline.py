@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from bigembed.errors import InputError, InputTypeError, NotFittedError
+from bigembed import errors
+from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.step import Step
@@ -85,7 +86,7 @@ class Pipeline:
 
     def _method(self) -> Any:
         if "method_" not in self.__dict__:
-            raise NotFittedError(
+            raise errors.NotFittedError(
                 "This Pipeline instance is not fitted yet. Call 'fit' with appropriate arguments before using this "
                 "estimator."
             )
