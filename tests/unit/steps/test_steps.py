@@ -146,7 +146,7 @@ def test_names_of_columns_are_kept() -> None:
     frame = pd.DataFrame(COUNTS, columns=list("abcdefg"))
     assert be.StandardScaler().fit(frame).get_feature_names_out().tolist() == list("abcdefg")
     assert be.Columns(["c", "a"]).fit(frame).get_feature_names_out().tolist() == ["c", "a"]
-    with pytest.raises(InputError, match="no columns 'h'; .*a, b, c"):
+    with pytest.raises(InputError, match=r"no columns 'h'; .*a, b, c"):
         be.Columns(["h"]).fit(frame)
 
 
