@@ -6,6 +6,7 @@ The methods among them are the registry (:mod:`bigembed.methods`): the name of a
 from bigembed import datasets as datasets
 from bigembed import errors as errors
 from bigembed import plotting as plotting
+from bigembed.estimator.pipeline import Pipeline as Pipeline
 from bigembed.initialization import spectral_start as spectral_start
 from bigembed.jobs.growth.versions import open_growth as open_growth
 from bigembed.methods import load as load
@@ -29,6 +30,13 @@ from bigembed.neighbors.graph import build_neighbor_graph as build_neighbor_grap
 from bigembed.paths.shortest_paths import geodesic_distances as geodesic_distances
 from bigembed.paths.shortest_paths import shortest_path as shortest_path
 from bigembed.quality.certify import certify as certify
+from bigembed.steps.clip import Clip as Clip
+from bigembed.steps.columns import Columns as Columns
+from bigembed.steps.log1p import Log1p as Log1p
+from bigembed.steps.missing import Missing as Missing
+from bigembed.steps.normalize import Normalizer as Normalizer
+from bigembed.steps.robust_standardize import RobustScaler as RobustScaler
+from bigembed.steps.standardize import StandardScaler as StandardScaler
 from bigembed.store.growing import append_rows as append_rows
 from bigembed.store.opening import open_array as open_array
 

@@ -295,12 +295,12 @@ def certify(
 
 @app.command()
 def methods(as_json: given.Json = False, debug: given.Debug = False) -> None:
-    """The methods there are, with their parameters."""
+    """The methods there are, and the steps that can go before them, with their parameters."""
     with given.console_of(as_json, debug) as console:
-        from bigembed.jobs.describe import describe_methods, method_lines
+        from bigembed.jobs.describe import describe_methods, describe_steps, method_lines
 
-        found = describe_methods()
-        console.result({"methods": found}, method_lines(found))
+        found, steps = describe_methods(), describe_steps()
+        console.result({"methods": found, "steps": steps}, method_lines(found, steps))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bigembed.errors import DamagedError, StaleError
@@ -132,6 +133,35 @@ class Run:
             self.note(found)
             return self
         return next((owner for parent in self.parents if (owner := parent._search(stage)) is not None), None)
+
+
+class PartOfRun(Run):
+    """The stages of a run whose names begin with a prefix, under the rest of their names."""
+
+    def __init__(self, run: Run, prefix: str) -> None:
+        self.__dict__.update(run.__dict__)
+        self._whole_run, self._prefix = run, prefix
+
+    def manifest(self, stage: str) -> Manifest:
+        found = self._whole_run.manifest(self._prefix + stage)
+        inputs = {name.removeprefix(self._prefix): digest for name, digest in found.inputs.items()}
+        return replace(found, stage=stage, inputs=inputs)
+
+    def path(self, stage: str, array: str = "") -> str:
+        return self._whole_run.path(self._prefix + stage, array)
+
+    def has(self, stage: str) -> bool:
+        return self._whole_run.has(self._prefix + stage)
+
+    def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
+        return self._whole_run.array(self._prefix + stage, array, in_memory)
+
+    def matrix(self, stage: str, values: str = "squared", weighs: str = "") -> StoredMatrix:
+        return self._whole_run.matrix(self._prefix + stage, values, weighs and self._prefix + weighs)
+
+    def published(self) -> list[str]:
+        names = self._whole_run.published()
+        return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
 
 class _Alive:

@@ -74,21 +74,44 @@ class Extension:
     """Vectors aligned with the rows that the function needs, by name."""
     saved: str = ""
     """Where the saved model lies that it is of."""
+    missing: str = "refused"
+    """What becomes of NaN: ``"refused"``; ``"taken"`` by the function; or ``"passed"``: a row with NaN has no
+    coordinates, which are NaN."""
+    numbered: bool = False
+    """Whether the function takes ``start``, the number of the first row, for its errors."""
 
     def __call__(self, block: RowBlock) -> Array:
-        """Coordinates of a block of rows, which must be finite."""
-        refuse_block(block)
+        """Coordinates of a block of rows, which must be finite, but for NaN that is not refused."""
+        refuse_block(block, nan=self.missing == "refused")
         return self.of_block(block)
 
     def of_block(self, block: RowBlock) -> Array:
         """Coordinates of a block that was checked."""
-        needed = {name: block.aligned[name] for name in self.aligned}
+        needed: dict[str, Any] = {name: block.aligned[name] for name in self.aligned}
+        if self.numbered:
+            needed["start"] = block.start
         return np.asarray(self.of_rows(block.rows, **needed), dtype=self.dtype)
 
     def of_rows(self, rows: Any, **aligned: Array) -> Array:
         """The function of rows; :class:`DamagedError` where the parts of a saved model do not fit."""
+        if self.missing == "passed" and not (there := complete(rows)).all():
+            return self._of_complete(rows, there, aligned)
         with consistent(self.saved):
             return self.function(rows, self.model, **aligned)
+
+    def _of_complete(self, rows: Any, there: Array, aligned: dict[str, Array]) -> Array:
+        """Coordinates of the complete rows, and NaN for the others."""
+        out = np.full((len(there), self.width), np.nan, self.dtype)
+        if there.any():
+            given = {name: values[there] for name, values in aligned.items()}
+            with consistent(self.saved):
+                out[there] = self.function(rows[there], self.model, **given)
+        return out
+
+
+def complete(rows: Array) -> Array:
+    """Which rows (m,) hold no NaN."""
+    return np.asarray(~np.isnan(rows).any(axis=1))
 
 
 def in_one_array(source: RowSource, extension: Extension) -> Array:
@@ -99,12 +122,13 @@ def in_one_array(source: RowSource, extension: Extension) -> Array:
 
 def write_extended(source: RowSource, extension: Extension, out: str) -> None:
     """Coordinates by canonical blocks, through the sliding window over the chunks of the input."""
-    write_mapped(source, extend_mapped, out, extension.width, extension.dtype, first=True, extension=extension)
+    first = extension.missing == "refused"
+    write_mapped(source, extend_mapped, out, extension.width, extension.dtype, first=first, extension=extension)
 
 
 def extend_mapped(block: RowBlock, *, extension: Extension) -> Array:
-    """Coordinates of one canonical block."""
-    return extension.of_block(block)
+    """Coordinates of one canonical block, in which NaN was looked for unless it is not refused."""
+    return extension.of_block(block) if extension.missing == "refused" else extension(block)
 
 
 def extend_block(start: int, stop: int, *, source: RowSource, extension: Extension) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.embedding.consistency import consistent
-from bigembed.embedding.extension import Extension, Grouping
+from bigembed.embedding.extension import Extension, Grouping, complete
 from bigembed.embedding.input_order import leave_rows, restore
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
@@ -80,8 +80,7 @@ def sort_block(
     """
     rows = source.read(start, stop)
     try:
-        with consistent(extension.saved):
-            label = grouping.block_of(rows, extension.model, start)
+        label = labels(rows, start, extension, grouping)
     except InputError as error:
         return str(error)
     order = np.argsort(label, kind="stable")
@@ -91,6 +90,16 @@ def sort_block(
         pieces |= {f"rows{b}": rows[members], f"at{b}": members + start}
     exchange.put("new", number, pieces)
     return ""
+
+
+def labels(rows: Array, start: int, extension: Extension, grouping: Grouping) -> Array:
+    """The block (m,) of fitted rows that each new row belongs to; 0 for one that has no place."""
+    there = complete(rows) if extension.missing == "passed" else np.ones(len(rows), bool)
+    label = np.zeros(len(rows), np.int64)
+    if there.any():
+        with consistent(extension.saved):
+            label[there] = grouping.block_of(rows if there.all() else rows[there], extension.model, start)
+    return label
 
 
 def groups(counts: Array, batch: int) -> Iterator[tuple[int, int, int, int]]:

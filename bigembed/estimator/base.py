@@ -46,19 +46,26 @@ class Estimator(Framed, Routed, ABC):
     """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""
     follows_dtype: ClassVar[bool] = False
     """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
+    of_columns: ClassVar[bool] = False
+    """Whether each coordinate is made of one column, as steps have it."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Which of the aligned vectors must be given."""
     _run: Run
     _in_memory: bool
     _source: Any = None
     _on_demand: Sequence[Stage] = ()
+    _steps: Sequence[Any] = ()
+    """Steps that the rows go through before the method sees them; fitted, they are ``steps_``."""
+    steps_: tuple[Any, ...]
+    _before_others: bool = False
+    """Whether it is a step before another estimator: a model then does not keep its rows."""
     _parameters: dict[str, Any]
     n_features_in_: int
     certificate_: dict[str, Any]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if cls.__module__.startswith("bigembed.methods."):
+        if cls.__module__.startswith(("bigembed.methods.", "bigembed.steps.")):
             cls.registered = cls.__module__.rpartition(".")[2]
 
     @abstractmethod
@@ -108,12 +115,21 @@ class Estimator(Framed, Routed, ABC):
 
         self._check_fitted()
         self._run.check()
-        if not (saved := saved_at(self._run, getattr(self, "_parameters", {}))):
-            return self.as_fitted()._extension(self._run)
+        saved = saved_at(self._run, getattr(self, "_parameters", {}))
         with consistent(saved):
-            found = replace(self.as_fitted()._extension(self._run), saved=saved)
-        check_extension(self._run, found.width, found.dtype)
-        return found
+            found = self.as_fitted()._extension(self._run)
+        if leaves_out(getattr(self, "steps_", ())):
+            found = replace(found, missing="passed")
+        if not saved:
+            return found
+        check_extension(self._run, found.width, found.dtype, found.n_features if self.of_columns else None)
+        return replace(found, saved=saved)
+
+    @property
+    def _columns(self) -> int:
+        """Columns of the rows that the method itself was fitted to: what the steps before it made."""
+        steps = getattr(self, "steps_", ())
+        return int(steps[-1].n_components_) if steps else self.n_features_in_
 
     def as_fitted(self) -> Self:
         """This estimator with the parameters that it was fitted with."""
@@ -254,6 +270,11 @@ class Estimator(Framed, Routed, ABC):
         if isinstance(state, (int, np.integer)):
             return int(state)
         return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
+
+
+def leaves_out(steps: Sequence[Any]) -> bool:
+    """Whether some step leaves rows out."""
+    return any(getattr(step, "drops", False) for step in steps)
 
 
 def _snapshot(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,15 @@ from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import is_weights, weights_stage
 from bigembed.errors import InputTypeError
+from bigembed.estimator.before import all_stages, prepared, row_passes, said_of, stages_after
 from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
+from bigembed.estimator.through import takes_missing
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.survey import METRICS
+from bigembed.reuse import supersede
 from bigembed.runs import Run
-from bigembed.stages import Stage, run_stages
+from bigembed.stages import Stage, locked, run_stages
 from bigembed.store.input import column_source, row_source
 from bigembed.store.source import RowSource
 from bigembed.store.streamed import StreamedRows
@@ -34,25 +37,36 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
     _need(estimator, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
-    source, in_memory = row_source(X, scratch, sparse=sparse)
+    steps = estimator._steps
+    source, in_memory = row_source(X, scratch, sparse=sparse and not steps, missing=takes_missing([estimator, *steps]))
     columns = {
         name: column_source(values, source.shape[0], scratch, name)
         for name, values in aligned.items()
         if values is not None
     }
-    source = replace(source, aligned=columns)
-    stages = estimator.stages(source)
+    names = () if source.features else feature_names(X)
+    source = replace(source, aligned=columns, named=() if names is None else tuple(names))
+    stages = all_stages(estimator, source, None)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.settled(scratch)
-        stages = estimator.stages(source)
+        stages = estimator.stages(source) if not steps else []
     remember_features(estimator, X, source.shape[1])
-    return finish(estimator, stages, run, in_memory, source)
+    if not steps:
+        return finish(estimator, stages, run, in_memory, source)
+    return _fit_after(estimator, X, source, run, in_memory)
 
 
-def row_passes(stages: Sequence[Stage]) -> float:
-    """How often ``fit`` reads the rows as they were given: what follows reads a copy in the order of the graph."""
-    last = next((number for number, stage in enumerate(stages) if stage.name == "order"), len(stages))
-    return sum(stage.cost.passes for stage in stages[: last + 1] if not stage.on_demand)
+def _fit_after(estimator: Any, X: Any, source: RowSource, run: Run, in_memory: bool) -> Any:
+    """Fit the steps before an estimator, one after the other, and then the estimator to what they make of the rows."""
+    with locked(run):
+        if not run.temporary:
+            supersede(all_stages(estimator, source, run), run, whole=True)
+    before = prepared(estimator, source, run, compute=True)
+    estimator.steps_ = before.steps
+    stages = stages_after(estimator, before.source)
+    finish(estimator, stages, run, in_memory, before.source, before.stages)
+    estimator.certificate_["steps"] = said_of(before.steps)
+    return estimator
 
 
 def fit_spectral(estimator: Any, X: Any) -> Any:
@@ -78,11 +92,18 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     return fit_rows(estimator, X)
 
 
-def finish(estimator: Any, stages: Sequence[Stage], run: Run, in_memory: bool, source: RowSource | None = None) -> Any:
-    """Run the stages that are not on demand, and have the estimator adopt the run."""
+def finish(
+    estimator: Any,
+    stages: Sequence[Stage],
+    run: Run,
+    in_memory: bool,
+    source: RowSource | None = None,
+    done: Sequence[Stage] = (),
+) -> Any:
+    """Run the stages that are not on demand, and have the estimator adopt the run. ``done``: those run before."""
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
-        run_stages(todo, run, of=() if shared else stages)
+        run_stages(todo, run, of=() if shared else [*done, *stages])
     on_demand = [stage for stage in stages if stage.on_demand]
     return estimator.adopt(run, source=source, in_memory=in_memory, on_demand=on_demand)
 

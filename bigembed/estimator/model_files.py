@@ -9,6 +9,7 @@ out of the folder.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
@@ -29,6 +30,8 @@ from bigembed.store.paths import AnyPath
 
 FORMAT = 2
 NAME, FILES = "model.json", "files"
+STEPS = "steps"
+"""In a model the folder of the steps before it, each a model; in its description their names and digests."""
 METADATA = "zarr.json"
 LARGEST = 256 << 20
 """Bytes of a JSON file of a model."""
@@ -78,6 +81,18 @@ def read_description(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple
     return said, FILES in said
 
 
+def steps_in(root: AnyPath, said: Mapping[str, Any]) -> list[AnyPath]:
+    """Where the steps before a model lie, in their order, as its description lists them; DamagedError otherwise."""
+    places = []
+    for entry in said.get(STEPS, []):
+        place = root / STEPS / entry["name"]
+        found = dict(digest_files(str(place), [NAME])) if (place / NAME).is_file() else {}
+        if not found or found[NAME][1] != entry["digest"]:
+            raise DamagedError(f"{place}: damaged: not the step that was saved with the model; copy the model again")
+        places.append(place)
+    return places
+
+
 def check_stages(run: Run) -> None:
     """DamagedError unless every file is there, all metadata are as they were published, and no array claims more than
     its bytes can hold."""
@@ -94,12 +109,15 @@ def check_stages(run: Run) -> None:
             _refuse_claims(base / name, name.rpartition("/")[0], manifest)
 
 
-def check_extension(run: Run, width: Any, dtype: Any = "float64") -> None:
-    """DamagedError where a model has more coordinates than bytes for numbers, or coordinates that are not numbers."""
+def check_extension(run: Run, width: Any, dtype: Any = "float64", columns: int | None = None) -> None:
+    """DamagedError where a model has more coordinates than bytes for numbers, or coordinates that are not numbers.
+
+    ``columns``: of the rows, where a coordinate is one of them, so that a model need hold nothing for it.
+    """
     if dtype not in ("float32", "float64"):
         raise DamagedError(f"{run.root}: damaged: coordinates of type {str(dtype)[:60]!r}")
     held = sum(size for stage in run.published() for size, _ in run.manifest(stage).files.values())
-    if not isinstance(width, int) or not 0 < width <= held:
+    if not isinstance(width, int) or not 0 < width <= (held if columns is None else columns):
         raise DamagedError(f"{run.root}: damaged: a model of {held:,} bytes claims {width!r} coordinates")
 
 
@@ -153,11 +171,18 @@ def _check_description(root: AnyPath, said: Mapping[str, Any], method: Callable[
         wrong.append("in_memory: neither true nor false")
     if not isinstance(said.get("certificate"), dict):
         wrong.append("certificate: not a table")
+    if not isinstance(steps := said.get(STEPS, []), list) or not all(map(_is_step, steps)):
+        wrong.append("steps: not a list of names and digests")
     texts = isinstance(names, list) and all(isinstance(one, str) for one in names)
     if names is not None and not (texts and len(names) == features):
         wrong.append("feature_names_in: neither null nor one text a feature")
     if wrong:
         raise DamagedError(f"{root}: damaged: model.json: {'; '.join(wrong)}")
+
+
+def _is_step(entry: Any) -> bool:
+    plain = isinstance(entry, dict) and {*entry} == {"name", "digest"}
+    return plain and isinstance(entry["name"], str) and re.fullmatch(r"[0-9]+-[a-z0-9_]+", entry["name"]) is not None
 
 
 def _refuse_claims(file: AnyPath, array: str, manifest: Manifest) -> None:

@@ -7,6 +7,7 @@ wanted (``fit_transform_to``, a job's output, ``transform_to``).
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,22 @@ class RowwiseEstimator(Estimator):
         else:
             rows, extension = self._source, self._map()
         write_coordinates(rows, extension, out, self._run)
+
+    def width(self, source: RowSource) -> Any:
+        """Columns of what it makes of rows where it is a step before another method, if that is known before."""
+        return getattr(self, "n_components", None)
+
+    def said(self) -> str:
+        """What it did with the rows fitted, in words."""
+        return f"{self.n_components_:,} columns made of {self.n_features_in_:,}"  # type: ignore[attr-defined]
+
+    def _names_out(self, names: list[str]) -> list[str]:
+        """Names of the columns that it makes of columns with these names, where they have any."""
+        return []
+
+    def _planned_names(self, names: Sequence[str]) -> Sequence[str]:
+        """The same before it is fitted, as far as it is known then."""
+        return ()
 
     def _coordinates(self) -> Any:
         if self._run.has("coordinates"):

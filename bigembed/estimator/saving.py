@@ -22,21 +22,24 @@ from bigembed.estimator import AROUND
 from bigembed.estimator.model_files import (
     FORMAT,
     NAME,
+    STEPS,
     check_extension,
     check_stages,
     described,
     read_description,
     saved_at,
+    steps_in,
 )
 from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
 from bigembed.store.documents import write_json
-from bigembed.store.manifest import Manifest
+from bigembed.store.manifest import Manifest, digest_files
 from bigembed.store.output_lock import output_lock
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
 from bigembed.store.superseded import superseded_model
 
+OUTPUT = "coordinates"
 LARGEST_PICKLE = 1 << 30
 ALLOW = (
     "give be.load(path, functions={NAME: function}) or be.load(path, functions=[MODULE]); on the command line "
@@ -54,15 +57,33 @@ def save(estimator: Any, path: PathLike) -> None:
         raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
     with consistent(saved_at(estimator._run, {})):
         description = _description(estimator, _named_parameters(estimator))
+        before = [_description(step, _named_parameters(step)) for step in _steps_of(estimator)]
     with output_lock(target):
         partial = target.with_name(f"{target.name}.partial")
         remove(partial)  # of a call that was killed
+        roots.prepare(partial, "model")
+        for step, about in zip(_steps_of(estimator), before, strict=True):
+            description = _with_step(description, step, about, partial)
         _write(estimator, partial, description)
         try:
             move(partial, target)
         except OSError as error:
             remove(partial)
             raise ExistingOutputError(f"{target}: appeared while the model was written ({error})") from error
+
+
+def _steps_of(estimator: Any) -> tuple[Any, ...]:
+    """The fitted steps before an estimator."""
+    return getattr(estimator, "steps_", ())
+
+
+def _with_step(description: dict[str, Any], step: Any, about: dict[str, Any], model: AnyPath) -> dict[str, Any]:
+    """Write a step, a model of its own in the folder of the model; what the model then says of its steps."""
+    known = description.get(STEPS, [])
+    name = f"{len(known) + 1}-{type(step).registered}"
+    _write(step, model / STEPS / name, about)
+    digest = dict(digest_files(str(model / STEPS / name), [NAME]))[NAME][1]
+    return {**description, STEPS: [*known, {"name": name, "digest": digest}]}
 
 
 def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:
@@ -80,7 +101,7 @@ def _saved(estimator: Any) -> dict[str, Manifest]:
     run: Run = estimator._run
     found = {}
     for stage, names in type(estimator).saved_stages.items():
-        if run.has(stage):
+        if run.has(stage) and not (stage == OUTPUT and estimator._before_others):
             manifest = run.manifest(stage)
             files = {
                 name: entry
@@ -154,6 +175,19 @@ def load(path: PathLike, method: Callable[[str], type[Any]], functions: Function
     StaleWarning where the run that wrote the model has begun anew with other parameters or rows.
     """
     description, run = _read(at(path).absolute(), method)
+    estimator = _loaded(description, run, method, functions)
+    if steps := steps_in(run.root, description):
+        found = [read_description(place, method)[0] for place in steps]
+        runs = [Run(place, kind="model") for place in steps]
+        for one in runs:
+            check_stages(one)
+        estimator.steps_ = tuple(_loaded(said, one, method, functions) for said, one in zip(found, runs, strict=True))
+        estimator._steps = estimator.steps_
+    return estimator
+
+
+def _loaded(description: dict[str, Any], run: Run, method: Callable[[str], type[Any]], functions: Functions) -> Any:
+    """The fitted estimator of a description and of stages that were checked."""
     parameters, problems = allowed(description["parameters"], functions, ALLOW)
     if problems:
         raise InputError(f"{run.root}: " + "; ".join(problems))
@@ -161,7 +195,8 @@ def load(path: PathLike, method: Callable[[str], type[Any]], functions: Function
         estimator = method(description["method"])(**parameters)
         estimator._check()
         _restore(estimator, description, run, estimator.get_params())
-        check_extension(run, estimator.n_components_)
+        columns = estimator.n_features_in_ if estimator.of_columns else None
+        check_extension(run, estimator.n_components_, columns=columns)
     return estimator
 
 
@@ -190,7 +225,7 @@ def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: 
 def to_state(estimator: Any) -> dict[str, Any]:
     """State for pickling: parameters, and, where fitted, those of the fit and the model as bytes."""
     kept = {name: value for name, value in estimator.__dict__.items() if name in KEPT}
-    state: dict[str, Any] = {"parameters": estimator.get_params(), "kept": kept}
+    state: dict[str, Any] = {"parameters": estimator.get_params(), "kept": kept, "steps": tuple(estimator._steps)}
     if not estimator.__sklearn_is_fitted__():
         return state
     scratch = Run(None)
@@ -204,7 +239,7 @@ def to_state(estimator: Any) -> dict[str, Any]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(str(place), arcname="model", filter=_timeless)
-    return state | {"fitted": estimator._parameters, "model": buffer.getvalue()}
+    return state | {"fitted": estimator._parameters, "model": buffer.getvalue(), "steps_": _steps_of(estimator)}
 
 
 def _timeless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -216,6 +251,8 @@ def from_state(estimator: Any, state: dict[str, Any]) -> None:
     """Set up an estimator from :func:`to_state`."""
     for name, value in (state["parameters"] | state["kept"]).items():
         setattr(estimator, name, value)
+    if state.get("steps"):
+        estimator._steps = state["steps"]
     if "model" not in state:
         return
     home = Run(None)
@@ -224,3 +261,5 @@ def from_state(estimator: Any, state: dict[str, Any]) -> None:
     description, run = _read(home.root / "model", lambda _: type(estimator))
     run._home = home
     _restore(estimator, description, run, state["fitted"])
+    if state.get("steps_"):
+        estimator.steps_ = state["steps_"]

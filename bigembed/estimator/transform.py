@@ -19,6 +19,7 @@ from bigembed.embedding.extension import Extension, in_one_array, write_extended
 from bigembed.embedding.streaming import STAGE, grouped_stage
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
+from bigembed.estimator.through import new_rows_through, takes_missing
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage, run_stages
 from bigembed.store import manifest as manifests
@@ -91,10 +92,12 @@ def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str,
         raise InputError(_wrong_aligned(estimator, given, extension.aligned))
     check_names(estimator, X)
     scratch = scratch_of(estimator)
-    source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse)
-    check_width(source, extension, estimator)
+    steps = getattr(estimator, "steps_", ())
+    missing = takes_missing(steps) or extension.missing == "taken"
+    source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse and not steps, missing=missing)
+    check_width(source, steps[0].n_features_in_ if steps else extension.n_features, estimator)
     columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
-    return replace(source, aligned=columns), in_memory
+    return new_rows_through(estimator, replace(source, aligned=columns)), in_memory
 
 
 def _wrong_aligned(estimator: Any, given: Iterable[str], needed: Iterable[str]) -> str:
@@ -183,10 +186,8 @@ def refuse_existing(out: PathLike) -> None:
         raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path")
 
 
-def check_width(source: RowSource, extension: Extension, estimator: Any) -> None:
+def check_width(source: RowSource, fitted: int, estimator: Any) -> None:
     """InputError unless the rows have the features of those that were fitted."""
     d = checked_shape(source)[1]
-    if d != extension.n_features:
-        raise InputError(
-            f"X has {d} features, but {type(estimator).__name__} is expecting {extension.n_features} features as input."
-        )
+    if d != fitted:
+        raise InputError(f"X has {d} features, but {type(estimator).__name__} is expecting {fitted} features as input.")

@@ -8,7 +8,8 @@ from typing import Any
 
 from bigembed.blocks.declared import allowed, kinds_of
 from bigembed.estimator import AROUND
-from bigembed.methods import REGISTRY, method
+from bigembed.jobs.job import STEP_KEYS
+from bigembed.methods import REGISTRY, STEPS, method, step
 
 
 def describe_methods() -> list[dict[str, Any]]:
@@ -16,12 +17,17 @@ def describe_methods() -> list[dict[str, Any]]:
     return [_describe(name, method(name)) for name in sorted(REGISTRY)]
 
 
+def describe_steps() -> list[dict[str, Any]]:
+    """Every step that can go before a method, likewise."""
+    return [_describe(name, step(name)) for name in STEPS]
+
+
 def _describe(name: str, cls: Any) -> dict[str, Any]:
     kinds = kinds_of(cls)
     meaning = documented(inspect.getdoc(cls) or "")
     parameters = [
         {
-            "name": key,
+            "name": STEP_KEYS.get((name, key), key),
             "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
             "allowed": allowed(kinds[key]),
             "meaning": meaning.get(key, ""),
@@ -55,10 +61,14 @@ def documented(text: str) -> dict[str, str]:
     return {key: " ".join(parts) for key, parts in entries.items()}
 
 
-def method_lines(methods: list[dict[str, Any]]) -> list[str]:
-    """The methods for people."""
+def method_lines(methods: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[str]:
+    """The methods, and then the steps, for people."""
+    return [*_lines(methods), "", "Steps before a method ([[steps]] of a job file):", *_lines(steps)]
+
+
+def _lines(described: list[dict[str, Any]]) -> list[str]:
     lines = []
-    for entry in methods:
+    for entry in described:
         lines += [f"{entry['name']}: {entry['summary']}"]
         lines += [f"  {p['name']} = {p['default']!r}  {p['meaning']}" for p in entry["parameters"]]
     return lines

@@ -14,6 +14,7 @@ from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
+from bigembed.steps.missing import kept_of
 from bigembed.store import roots
 from bigembed.store.aligned import aligned_of, require_length, vector_source
 from bigembed.store.anndata_writer import is_annotated, write_obsm
@@ -27,6 +28,8 @@ from bigembed.store.superseded import explanation, superseded
 from bigembed.store.tables import ID, Table, write_table
 
 PLACE = "coordinates", "embedding"
+ROW = "row"
+"""The column of the number of the row in the input, where a step has left rows out."""
 COMPONENT = "component"
 """The column of the component of the graph that a row lies in: ``labels_``."""
 CLUSTER, CLUSTERS = "cluster", "clusters"
@@ -38,10 +41,11 @@ ABOUT = "bigembed_coordinates"
 def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
     """Write the coordinates at ``source`` (a run, or an array such as ``bigembed extend`` writes) to ``out``.
 
-    ``.parquet`` and ``.csv`` hold a column ``id`` where the rows have ids, the coordinates under their names, and
-    ``component``, the number of the connected component of the graph that the row lies in, where the method reports it
-    (0 the largest, −1 for islands). Names count from 0, as scikit-learn's do: ``isomap0`` is what reports, pictures and
-    warnings call coordinate 1. ``.npy`` has only the coordinates. An ``.h5ad``, or the ``.zarr`` of an
+    ``.parquet`` and ``.csv`` hold a column ``id`` where the rows have ids, ``row``, the number of the row in the
+    input, where a step has left rows out, the coordinates under their names, and ``component``, the number of the
+    connected component of the graph that the row lies in, where the method reports it (0 the largest, −1 for islands).
+    Names count from 0, as scikit-learn's do: ``isomap0`` is what reports, pictures and warnings call coordinate 1.
+    ``.npy`` has only the coordinates. An ``.h5ad``, or the ``.zarr`` of an
     AnnData, that is there gets them as ``obsm["X_METHOD"]``, in the order of its ``obs_names``, and what made them as
     ``uns["METHOD"]``; nothing else in it is touched. Raises :class:`ExistingOutputError` unless ``overwrite``,
     :class:`InputError`, :class:`MissingPathError`, :class:`MissingExtraError`.
@@ -88,9 +92,13 @@ def _of_run(root: AnyPath) -> Table:
     if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
     coordinates = _source(run, *PLACE)
-    aligned = {}
+    aligned: dict[str, RowSource] = {}
+    kept = kept_of(run)
     if run.has(IDS):
-        aligned[ID] = _source(run, IDS, IDS)
+        ids = _source(run, IDS, IDS)
+        aligned[ID] = ids if kept is None else kept.of(ids)
+    if kept is not None:
+        aligned[ROW] = kept
     if at(run.path(PLACE[0], "labels")).exists():
         aligned[COMPONENT] = _source(run, PLACE[0], "labels")
     if run.has(CLUSTERS):

@@ -13,6 +13,7 @@ from bigembed.blocks.functions import Functions
 from bigembed.errors import DamagedError
 from bigembed.estimator import AROUND
 from bigembed.estimator.names import require_names
+from bigembed.estimator.through import takes_missing
 from bigembed.estimator.transform import aside_of, moved, refuse_existing, stage_for, transform_to
 from bigembed.jobs.export import ABOUT, export, made_by
 from bigembed.jobs.identity import key_of_extension
@@ -129,11 +130,16 @@ def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, alig
     """The new rows with their aligned vectors. Of a table the fitted columns are taken; others are refused."""
     given = dict(aligned or {})
     expected = tuple(getattr(fitted, "feature_names_in_", ()))
-    chosen = replace(choice or Choice(), aligned=tuple(given.values()), expected=expected)
+    missing = takes_missing(fitted._steps)
+    chosen = replace(choice or Choice(), aligned=tuple(given.values()), expected=expected, missing=missing)
     copy = at(f"{at(out).absolute().with_suffix('')}-input.zarr")
-    rows = find_rows(at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: bool(fitted._map().sparse))
+    rows = find_rows(at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: _takes_sparse(fitted))
     require_names(fitted, rows.columns)
     return rows
+
+
+def _takes_sparse(fitted: Any) -> bool:
+    return bool(fitted._map().sparse) and not fitted._steps
 
 
 def _ready(rows: Input, out: PathLike, reporter: Reporter, place: Place) -> Input:

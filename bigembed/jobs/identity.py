@@ -6,7 +6,7 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.jobs.inputs import Input
-from bigembed.jobs.job import CHOICE, JobSpec
+from bigembed.jobs.job import CHOICE, STEP_KEYS, JobSpec
 from bigembed.store.aligned import vector_source
 from bigembed.store.documents import digest_of
 from bigembed.store.paths import PathLike, absolute, published
@@ -16,7 +16,17 @@ def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
     """The tables of a job, without where it runs, as its record keeps them."""
     chosen = {key: getattr(job.input, key) for key in CHOICE if getattr(job.input, key)}
     source = {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters, **chosen, **rows.named}
-    return {"input": source, "method": method_of(job), "output": job.output.model_dump(exclude={"scratch"})}
+    steps = {"steps": steps_of(job)} if job.steps else {}
+    output = job.output.model_dump(exclude={"scratch"})
+    return {"input": source, **steps, "method": method_of(job), "output": output}
+
+
+def steps_of(job: JobSpec) -> list[dict[str, Any]]:
+    """The steps and their parameters, under the keys of the job file."""
+    return [
+        {"name": step.name, **{STEP_KEYS.get((step.name, key), key): value for key, value in step.parameters.items()}}
+        for step in job.steps
+    ]
 
 
 def method_of(job: JobSpec) -> dict[str, Any]:
@@ -42,4 +52,5 @@ def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
     model = {name: fitted._run.manifest(name).digest for name in fitted._run.published()}
     vectors = {name: str(path) for name, path in rows.aligned.items()}
     given = rows.about or rows.source().fingerprint()
-    return digest_of([model, given, vectors, None if results is None else absolute(results)])
+    steps = [{name: step._run.manifest(name).digest for name in step._run.published()} for step in fitted._steps]
+    return digest_of([model, given, vectors, None if results is None else absolute(results), *steps])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import DamagedError
-from bigembed.estimator.model_files import check_stages, read_description
+from bigembed.estimator.model_files import check_stages, read_description, steps_in
 from bigembed.jobs.record import kind_of, read_record
 from bigembed.jobs.watching.status import read_status
-from bigembed.methods import method
+from bigembed.methods import method_or_step
 from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
@@ -41,8 +41,13 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
         if kind == "run":
             record = read_record(path)
         else:
-            record, digest = read_description(path, method)
+            record, digest = read_description(path, method_or_step)
             check_stages(run)
+            for place in steps_in(path, record):
+                inside = verify_stages(place, deep)
+                problems += inside["problems"]
+                unlisted += inside["unlisted"]
+                stages += [{**one, "name": f"{place.name}/{one['name']}"} for one in inside["stages"]]
     except DamagedError as error:
         problems.append(str(error))
     try:

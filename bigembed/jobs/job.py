@@ -63,6 +63,18 @@ class MethodTable(Table):
     parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 
+class StepTable(Table):
+    """A step that the rows go through before the method, by its name; its parameters stand in the same table."""
+
+    name: str
+    """The step; ``bigembed methods`` lists all."""
+    parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
+
+
+STEP_KEYS = {("missing", "fill"): "with"}
+"""Keys of job files for parameters of steps, where they are called otherwise."""
+
+
 class OutputTable(Table):
     """Where the run lies; if wanted, the coordinates as a table (Parquet, CSV, .npy), a picture of the map (PNG), the
     fitted model and a report (HTML)."""
@@ -98,6 +110,8 @@ class JobSpec(Table):
 
     file: Path
     input: InputTable
+    steps: tuple[StepTable, ...] = ()
+    """In their order: tables ``[[steps]]``."""
     method: MethodTable
     output: OutputTable
     cluster: ClusterTable = ClusterTable()
@@ -114,7 +128,9 @@ class JobSpec(Table):
     def choice(self) -> Choice:
         """What of the source of the rows is wanted."""
         columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
-        return Choice(columns, array, rows, self.input.fill_absent, aligned=tuple(self.aligned.values()))
+        missing = any(step.name == "missing" for step in self.steps)
+        aligned = tuple(self.aligned.values())
+        return Choice(columns, array, rows, self.input.fill_absent, aligned=aligned, missing=missing)
 
     @property
     def aligned(self) -> dict[str, str]:
@@ -139,3 +155,6 @@ TABLES: dict[str, type[Table]] = {
     "cluster": ClusterTable,
     "sweep": SweepTable,
 }
+
+STEPS = "steps"
+"""The list of tables beside these."""

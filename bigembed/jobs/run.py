@@ -13,6 +13,7 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
+from bigembed.estimator.before import all_stages
 from bigembed.jobs.identity import definition, key_of_run
 from bigembed.jobs.ids import keep_ids
 from bigembed.jobs.inputs import Input, find_input
@@ -146,7 +147,7 @@ def _run(
 def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict[str, Any]:
     """Supersede what this job does not use again, and write what it is, and what it will write."""
     model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
-    gone = supersede(estimator(job).stages(rows.source()), Run(root), whole=True)
+    gone = supersede(all_stages(estimator(job), rows.source(), Run(root)), Run(root), whole=True)
     if gone and model is not None and model in claimed:
         supersede_model(model, next(iter(gone.values())))
     assert reporter.plan is not None

@@ -15,11 +15,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from bigembed.errors import BigembedError, JobError
-from bigembed.jobs.job import ALIGNED, CHOICE, TABLES, JobSpec
+from bigembed.jobs.job import ALIGNED, CHOICE, STEPS, TABLES, JobSpec
 from bigembed.jobs.parameters import LISTED, SHOWN, checked_parameters, reason_of, shown, typed_values, unknown
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
-from bigembed.jobs.points import Point, expanded
+from bigembed.jobs.points import SWEPT, Point, expanded
+from bigembed.jobs.step_tables import step_tables
 from bigembed.methods import REGISTRY, method
 from bigembed.store.paths import at as located
 from bigembed.store.paths import is_url
@@ -73,7 +74,7 @@ def _text(path: Path) -> str:
 
 def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] = ()) -> JobSpec:
     """A job from the tables of a file (which need not exist: it names the job and roots its paths)."""
-    problems = unknown("a table", value, TABLES)
+    problems = unknown("a table", value, [*TABLES, STEPS])
     problems += [f"[{name}] is missing" for name in ("input", "method", "output") if name not in value]
     problems += [
         f"[{name}] must be a table, not {shown(value[name])}"
@@ -85,6 +86,9 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
         given = value.get(name, {})
         if isinstance(given, Mapping) and name in value:
             tables[name] = _table(name, model, dict(given), functions, problems)
+    if STEPS in value:
+        tables[STEPS] = step_tables(value[STEPS], problems)
+        problems += [] if "sweep" not in value else [SWEPT]
     points: list[Point] = []
     chosen = tables.get("method")
     if chosen is not None and tables.get("sweep") is not None:

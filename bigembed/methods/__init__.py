@@ -8,6 +8,8 @@ from typing import Any
 from bigembed import _homes
 from bigembed.blocks.functions import Functions
 from bigembed.errors import JobError
+from bigembed.steps import REGISTRY as OWN_STEPS
+from bigembed.steps import step as own_step
 
 REGISTRY = {
     module.rpartition(".")[2]: f"{module}:{name}"
@@ -28,6 +30,26 @@ def method(name: str) -> type[Any]:
     module, _, attribute = REGISTRY[name].partition(":")
     found: type[Any] = getattr(import_module(module), attribute)
     return found
+
+
+STEPS = (*sorted(OWN_STEPS), "pca")
+"""What can go before a method, by name: the steps, and the method that makes fewer columns of many."""
+
+
+def step(name: str) -> type[Any]:
+    """The class of a step; an unknown name is an error with the nearest known one."""
+    if name not in STEPS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, STEPS, 1, 0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise JobError(f"unknown step {name!r}{hint} Known: {', '.join(STEPS)}")
+    return own_step(name) if name in OWN_STEPS else method(name)
+
+
+def method_or_step(name: str) -> type[Any]:
+    """The class of a method, or of a step, by its name."""
+    return own_step(name) if name in OWN_STEPS else method(name)
 
 
 def load(path: Any, functions: Functions = ()) -> Any:
@@ -64,4 +86,4 @@ def load(path: Any, functions: Functions = ()) -> Any:
     """
     from bigembed.estimator.saving import load as load_model
 
-    return load_model(path, method, functions)
+    return load_model(path, method_or_step, functions)

@@ -193,8 +193,8 @@ class KernelPCA(RowwiseEstimator):
     def _inverse_transform(self, X: Any) -> Any:
         self._check_fitted()
         known, dual = (read_array(self._run.path("inverse", name)) for name in ("known", "dual"))
-        back = KernelInverse(self.as_fitted()._kernel(self.n_features_in_), known, dual)
-        return rows_of(self, X, back, self.n_components_, self.n_features_in_)
+        back = KernelInverse(self.as_fitted()._kernel(self._columns), known, dual)
+        return rows_of(self, X, back, self.n_components_, self._columns)
 
     def _given(self) -> bool:
         """Whether X holds the kernel."""

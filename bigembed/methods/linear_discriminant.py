@@ -231,7 +231,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         """A function of the rows of X and the classifier: NumPy for NumPy, else a lazy Dask array."""
         from bigembed.estimator.transform import apply
 
-        return apply(self, X, Extension(function, self._run.path("solve"), width, self.n_features_in_, dtype=dtype))
+        return apply(self, X, Extension(function, self._run.path("solve"), width, self._columns, dtype=dtype))
 
     def _most(self, labels: Labels, n: int, d: int, known: int = 0) -> int:
         """The largest number of components; InputError where the labels cannot be used. ``known``: rows before."""

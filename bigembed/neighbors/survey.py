@@ -13,7 +13,7 @@ from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.offenders import LARGEST, LEAST_32, MOST_32, checked_shape, refuse_size
+from bigembed.store.offenders import LARGEST, LEAST_32, MOST_32, checked_shape, infinite, not_finite, refuse_size
 from bigembed.store.passes import map_row_blocks
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource, work_dtype
@@ -111,7 +111,6 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
 def survey_block(block: RowBlock, *, shape: Shape, seed: int, exchange: Exchange) -> dict[str, Any]:
     """Check one block and leave its share of the sample in the exchange."""
     number, rows, start, stop = block.number, block.rows, block.start, block.stop
-    bad = ~np.isfinite(rows).all(axis=1)
     zero = ~rows.any(axis=1) if shape.metric == "cosine" else np.zeros(0, bool)
     generator = np.random.default_rng([seed, 1, number])
     share = round(stop * shape.sample / shape.n) - round(start * shape.sample / shape.n)
@@ -121,9 +120,7 @@ def survey_block(block: RowBlock, *, shape: Shape, seed: int, exchange: Exchange
         "digest": sha256(rows.tobytes()).hexdigest(),
         "low": rows.min(axis=0),
         "high": rows.max(axis=0),
-        "bad": int(bad.sum()),
-        "first_bad": (np.flatnonzero(bad)[:5] + start).tolist(),
-        "nan": bool(np.isnan(rows).any()),
+        **infinite(rows, start),
         "zero": (np.flatnonzero(zero)[:5] + start).tolist(),
         "zeros": int(zero.sum()),
     }
@@ -139,14 +136,8 @@ def prepare(rows: Array, shape: Shape) -> Array:
 
 
 def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
-    bad = sum(part["bad"] for part in found)
-    if bad:
-        first = [row for part in found for row in part["first_bad"]][:10]
-        what = "NaN" if any(part["nan"] for part in found) else "infinity or a value too large for the work dtype"
-        raise InputError(
-            f"Input X contains {what}: {bad} of {shape.n} rows do, the first are rows {first}. Drop or impute them "
-            "before the run"
-        )
+    if any("nan" in part for part in found):
+        raise InputError(f"Input X contains {not_finite(found, f'{shape.n} rows')}")
     zeros = sum(part["zeros"] for part in found)
     if zeros:
         first = [row for part in found for row in part["zero"]][:10]

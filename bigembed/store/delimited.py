@@ -71,6 +71,8 @@ class DelimitedReader:
     shape: tuple[int, ...] = (0, 0)
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     row_ids: None = None
+    missing: bool = False
+    """Whether empty cells come as NaN; they are refused otherwise."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ class DelimitedReader:
 
     def vector(self, name: str) -> DelimitedReader:
         """One column as text, as it stands there (see :func:`unguarded`)."""
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT)
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT, missing=False)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         looked = False
@@ -97,7 +99,7 @@ class DelimitedReader:
             low, high = max(start - first, 0), min(stop - first, batch.num_rows)
             if low < high:
                 part = batch.slice(low, high - low)
-                if any(column.null_count for column in part.columns):
+                if not self.missing and any(column.null_count for column in part.columns):
                     raise missing_values(self._numbered())
                 rows = batch_rows_of(part, self.columns, self.dtype)
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
@@ -174,7 +176,7 @@ def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
     _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
     wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}
-    reader = DelimitedReader(str(path), separator, decimal, head, wanted, names)
+    reader = DelimitedReader(str(path), separator, decimal, head, wanted, names, missing=choice.missing)
     rows = sum(batch.num_rows for batch in replace(reader, columns=wanted[:1]).batches("string"))
     return replace(reader, shape=(rows, len(wanted)))
 

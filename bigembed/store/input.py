@@ -11,7 +11,7 @@ from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, InputTypeError
 from bigembed.store.copying import write_dask
 from bigembed.store.idx import is_idx, read_idx
-from bigembed.store.masked import unmasked
+from bigembed.store.masked import nan_dtype, unmasked, without_mask
 from bigembed.store.npy import write_npy
 from bigembed.store.opening import chunked, is_zarr, open_array
 from bigembed.store.paths import AnyPath, at, is_path
@@ -21,12 +21,15 @@ from bigembed.store.sparse import dask_source, group_source, held_source, is_csr
 from bigembed.store.streamed import StreamedRows, hdf5_source, is_persisted
 
 
-def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = False) -> tuple[RowSource, bool]:
+def row_source(
+    X: Any, scratch: AnyPath, name: str = "input", sparse: bool = False, missing: bool = False
+) -> tuple[RowSource, bool]:
     """Rows of any kind as something a block task can read; and whether it came as an array of this process.
 
     Paths, zarr arrays, datasets of HDF5 and Dask or xarray arrays that are windows of stored ones are read where they
     lie; other Dask arrays are computed by the tasks that read them (:class:`StreamedRows`). NumPy arrays are first
     written into ``scratch`` when tasks run in other processes. ``sparse``: whether sparse rows can be used.
+    ``missing``: whether masked entries come as NaN; they are refused otherwise.
     """
     if isinstance(X, RowSource):
         return X, False
@@ -36,15 +39,15 @@ def row_source(X: Any, scratch: AnyPath, name: str = "input", sparse: bool = Fal
         place = place_of(X)
         return (_path_source(place, sparse) if place is not None else _lazy_source(open_array(X))), False
     if type(X).__module__.startswith("xarray.") and hasattr(X, "variable") and not X.variable._in_memory:
-        return _xarray_source(X, scratch, name, sparse), False
+        return _xarray_source(X, scratch, name, sparse, missing), False
     if type(X).__module__.startswith("h5py.") and hasattr(X, "chunks"):
         return hdf5_source(X), False
     if type(X).__module__.startswith("dask.") and hasattr(X, "dask"):
-        return _dask_source(X, scratch, name, sparse), False
+        return _dask_source(X, scratch, name, sparse, missing), False
     if sparse and _is_sparse(X):
         held = held_source(X)
         return (stored(held, scratch / f"{name}-csr") if remote() else held), True
-    array = _numpy(X)
+    array = _numpy(without_mask(X) if missing else X)
     if not remote():
         return RowSource(array.shape, array.dtype, array=array), True
     path = scratch / f"{name}.npy"
@@ -94,11 +97,11 @@ def _path_source(path: AnyPath, sparse: bool = False, numbers: bool = True) -> R
     return source
 
 
-def _xarray_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:
+def _xarray_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: bool) -> RowSource:
     """Rows of an xarray array that is not in memory."""
     if X.chunks is None and (window := window_of(X)) is not None:
         return _window_source(window)
-    return _dask_source(X.data if X.chunks is not None else chunked(X).data, scratch, name, sparse)
+    return _dask_source(X.data if X.chunks is not None else chunked(X).data, scratch, name, sparse, missing)
 
 
 def _window_source(window: Window) -> RowSource:
@@ -109,13 +112,15 @@ def _window_source(window: Window) -> RowSource:
     return replace(whole, shape=window.shape, offset=start, columns=shown)
 
 
-def _lazy_source(X: Any) -> RowSource:
+def _lazy_source(X: Any, missing: bool = False) -> RowSource:
     """The rows of a Dask array of dense blocks."""
     work_dtype(X.dtype)
-    return StreamedRows(tuple(map(int, X.shape)), np.dtype(X.dtype), lazy=X)
+    if missing and X.dtype.kind != "f" and isinstance(X._meta, np.ma.MaskedArray):
+        X = X.astype(nan_dtype(X.dtype))
+    return StreamedRows(tuple(map(int, X.shape)), np.dtype(X.dtype), lazy=without_mask(X) if missing else X)
 
 
-def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource:
+def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: bool) -> RowSource:
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)
     if any(np.isnan(length) for length in X.shape):
@@ -128,9 +133,9 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool) -> RowSource
     if (window := window_of(X)) is not None:
         return _window_source(window)
     if remote() and is_persisted(X):  # (what lies on a cluster cannot be asked for inside of a task)
-        write_dask(X, path)
+        write_dask(without_mask(X) if missing else X, path)
         return RowSource(tuple(X.shape), np.dtype(X.dtype), path=str(path))
-    return _lazy_source(X)
+    return _lazy_source(X, missing)
 
 
 def _numpy(X: Any) -> Array:

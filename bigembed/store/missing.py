@@ -39,5 +39,6 @@ def missing_values(batches: Iterable[tuple[str, int, Any]]) -> InputError:
     named = ", ".join(map(str, first)) + (", …" if wrong > len(first) else "")
     return InputError(
         f"{listed(files)}: values are missing in the columns {columns}: in {wrong} of {rows} rows, which are {named} "
-        "(counted from 0). Fill them or leave those rows out; every row needs all its numbers"
+        "(counted from 0). Fill them or leave those rows out (a job does, by the step 'missing'); every row needs all "
+        "its numbers"
     )

@@ -20,6 +20,7 @@ from bigembed.store.extras import needed
 from bigembed.store.hdf5 import begins_as_hdf5, datasets_of
 from bigembed.store.hdf5 import opened as open_hdf5_file
 from bigembed.store.hdf5_storage import external_links, require_held
+from bigembed.store.masked import nan_dtype, without_mask
 from bigembed.store.paths import AnyPath, local
 from bigembed.store.reader import TEXT, Choice, as_text, described, listed, native, read_ranges
 from bigembed.store.source import as_worked
@@ -40,6 +41,8 @@ class NetcdfReader:
     grain: int = 1
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_ids: None = None
+    missing: bool = False
+    """Whether missing values come as NaN; they are refused otherwise."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -53,7 +56,7 @@ class NetcdfReader:
             size, dtype = int(np.prod(stored.shape)), _dtype(stored)
             if dtype == TEXT and stored.dtype != str:
                 size = int(np.prod(stored.shape[:-1]))
-        return replace(self, variables=(name,), shape=(size,), dtype=dtype)
+        return replace(self, variables=(name,), shape=(size,), dtype=dtype, missing=False)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         width = 1 if len(self.shape) == 1 else self.shape[1] // len(self.variables)
@@ -67,11 +70,13 @@ class NetcdfReader:
             if self.dtype == TEXT:
                 return as_text(np.ma.getdata(stored[low:high]).reshape(-1))
             found = list(_flat(stored, (), low * width, high * width, self.path))
+            if self.missing:
+                found = [without_mask(part) for part in found]
             if any(np.ma.is_masked(part) for part in found):
                 raise InputError(
                     f"{self.path}: {_missing(stored, self.path)} of {stored.size} values of {name} are missing (fill "
                     f"value, missing_value or outside its valid range), the first in rows {low}:{high}. Every row "
-                    "needs all its numbers: write a file without those rows"
+                    "needs all its numbers: write a file without those rows (or drop them by the step 'missing')"
                 )
             values: Array = as_worked(np.concatenate([np.ma.getdata(part) for part in found]), self.dtype, low, name)
         return values if len(self.shape) == 1 or len(self.variables) > 1 else values.reshape(high - low, width)
@@ -102,7 +107,10 @@ def open_netcdf(path: AnyPath, choice: Choice) -> NetcdfReader:
             leading = _leading(path, stored[0], choice.rows)
         sizes = stored[0].shape
         shape = int(np.prod(sizes[:leading])), int(np.prod(sizes[leading:])) * len(stored)
-        return NetcdfReader(str(path), tuple(chosen), shape, dtype, _grain(stored, leading), names)
+        if choice.missing:
+            dtype = nan_dtype(dtype)
+        grain = _grain(stored, leading)
+        return NetcdfReader(str(path), tuple(chosen), shape, dtype, grain, names, missing=choice.missing)
 
 
 def _refuse_elsewhere(path: AnyPath) -> None:

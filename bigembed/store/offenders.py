@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,11 @@ NAMED = 10
 """Offending rows named in an error."""
 LARGEST = 2.0**240
 """Of rows in float64: methods take fourth powers, which are in its range for such numbers and their inverses."""
+KINDS = (
+    ("NaN", "nan", "first", "Drop or impute them before the run (the step 'missing' does)"),
+    ("infinity", "infinite", "first_infinite", "Infinity is not a missing value: look where it comes from"),
+)
+"""What is not finite: its name, keys of :func:`offenders`, and what to do about it."""
 LEAST_32, MOST_32 = 2.0**-40, 2.0**60
 """Of the longest distance between rows whose squared distances are float32."""
 
@@ -29,12 +34,10 @@ def offenders(block: RowBlock, rows: bool = True) -> dict[str, Any]:
     values = block.rows.data if is_sparse(block.rows) else block.rows.reshape(-1)
     with np.errstate(all="ignore"):
         looked_at = rows and not np.isfinite(np.dot(values, values))  # (the square may overflow: then look closely)
-    bad = _row_of_bad(block.rows, values) if looked_at else np.zeros(0, int)
-    if len(bad):
-        nan = bool(np.isnan(values).any())
-        found |= {"rows": len(bad), "first": (bad[:NAMED] + block.start).tolist(), "nan": nan}
+    if looked_at:
+        found |= infinite(block.rows, block.start)
     size = size_of(values)
-    if LARGEST < size < np.inf and not len(bad):
+    if LARGEST < size < np.inf and not found:
         found |= {"large": size}
     weights = block.weights
     wrong = np.zeros(0, int) if weights is None else np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
@@ -55,40 +58,46 @@ def size_of(values: Array) -> float:
     return float(np.fmax(np.abs(values.min()), np.abs(values.max())))
 
 
-def _row_of_bad(rows: Any, values: Array) -> Array:
+def infinite(rows: Any, start: int) -> dict[str, Any]:
+    """How many rows hold NaN, how many infinity, and the first of each; nothing if none does."""
+    nan, beyond = (_rows_where(rows, wrong) for wrong in (np.isnan, np.isinf))
+    if not len(nan) + len(beyond):
+        return {}
+    first = {"first": (nan[:NAMED] + start).tolist(), "first_infinite": (beyond[:NAMED] + start).tolist()}
+    return {"nan": len(nan), "infinite": len(beyond), **first}
+
+
+def _rows_where(rows: Any, wrong: Callable[[Any], Any]) -> Array:
     if not is_sparse(rows):
-        return np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    bad = np.flatnonzero(~np.isfinite(values))
-    return np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
+        return np.flatnonzero(wrong(rows).any(axis=1))
+    return np.unique(np.searchsorted(rows.indptr, np.flatnonzero(wrong(rows.data)), side="right") - 1)
 
 
-def refuse_block(block: RowBlock) -> None:
-    """InputError where rows of one block hold NaN or infinity."""
+def refuse_block(block: RowBlock, nan: bool = True) -> None:
+    """InputError where rows of one block hold infinity, or NaN unless ``nan`` is False."""
     wrong = offenders(block)
     if "large" in wrong:
         refuse_size(wrong["large"], LARGEST, 1 / LARGEST)
-    if "rows" in wrong:
-        raise InputError(
-            f"Input X contains {not_finite(wrong['nan'])}: {wrong['rows']} of the rows {block.start}:{block.stop} do, "
-            f"the first are rows {wrong['first']}. Drop or impute them"
-        )
+    if wrong.get("infinite") or (nan and wrong.get("nan")):
+        what = not_finite([wrong], f"the rows {block.start}:{block.stop}")
+        raise InputError(f"Input X contains {what}")
 
 
-def not_finite(nan: bool) -> str:
-    """What rows hold that cannot be used."""
-    return "NaN" if nan else "infinity"
+def not_finite(found: Sequence[Mapping[str, Any]], whole: str) -> str:
+    """What rows hold that cannot be used, NaN and infinity each with how many rows, and the first of them."""
+    said = []
+    for what, count, first, advice in KINDS:
+        if rows := sum(part.get(count, 0) for part in found):
+            named = [row for part in found for row in part.get(first, [])][:NAMED]
+            said.append(f"{what}: {rows} of {whole} do, the first are rows {named}. {advice}")
+    return "; and ".join(said)
 
 
 def refuse(found: Sequence[Mapping[str, Any]], source: RowSource) -> None:
     """InputError where blocks reported offenders: how many, and the first of them."""
     n = source.shape[0]
-    if count := sum(part.get("rows", 0) for part in found):
-        first = [row for part in found for row in part.get("first", [])][:NAMED]
-        what = not_finite(any(part.get("nan") for part in found))
-        raise InputError(
-            f"Input X contains {what}: {count} of {n} rows do, the first are rows {first}. Drop or impute them before "
-            "the run"
-        )
+    if any("nan" in part for part in found):
+        raise InputError(f"Input X contains {not_finite(found, f'{n} rows')}")
     if count := sum(part.get("weights", 0) for part in found):
         first = [row for part in found for row in part.get("first_weights", [])][:NAMED]
         raise InputError(f"weights must be finite and nonnegative: {count} of {n} are not, the first of rows {first}")

@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
 from bigembed.store.extras import needed
+from bigembed.store.masked import nan_dtype
 from bigembed.store.missing import missing_values
 from bigembed.store.objects import MARKS
 from bigembed.store.paths import AnyPath, stored
@@ -40,6 +41,8 @@ class ParquetReader:
     grain: int = 1
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_ids: None = None
+    missing: bool = False
+    """Whether nulls come as NaN; they are refused otherwise."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -48,11 +51,12 @@ class ParquetReader:
 
     def vector(self, name: str) -> ParquetReader:
         """One column, of numbers or of text."""
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=_vector_dtype(self.names[name]))
+        kind = _vector_dtype(self.names[name])
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for _, _, batch in self._batches(start, stop):
-            if any(column.null_count for column in batch.columns):
+            if not self.missing and any(column.null_count for column in batch.columns):
                 raise missing_values(self._batches(0, self.shape[0]))
             rows = batch_rows_of(batch, self.columns, self.dtype)
             yield rows if len(self.shape) == 2 else rows[:, 0]
@@ -74,13 +78,15 @@ class ParquetReader:
 
 
 def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any]) -> Array:
-    """Columns of a batch of Arrow, in which nothing is missing, as rows."""
+    """Columns of a batch of Arrow as rows; what is missing is NaN."""
     out = np.empty((batch.num_rows, len(columns)), dtype)
     for position, name in enumerate(columns):
         column = batch.column(name)
         if dtype == TEXT:
             column = column.cast(_pyarrow("").string())
         values = column.to_numpy(zero_copy_only=False)
+        if column.null_count and values.dtype == object:  # (of booleans)
+            values = np.array([np.nan if one is None else one for one in values], np.float64)
         out[:, position] = as_text(values) if dtype == TEXT else as_worked(values, dtype, what=f"column {name}")
     return out
 
@@ -109,8 +115,10 @@ def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
     there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
     wanted = choice.of_table(paths[0], there)
     dtype = _rows_dtype(paths[0], schema, wanted)
+    dtype = nan_dtype(dtype) if choice.missing else dtype
     shape = (total, len(wanted))
-    return ParquetReader(tuple(map(str, paths)), wanted, tuple(groups), shape, dtype, 4 * largest, there)
+    files, grain = tuple(map(str, paths)), 4 * largest
+    return ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
 
 
 def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str]) -> np.dtype[Any]:

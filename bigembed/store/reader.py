@@ -99,6 +99,8 @@ class Choice:
     """Columns of a table that are ids, labels or weights of the rows, so that they are not part of them."""
     expected: tuple[str, ...] = ()
     """Columns that a model was fitted with: those of a table where none are chosen."""
+    missing: bool = False
+    """Whether values that are missing come as NaN; they are refused otherwise."""
 
     def asked(self) -> dict[str, Any]:
         """What was chosen, by the name under which the attributes of a copy record it."""
@@ -115,7 +117,9 @@ class Choice:
 
     def only(self, path: Any, what: str, *known: str) -> None:
         """InputError if something was chosen that the format does not know."""
-        given = [one.name for one in fields(self) if one.name not in ("dense", "aligned", "expected", *known)]
+        given = [
+            one.name for one in fields(self) if one.name not in ("dense", "aligned", "expected", "missing", *known)
+        ]
         wrong = [name for name in given if getattr(self, name)]
         if wrong:
             can = f"in it can be chosen: {', '.join(known)}" if known else "nothing can be chosen in it"

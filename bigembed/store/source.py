@@ -40,6 +40,8 @@ class RowSource:
     """Where the first row lies in the array at the path."""
     columns: tuple[int, int] | None = None
     """Those of the array at the path that are taken, where they are not all."""
+    named: tuple[str, ...] = ()
+    """Names of the columns, where something else than the array says them."""
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as stored."""
@@ -92,7 +94,9 @@ class RowSource:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the columns, where the rows are the copy of a table."""
-        return () if self.path is None or self.path.endswith(".npy") else columns_of(self.path)
+        if self.named or self.path is None or self.path.endswith(".npy"):
+            return self.named
+        return columns_of(self.path)
 
     @property
     def width(self) -> int:
@@ -128,6 +132,16 @@ class RowSource:
     def row_bytes(self) -> int:
         """Bytes of a row as it is worked on."""
         return self.width * self.work.itemsize
+
+    @property
+    def behind(self) -> int:
+        """Bytes that a task holds, besides, of the rows that these are made of."""
+        return 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that are read for all rows."""
+        return self.shape[0] * self.row_bytes
 
     def fingerprint(self) -> str:
         """What says that the input is the one of the last run: names, sizes and times of its files, or its bytes."""

@@ -12,16 +12,18 @@ import zarr
 import bigembed as be
 from bigembed.datasets import REGISTRY, parameters
 from bigembed.errors import BigembedError
-from bigembed.methods import REGISTRY as METHODS
-from bigembed.methods import method
+from bigembed.methods import OWN_STEPS
+from bigembed.methods import REGISTRY as REGISTERED
+from bigembed.methods import method_or_step as method
 
+METHODS = (*REGISTERED, *OWN_STEPS)
 ROWS = np.abs(np.random.default_rng(0).normal(size=(40, 3))) + 0.5
 LABELS = np.arange(40) % 3
 FREE = {"workdir", "path", "source", "folder", "picture"}
 """Any text is a path."""
 WRONG = (object(), "nonsense", -7.5)
 """A wrong type, a wrong word, a wrong number."""
-ANY_NUMBER = {"alpha", "coef0"}
+ANY_NUMBER = {"alpha", "coef0", "low", "high", "fill"}
 """Any finite number will do."""
 
 
@@ -116,4 +118,4 @@ def test_misspelled_names_of_functions(name: str) -> None:
 
 def test_all_public_names_are_walked() -> None:
     walked = {function.__name__ for function, _ in FUNCTIONS.values()} | {method(name).__name__ for name in METHODS}
-    assert set(be.__all__) - {"MapQuality", "NeighborGraph", "__version__"} <= walked
+    assert set(be.__all__) - {"MapQuality", "NeighborGraph", "Pipeline", "__version__"} <= walked

@@ -126,7 +126,7 @@ def _stage_of(fitted: Any, there: Snapshot, start: int, stop: int, content: str)
     """The stage that places rows ``start:stop``, of this content."""
     source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
     extension = fitted._map()
-    check_width(source, extension, fitted)
+    check_width(source, extension.n_features, fitted)
     return coordinates_of(source, extension, fitted._run)
 
 

@@ -282,6 +282,8 @@ def prepared(job: JobSpec) -> Growth:
     problems += [
         f"[input] {name}: a growing input is one array; leave it out" for name in CHOICE if getattr(job.input, name)
     ]
+    if job.steps:
+        problems.append("[[steps]]: a growing input takes none; write the rows as they are after them, or fit without")
     if job.output.table is not None:
         problems.append("[output] table: of a growing embedding it would be old at once; bigembed export writes one")
     if job.input.dataset is not None:

@@ -10,6 +10,8 @@ import numpy as np
 
 from bigembed.blocks.rows import block_rows
 from bigembed.errors import PlanError
+from bigembed.estimator.before import all_stages
+from bigembed.estimator.pipeline import method_after
 from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.ids import ids_cost, ids_stage
 from bigembed.jobs.inputs import Input, find_input
@@ -23,7 +25,7 @@ from bigembed.jobs.planning.calibrate import Rates, rates
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, resources_of
 from bigembed.jobs.planning.time_model import TimeModel
 from bigembed.jobs.units import size
-from bigembed.methods import method
+from bigembed.methods import method, step
 from bigembed.reuse import DAMAGED, outdated
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
@@ -243,7 +245,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     rows = rows or find_input(job)
     run = Run(job.output_path if _is_run(job.output_path) else None)
     chosen = estimator(job)
-    stages = chosen.stages(rows.source())
+    stages = all_stages(chosen, rows.source(), run)
     bare = bare_plan(job, rows, place, calibrate)
 
     def plan_of(some: list[Stage]) -> Plan:
@@ -253,7 +255,11 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     plan = plan_of(stages)
     if not plan.problems():
         return plan
-    advice = alternatives(chosen, lambda other: other.stages(rows.source()), lambda some: not plan_of(some).problems())
+
+    def stages_of(other: Any) -> list[Stage]:
+        return all_stages(method_after(chosen._steps, other), rows.source(), run)
+
+    advice = alternatives(chosen, stages_of, lambda some: not plan_of(some).problems())
     return replace(plan, advice=tuple(advice))
 
 
@@ -317,8 +323,9 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
 
 
 def estimator(job: JobSpec) -> Any:
-    """The estimator that the job describes, its stages kept in the output."""
-    return method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+    """The estimator that the job describes, after its steps; its stages are kept in the output."""
+    chosen = method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+    return method_after([step(one.name)(**one.parameters) for one in job.steps], chosen)
 
 
 def _is_run(path: AnyPath) -> bool:

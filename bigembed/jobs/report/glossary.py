@@ -19,6 +19,7 @@ SHOWN = 6
 """Entries of a list that are written out."""
 
 MEANING: Mapping[str, tuple[str, str]] = {
+    "steps": ("Step before the map", "What the rows went through, in this order."),
     "converged": ("Converged", "Whether every wanted pair reached its tolerance before the limit of passes."),
     "passes": ("Passes", "How often the rows (in a solve: the sparse matrix) were read from end to end."),
     "iterations": ("Iterations", "Steps of the solver or of the descent."),

@@ -8,13 +8,17 @@ from typing import Any
 import tomli_w
 
 
-def job_file(job: Mapping[str, Mapping[str, Any]]) -> str:
+def job_file(job: Mapping[str, Any]) -> str:
     """The tables of a job, as a file; nothing for a job without tables.
 
     >>> job_file({"method": {"epsilon": None, "name": "pca"}, "input": {"path": "x.npy", "ids": None}})
     '[method]\\nname = "pca"\\nepsilon = "none"\\n\\n[input]\\npath = "x.npy"\\n'
     """
-    return tomli_w.dumps({name: _table(name, values) for name, values in job.items()})
+    return tomli_w.dumps({name: _tables(name, values) for name, values in job.items()})
+
+
+def _tables(name: str, values: Any) -> Any:
+    return [_table(name, one) for one in values] if isinstance(values, list) else _table(name, values)
 
 
 def _table(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,6 +130,7 @@ def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
     titles = [CATEGORIES.get(kind, CATEGORIES["other"])[0] for kind in kinds]
     if not whole:
         single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
+        single |= {key: value for key, value in certificate.items() if key == "steps"}
         return [*(f"  {one.name}: {one.value}" for one in entries_of(single)), *(f"  amber: {one}" for one in titles)]
     lines = []
     for title, messages in zip(titles, kinds.values(), strict=True):

@@ -1,0 +1,164 @@
+"""The steps before a method: their stages in the run of the method, and the rows that come out of them.
+
+A step learns from the rows that the steps before it make. Nothing of their size is written: rows are mapped block by
+block as they are read, unless a copy of what the last step makes costs less than the passes that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.estimator import AROUND
+from bigembed.estimator.progress import telling
+from bigembed.estimator.through import through
+from bigembed.reuse import outdated
+from bigembed.runs import PartOfRun, Run
+from bigembed.stages import Context, Stage, run_stages
+from bigembed.store.mapped import PlannedRows, written_rows
+from bigembed.store.source import RowSource
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What comes of the steps before a method."""
+
+    stages: tuple[Stage, ...]
+    """Theirs, with that of a copy where it pays."""
+    source: RowSource
+    """The rows that the method reads; planned ones where they are not known yet."""
+    steps: tuple[Any, ...] = ()
+    """The steps, fitted, as far as they are published."""
+
+
+def row_passes(stages: Sequence[Stage]) -> float:
+    """How often ``fit`` reads the rows as they were given: what follows reads a copy in the order of the graph."""
+    return sum(stage.cost.passes for stage in _reading(stages) if not stage.on_demand)
+
+
+def _reading(stages: Sequence[Stage]) -> Sequence[Stage]:
+    last = next((number for number, stage in enumerate(stages) if stage.name == "order"), len(stages))
+    return stages[: last + 1]
+
+
+def prefix_of(number: int, step: Any) -> str:
+    """What the names of the stages of a step begin with."""
+    return f"step{number}-{type(step).registered}-"
+
+
+def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage]:
+    """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
+    found = prepared(estimator, source, run)
+    return [*found.stages, *stages_after(estimator, found.source)]
+
+
+def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
+    """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
+    stages: list[Stage] = estimator.stages(source)
+    reading = {stage.name for stage in _reading(stages)}
+    return [_of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
+
+
+def prepared(estimator: Any, source: RowSource, run: Run | None, compute: bool = False) -> Prepared:
+    """The steps before an estimator, as far as they are published in the run; ``compute``: all of them, computed."""
+    if not (steps := estimator._steps):
+        return Prepared((), source)
+    stages: list[Stage] = []
+    fitted: list[Any] = []
+    written: Stage | None = None
+    known, place = run is not None, ""
+    for number, step in enumerate(steps, 1):
+        prefix = prefix_of(number, step)
+        own = [_within(_of_mapped(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))]
+        todo = [stage for stage in own if not stage.on_demand]
+        stages += todo
+        written = next((stage for stage in own if stage.on_demand), None)
+        if compute and run is not None:
+            _run(estimator, todo, run)
+        known = known and (compute or not outdated(stages, run))  # type: ignore[arg-type]
+        if known and run is not None:
+            made = _fitted(step, PartOfRun(run, prefix), source, quiet=not compute)
+            fitted.append(made)
+            source = _after(made, source)
+        else:
+            source = _planned(step, source)
+    if written is None or not _pays(source, row_passes(estimator.stages(source))):
+        return Prepared(tuple(stages), source, tuple(fitted))
+    stages.append(written)
+    if compute and run is not None:
+        _run(estimator, [written], run)
+    if known and run is not None and (compute or not outdated(stages, run)):
+        place = run.path(written.name, "embedding")
+        return Prepared(tuple(stages), written_rows(place, source), tuple(fitted))
+    stamp = source.fingerprint()
+    copy = PlannedRows(source.shape, source.dtype, aligned=source.aligned, named=source.features, stamp=stamp)
+    return Prepared(tuple(stages), copy, tuple(fitted))
+
+
+def said_of(steps: Sequence[Any]) -> dict[str, str]:
+    """What each step did with the rows fitted, in words, by its number and name."""
+    return {f"{number} {type(step).registered}": step.said() for number, step in enumerate(steps, 1)}
+
+
+def _run(estimator: Any, stages: Sequence[Stage], run: Run) -> None:
+    with telling(estimator, stages) as todo:
+        run_stages(todo, run)
+
+
+def _within(stage: Stage, prefix: str) -> Stage:
+    """The stage of a step under its name in the run of the method."""
+
+    def run(context: Context) -> Any:
+        return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
+
+    return replace(stage, name=prefix + stage.name, inputs=tuple(prefix + name for name in stage.inputs), run=run)
+
+
+def _of_mapped(stage: Stage, source: RowSource) -> Stage:
+    """The stage with the cost of reading what its rows are made of."""
+    more = source.read_bytes - source.shape[0] * source.row_bytes
+    cost = stage.cost
+    if not cost.passes or (not more and not source.behind):
+        return stage
+    read = max(0, cost.read + int(cost.passes * more))
+    return replace(stage, cost=replace(cost, read=read, memory=cost.memory + source.behind))
+
+
+def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:
+    """A step with what it learned; its warnings are given unless it is to be quiet."""
+    made = type(step)(**{name: value for name, value in step.get_params().items() if name not in AROUND})
+    made.n_features_in_ = source.width
+    if source.features:
+        made.feature_names_in_ = np.array(source.features, dtype=object)
+    made._before_others = True
+    return made.adopt(run, source=source, certificate={} if quiet else None)
+
+
+def _after(step: Any, source: RowSource) -> RowSource:
+    """The rows fitted as a fitted step leaves them."""
+    kept: RowSource | None = step.left_of(source) if getattr(step, "drops", False) else None
+    return through(step, source) if kept is None else kept
+
+
+def _planned(step: Any, source: RowSource) -> RowSource:
+    """As many rows, and as many columns, as the step makes at the most."""
+    width = step.width(source)
+    if not isinstance(width, int):
+        raise InputError(
+            f"the step {type(step).registered!r} needs a number of components, so that what follows can be planned; "
+            f"got n_components={width!r}"
+        )
+    dtype = source.work if step.follows_dtype else np.dtype(np.float64)
+    names = tuple(step._planned_names(source.features))
+    shape = source.shape[0], width
+    return PlannedRows(shape, dtype, base=replace(source, aligned={}), aligned=source.aligned, named=names)
+
+
+def _pays(source: RowSource, passes: float) -> bool:
+    """Whether a copy of mapped rows is read and written with fewer bytes than their making in every pass takes."""
+    copy = source.shape[0] * source.row_bytes
+    return passes * source.read_bytes > source.read_bytes + (1 + passes) * copy

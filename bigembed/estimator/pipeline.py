@@ -1,0 +1,176 @@
+"""Steps and a method as one estimator: one fit, one run of stages, one saved model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from bigembed import errors
+from bigembed.embedding.graph.weights import is_weights
+from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator import AROUND
+from bigembed.estimator.base import Estimator
+from bigembed.estimator.step import Step
+from bigembed.neighbors.graph import NeighborGraph
+
+
+@dataclass(eq=False, repr=False)
+class Pipeline:
+    """Steps before a method, fitted together: rows of any number go through them as they are read.
+
+    Unlike scikit-learn's class of that name, it keeps everything in one run of stages (so that a killed fit resumes,
+    and a changed step computes itself and what follows anew, and nothing else), writes one model, and lets ``missing``
+    leave rows out. The coordinates are those of scikit-learn's ``make_pipeline`` of the same estimators, bit for bit,
+    where all steps have a place there, and those of a job with the same ``[[steps]]``.
+
+    Parameters
+    ----------
+    steps : list of estimators, or of pairs (name, estimator). All but the last are steps: those of this package
+        (:class:`bigembed.Missing`, :class:`bigembed.StandardScaler`, …) and :class:`bigembed.PCA` with a number of
+        components. The last is any method.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+
+    Attributes
+    ----------
+    method_ : the fitted method; it takes rows as they are before the steps, is what ``save`` writes and
+        :func:`bigembed.load` returns. All its attributes are attributes of the pipeline, too.
+    steps_ : tuple of the fitted steps.
+
+    Raises
+    ------
+    InputError, InputTypeError : something in the list that is no step; what the steps and the method raise.
+
+    Notes
+    -----
+    Cost: the passes of the steps and of the method, which read the rows as they are and map them block by block in
+    memory; on disk nothing of their size, unless a copy of what the last step makes is cheaper than the passes that
+    follow (``PCA`` of wide rows). A row in which values are missing gets coordinates that are NaN from ``transform``.
+
+    Examples
+    --------
+    >>> import numpy as np, bigembed as be
+    >>> rows = np.array([[0.0, 0.0], [3.0, 400.0], [np.nan, 1.0], [6.0, 800.0]])
+    >>> found = Pipeline([be.Missing(), be.StandardScaler(), be.PCA(n_components=1)]).fit(rows)
+    >>> found.embedding_.round(3).ravel().tolist()
+    [-1.732, 0.0, 1.732]
+    >>> found.transform(rows).round(3).ravel().tolist()
+    [-1.732, 0.0, nan, 1.732]
+    """
+
+    steps: Any
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
+
+    def fit(self, X: Any, y: Any = None, **aligned: Any) -> Self:
+        """Fit the steps, one after the other, and the method to what they make of the rows."""
+        if isinstance(X, NeighborGraph) or is_weights(X):
+            raise InputTypeError("a Pipeline takes rows; a graph is given to the method itself, without steps")
+        *steps, last = unnamed(self.steps)
+        method = copied(last, workdir=self.workdir, verbose=self.verbose, callbacks=self.callbacks)
+        method_after([copied(step) for step in steps], method).fit(X, y, **aligned)
+        self.method_ = method
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
+        """``fit``, then the coordinates of the rows fitted that are left."""
+        return self.fit(X, y, **aligned).method_.embedding_
+
+    def transform(self, X: Any) -> Any:
+        """Coordinates of new rows, which go through the steps as the fitted ones did."""
+        return self._method().transform(X)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model with its steps; :func:`bigembed.load` gives the method back, which knows them."""
+        self._method().save(path)
+
+    def _method(self) -> Any:
+        if "method_" not in self.__dict__:
+            raise errors.NotFittedError(
+                "This Pipeline instance is not fitted yet. Call 'fit' with appropriate arguments before using this "
+                "estimator."
+            )
+        return self.method_
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "method_" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.method_, name)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "method_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Any:
+        return unnamed(self.steps)[-1].__sklearn_tags__()
+
+    def __repr__(self) -> str:
+        return f"Pipeline([{', '.join(map(repr, unnamed(self.steps)))}])"
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; ``deep``: also those of the estimators, as ``NAME__PARAMETER``."""
+        own = {name: getattr(self, name) for name in ("steps", *AROUND)}
+        if deep:
+            for name, step in named(self.steps).items():
+                own |= {name: step, **{f"{name}__{key}": value for key, value in step.get_params().items()}}
+        return own
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name: own ones, and ``NAME__PARAMETER`` of an estimator in the list."""
+        known = named(self.steps)
+        for name, value in parameters.items():
+            step, inside, key = name.partition("__")
+            if inside and step in known:
+                known[step].set_params(**{key: value})
+            elif name in ("steps", *AROUND):
+                setattr(self, name, value)
+            else:
+                valid = sorted(self.get_params())
+                raise InputError(f"Invalid parameter {name!r} for estimator Pipeline. Valid parameters are: {valid}.")
+        return self
+
+
+def method_after(steps: Sequence[Any], method: Any) -> Any:
+    """The method, whose rows go through these steps first; InputError, InputTypeError where something is no step."""
+    for step in steps:
+        if not isinstance(step, Step) and type(step).__name__ != "PCA":
+            known = "a step of bigembed (Columns, Missing, StandardScaler, …) or PCA"
+            raise InputTypeError(
+                f"{type(step).__name__} is no step that can go before a method: {known} is needed. What scikit-learn "
+                "has under that name takes arrays in memory"
+            )
+        step._check()
+    if isinstance(method, Step) or not isinstance(method, Estimator):
+        raise InputTypeError(f"the last of a Pipeline is a method, such as DiffusionMap or PCA; got {method!r}")
+    if sum(bool(getattr(step, "drops", False)) for step in steps) > 1:
+        raise InputError("missing: rows are left out by one step at the most, as none misses a value after it")
+    method._steps = tuple(steps)
+    return method
+
+
+def unnamed(steps: Any) -> list[Any]:
+    """The estimators of a list that may hold pairs of names and estimators."""
+    if not isinstance(steps, (list, tuple)) or not steps:
+        raise InputTypeError(f"steps: a list of estimators is needed, the last of them a method; got {steps!r}")
+    return [one[1] if isinstance(one, tuple) else one for one in steps]
+
+
+def named(steps: Any) -> dict[str, Any]:
+    """The estimators by name: that of the pair, or of the class, with a number where several have the same."""
+    found: dict[str, Any] = {}
+    for one in steps if isinstance(steps, (list, tuple)) else ():
+        name, step = one if isinstance(one, tuple) else (type(one).__name__.lower(), one)
+        number = sum(key == name or key.startswith(f"{name}-") for key in found)
+        found[f"{name}-{number + 1}" if number else name] = step
+    return found
+
+
+def copied(estimator: Any, **changes: Any) -> Any:
+    """An unfitted estimator of the same class and parameters."""
+    if not isinstance(estimator, Estimator):
+        return estimator
+    given = {name: value for name, value in estimator.get_params().items() if name not in AROUND}
+    return type(estimator)(**given, **changes)

@@ -1,0 +1,97 @@
+"""What goes before a method: a map of each row by itself, with a few parameters learned in one pass or in few."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.embedding.extension import Extension
+from bigembed.errors import InputError
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.runs import Run
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.offenders import checked_shape
+from bigembed.store.source import RowSource
+
+
+class Step(RowwiseEstimator):
+    """Base of the steps: a step says what it learns, and how it maps a block of rows.
+
+    It is an estimator like the methods (``fit``, ``transform``, ``save``), and keeps the dtype of the rows. What it
+    makes of rows has the names of their columns where the columns are the same.
+    """
+
+    follows_dtype: ClassVar = True
+    of_columns: ClassVar = True
+    learned: ClassVar[str]
+    """The stage that has what the step learned: n, d and dtype are among its results."""
+
+    @abstractmethod
+    def _learning(self, source: RowSource) -> list[Stage]:
+        """The stages that learn, ``learned`` the last of them."""
+
+    @abstractmethod
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        """The function of rows, and what it takes beside them: see :class:`Extension`."""
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """What the step learns and, on demand, the rows as it maps them."""
+        self._check()
+        checked_shape(source)
+        return [*self._learning(source), self._output_stage(source, self.learned, self.width(source), source.work)]
+
+    def width(self, source: RowSource) -> int:
+        """Columns of what the step makes of these rows."""
+        return source.width
+
+    def said(self) -> str:
+        """What it did with the rows fitted, in words."""
+        return f"{self.n_features_in_:,} columns"
+
+    def _set_fitted(self, run: Run) -> None:
+        found = run.results(self.learned)
+        self.n_samples_, self.n_components_ = found["n"], found.get("width", found["d"])
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        known = {name: run.results(self.learned)[name] for name in ("n", "d", "dtype")}
+        return {"input": known, "versions": versions(), "warnings": {}}
+
+    def _extension(self, run: Run) -> Extension:
+        found = run.results(self.learned)
+        function, model = self._block(run)
+        return Extension(function, model, found.get("width", found["d"]), found["d"], dtype=found["dtype"])
+
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
+        """The names of the columns: those of the rows fitted, or ``x0``, ``x1``, …, as scikit-learn has it."""
+        self._check_fitted()
+        fitted = getattr(self, "feature_names_in_", None)
+        given = input_features if input_features is not None else fitted
+        if given is not None and len(given) != self.n_features_in_:
+            raise InputError(f"input_features should have length equal to number of features ({self.n_features_in_})")
+        if fitted is not None and input_features is not None and list(fitted) != list(input_features):
+            raise InputError("input_features is not equal to feature_names_in_")
+        names = [f"x{number}" for number in range(self.n_features_in_)] if given is None else list(given)
+        return np.array(self._names_out(names), dtype=object)
+
+    def _names_out(self, names: list[str]) -> list[str]:
+        """What the columns are called that the fitted step makes of columns with these names."""
+        return names
+
+    def _planned_names(self, names: Sequence[str]) -> Sequence[str]:
+        """The same before the step is fitted, as far as it is known then."""
+        return names
+
+
+def looked_at_stage(name: str, source: RowSource, **parameters: Any) -> Stage:
+    """The stage of a step that learns nothing: the shape of the rows and their dtype, without a pass."""
+    n, d = checked_shape(source)
+
+    def run(context: Context) -> dict[str, Any]:
+        return {"n": n, "d": d, "dtype": str(source.work)}
+
+    return Stage(name, (), {"source": source.fingerprint(), **parameters}, run, Cost())

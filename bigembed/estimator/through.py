@@ -1,0 +1,36 @@
+"""Rows as a fitted step makes them, when they are read; new rows through all steps before a method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.store.documents import digest_of
+from bigembed.store.mapped import MappedSource
+from bigembed.store.source import RowSource
+
+
+def through(step: Any, source: RowSource) -> RowSource:
+    """The rows of a source as a fitted step maps them, when they are read."""
+    extension, run = step._map(), step._run
+    stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
+    stamp = digest_of({name: run.manifest(name).digest for name in stages})
+    names = tuple(step._names_out(list(source.features))) if source.features else ()
+    shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
+    found = MappedSource(shape, dtype, base=replace(source, aligned={}), function=extension.of_block, stamp=stamp)
+    return replace(found, aligned=source.aligned, named=names)
+
+
+def new_rows_through(estimator: Any, source: RowSource) -> RowSource:
+    """New rows as the fitted steps of an estimator map them: each in its place, with NaN where values are missing."""
+    for step in getattr(estimator, "steps_", ()):
+        source = through(step, source)
+    return source
+
+
+def takes_missing(steps: Sequence[Any]) -> bool:
+    """Whether some step knows what to do with missing values."""
+    return any(getattr(step, "takes_missing", False) for step in steps)
