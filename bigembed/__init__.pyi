@@ -37,6 +37,7 @@ from bigembed.steps.missing import Missing as Missing
 from bigembed.steps.normalize import Normalizer as Normalizer
 from bigembed.steps.robust_standardize import RobustScaler as RobustScaler
 from bigembed.steps.standardize import StandardScaler as StandardScaler
+from bigembed.store.graph_source import open_graph as open_graph
 from bigembed.store.growing import append_rows as append_rows
 from bigembed.store.opening import open_array as open_array
 

@@ -63,6 +63,14 @@ def ring(n: int) -> Any:
     return sparse.csr_array((np.tile(weights, 2), (np.r_[i, j], np.r_[j, i])))
 
 
+def lists(n: int) -> Any:
+    """Lists of neighbors that were made elsewhere, of rows on a line."""
+    rows = np.linspace(0, 6, n)[:, None] + np.random.default_rng(2).random((n, 1)) / n
+    near = np.arange(n)[:, None] + [0, 1, 2, 3, -1, -2]
+    near[(near < 0) | (near >= n)] = -1
+    return be.open_graph(near, distances=np.abs(rows[near][..., 0] - rows))
+
+
 @dataclass(frozen=True)
 class Case:
     """A method, the parameters that it is given, and rows for it."""
@@ -87,7 +95,7 @@ class Case:
 
     def new(self, n: int = N) -> Any:
         """New rows for a fit of about n; None where a fit takes none."""
-        if self.rows in (ring,) or (self.method == "classical_mds" and self.rows is apart):
+        if self.rows in (ring, lists) or (self.method == "classical_mds" and self.rows is apart):
             return None
         return cdist(NEW, ROWS[: min(n, self.most)]) if self.rows is apart else NEW[:, : self.X(n).shape[1]]
 
@@ -127,6 +135,8 @@ TABLE: dict[str, Case] = {
         three,
     ),
     "diffusion_map weights": Case("diffusion_map", {"alpha": 0}, ring),
+    "diffusion_map lists": Case("diffusion_map", rows=lists),
+    "isomap lists": Case("isomap", {"solver": "landmarks", "n_landmarks": 20}, lists),
     "isomap": Case("isomap", {**GRAPH, "solver": "exact"}),
     "isomap landmarks": Case("isomap", {**GRAPH, "solver": "landmarks", "n_landmarks": 20}),
     "isomap radius": Case("isomap", {"n_neighbors": None, "radius": 4.0, "components": "largest"}, three),

@@ -32,7 +32,7 @@ def by_owner(starts: Starts, ids: Array) -> Iterator[tuple[int, Array, Array]]:
     [(0, [1], [0]), (1, [0, 2], [2, 0])]
     """
     owner = owner_of(starts, ids)
-    order = np.argsort(owner, kind="stable")
+    order = np.argsort(owner.astype(np.min_scalar_type(len(starts))), kind="stable")  # narrow: a radix sort
     blocks, first = np.unique(owner[order], return_index=True)
     for block, at in zip(blocks.tolist(), np.split(order, first[1:]), strict=False):
         yield block, at, ids[at] - starts[block]

@@ -48,6 +48,8 @@ class Estimator(Framed, Routed, ABC):
     """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
     of_columns: ClassVar[bool] = False
     """Whether each coordinate is made of one column, as steps have it."""
+    takes_graphs: ClassVar[bool] = False
+    """Whether ``fit`` and :meth:`stages` take a user's graph (:func:`bigembed.open_graph`) in place of rows."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Which of the aligned vectors must be given."""
     _run: Run

@@ -46,7 +46,8 @@ def certificate(run: Run, tol: float) -> dict[str, Any]:
         out["bridges"] = run.results("bridge")
     if run.has("survey"):
         survey = run.results("survey")
-        out["input"] = {name: survey[name] for name in ("n", "d", "dtype", "metric", "content", "constant_columns")}
+        about = ("n", "d", "dtype", "metric", "content", "constant_columns")
+        out["input"] = {name: survey[name] for name in about if name in survey}  # (of given distances less is known)
     out["warnings"] = _warnings(out, tol, run)
     return out
 

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bigembed.blocks.rows import MAX_BLOCK_ROWS
+from bigembed.blocks.rows import MAX_BLOCK_ROWS, remote
 from bigembed.embedding.graph.shape import GraphShape
-from bigembed.embedding.graph.weights import is_weights, weights_stage
+from bigembed.embedding.graph.weights import edge_weights_stage, is_weights, weights_stage
 from bigembed.errors import InputTypeError
 from bigembed.estimator.before import all_stages, prepared, row_passes, said_of, stages_after
 from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
 from bigembed.estimator.through import takes_missing
+from bigembed.neighbors.given_graph import edge_graph_stages, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.survey import METRICS
 from bigembed.reuse import supersede
 from bigembed.runs import Run
 from bigembed.stages import Stage, locked, run_stages
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.input import column_source, row_source
 from bigembed.store.source import RowSource
 from bigembed.store.streamed import StreamedRows
@@ -35,6 +37,8 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
     """
     estimator._check()
     _need(estimator, X)
+    if isinstance(X, GraphSource):
+        raise InputTypeError(f"{type(estimator).__name__} reads rows, and this is a graph (open_graph). Give its rows")
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
     steps = estimator._steps
@@ -73,14 +77,17 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     """Run the stages of a method on a graph for rows, a graph or weights, and set the fitted attributes."""
     estimator._check()
     _need(estimator, X)
+    if isinstance(X, GraphSource):
+        return fit_graph(estimator, X)
     if isinstance(X, NeighborGraph):
-        if X.metric not in METRICS:
+        given = X.metric not in METRICS
+        if given and not X.scaled:
             raise InputTypeError(
-                f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances does "
-                "not hold rows; build the graph from rows"
+                f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances "
+                "does not hold rows; build the graph from rows, or open the distances along its edges (open_graph)"
             )
         run = Run(estimator.workdir, parents=[X.run])
-        graph = GraphShape(X.n, X.block, X.n_features, X.n_neighbors, X.radius, X.dense)
+        graph = GraphShape(X.n, X.block, X.n_features, X.n_neighbors, X.radius, X.dense, given)
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
@@ -90,6 +97,27 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         estimator.n_features_in_ = X.shape[0]
         return finish(estimator, [weights_stage(X), *rest], run, True)
     return fit_rows(estimator, X)
+
+
+def fit_graph(estimator: Any, source: GraphSource) -> Any:
+    """Run the stages of a method for a user's graph, and set the fitted attributes."""
+    estimator._check()
+    if estimator._steps:
+        raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
+    run = Run(estimator.workdir)
+    settled = source.settled(run.root / "exchange") if remote() else source
+    estimator.n_features_in_ = source.n
+    return finish(estimator, estimator.stages(settled), run, source.path is None)
+
+
+def graph_stages(estimator: Any, source: GraphSource) -> list[Stage]:
+    """All stages of a method that walks on a user's graph: of distances by a kernel, of weights as they are."""
+    seed, k, block = estimator._seed(), mean_neighbors(source), min(source.block, source.n)
+    if source.values == "weights":
+        shape = GraphShape(source.n, block, weighted=True)
+        return [edge_weights_stage(source), *estimator._after_graph(shape, seed)]
+    shape = GraphShape(source.n, block, source.n, k, given=True)
+    return [*edge_graph_stages(source), *estimator._after_graph(shape, seed)]
 
 
 def finish(

@@ -16,6 +16,7 @@ from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
 
@@ -26,6 +27,7 @@ class SpectralEstimator(Estimator):
     it is.
     """
 
+    takes_graphs = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),
@@ -37,15 +39,20 @@ class SpectralEstimator(Estimator):
     }
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""
+        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
+        graph of any size (:func:`bigembed.open_graph`)."""
         from bigembed.estimator.fitting import fit_spectral
 
         fit_spectral(self, X)
         return self
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows to coordinates."""
+        """All stages from rows, or a user's graph, to coordinates."""
+        from bigembed.estimator.fitting import graph_stages
+
         self._check()
+        if isinstance(source, GraphSource):
+            return graph_stages(self, source)
         asked: Any = self
         shape, seed = shape_of(source, asked.metric), self._seed()
         stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, radius=asked.radius)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.jobs.inputs import Input
-from bigembed.jobs.job import CHOICE, STEP_KEYS, JobSpec
+from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
 from bigembed.store.aligned import vector_source
 from bigembed.store.documents import digest_of
 from bigembed.store.paths import PathLike, absolute, published
@@ -14,7 +14,8 @@ from bigembed.store.paths import PathLike, absolute, published
 
 def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
     """The tables of a job, without where it runs, as its record keeps them."""
-    chosen = {key: getattr(job.input, key) for key in CHOICE if getattr(job.input, key)}
+    graph = GRAPH if job.input.graph else ()
+    chosen = {key: getattr(job.input, key) for key in (*CHOICE, *graph) if getattr(job.input, key)}
     source = {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters, **chosen, **rows.named}
     steps = {"steps": steps_of(job)} if job.steps else {}
     output = job.output.model_dump(exclude={"scratch"})

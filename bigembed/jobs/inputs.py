@@ -21,6 +21,7 @@ from bigembed.store.attributes import ABOUT, source_of
 from bigembed.store.copying import rows_of_reader, same_rows
 from bigembed.store.documents import digest_of
 from bigembed.store.formats import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
+from bigembed.store.graph_source import GraphSource, open_graph
 from bigembed.store.input import column_source
 from bigembed.store.output_lock import in_turn
 from bigembed.store.output_paths import require_apart
@@ -171,6 +172,8 @@ def find_input(job: JobSpec) -> Input:
     require_apart(job.input_path, *outputs)
     if written.scratch is not None:  # (which may hold the input beside what is left there)
         require_apart(job.input_path, at(written.scratch) / "exchange")
+    if job.input.graph is not None:
+        return _with_aligned(*find_graph(job), job.input_path, job.aligned, job.file.parent)
     if job.input.dataset is None:
         copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
         return find_rows(job.input_path, copy, job.choice, job.aligned, job.file.parent, lambda: _takes_sparse(job))
@@ -187,6 +190,23 @@ def find_input(job: JobSpec) -> Input:
     todo = Input(job.input_path, unwritten(reader, job.input_path), reader, reader.about, made)
     found = _with_aligned(_existing(todo), reader, made.name, given, job.file.parent)
     return replace(found, named={name: found.named[name] for name in job.aligned})
+
+
+def find_graph(job: JobSpec) -> tuple[Input, GraphSource]:
+    """The graph of a job, which is read where it lies."""
+    asked, choice = job.input, job.choice
+    found = open_graph(
+        job.input_path,
+        values=asked.graph,
+        distances=asked.distances,
+        columns=choice.columns or None,
+        array=choice.array[0] if choice.array else None,
+        nodes=asked.nodes,
+        symmetrize=asked.symmetrize,
+        duplicates=asked.duplicates,
+        squared=asked.squared,
+    )
+    return Input(job.input_path, found), found
 
 
 def find_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -14,6 +14,9 @@ from bigembed.store.reader import Choice
 
 ALIGNED = ("ids", "weights", "labels", "epsilons")
 """Keys of [input] that are vectors aligned with the rows: a path, or a name in the source of the rows."""
+
+GRAPH = ("graph", "distances", "nodes", "symmetrize", "duplicates", "squared")
+"""Keys of [input] that say that the path holds a graph, and how it is read."""
 
 CHOICE = ("columns", "array", "rows", "fill_absent")
 """Keys of [input] that choose among what the source of the rows holds."""
@@ -42,6 +45,21 @@ class InputTable(Table):
     variable, or several of one shape, which become columns."""
     rows: str | list[str] | None = None
     """Leading dimensions of a netCDF variable that make the rows; the others make the columns."""
+    graph: Literal["weights", "distances"] | None = None
+    """What the values of a graph are, where the path holds one, not rows: an edge list with ``columns`` (source,
+    target, value), a sparse matrix (``array`` of an AnnData: obsp/NAME) or, with ``distances``, lists of neighbors."""
+    distances: str | None = None
+    """The distances of lists of neighbors, of which the path holds the numbers."""
+    nodes: int | None = None
+    """How many nodes an edge list has; by default the largest id + 1, for which the ids are read once."""
+    symmetrize: Literal["error", "mean", "max", "min", "union"] | None = None
+    """How the values of both directions of an edge become one: for weights "error" (they must be equal; the default),
+    "mean", "max" (right where each edge is listed once), "min" or "union"; for distances "min" (the default), "max"
+    or "error"."""
+    duplicates: Literal["error", "sum", "min", "max"] = "error"
+    """What becomes of an edge that is listed more than once in one direction."""
+    squared: bool = False
+    """Whether the distances are squared, as faiss leaves them."""
     fill_absent: bool = False
     """Whether absent chunks of a Zarr array hold its fill value."""
     ids: str | None = None

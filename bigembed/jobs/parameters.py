@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from bigembed.blocks.functions import allowed
 from bigembed.errors import InputError
 from bigembed.estimator import AROUND
-from bigembed.jobs.job import ALIGNED, CHOICE
+from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH
 from bigembed.methods import method
 
 ALLOW = 'give --allow-functions with its name (in Python read_job(file, functions=["MODULE"]))'
@@ -21,7 +21,7 @@ ALLOW = 'give --allow-functions with its name (in Python read_job(file, function
 LISTED = 20
 """Problems that one error lists, and the characters of a key or of a value in it."""
 SHOWN = 100
-EXTRA = {"input": ("path", "dataset", *ALIGNED, *CHOICE), "method": ("name",)}
+EXTRA = {"input": ("path", "dataset", *ALIGNED, *CHOICE, *GRAPH), "method": ("name",)}
 """Keys of a table beside the parameters; of those of a sweep it is the method."""
 
 

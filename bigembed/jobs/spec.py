@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bigembed.errors import BigembedError, JobError
-from bigembed.jobs.job import ALIGNED, CHOICE, STEPS, TABLES, JobSpec
+from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEPS, TABLES, JobSpec
 from bigembed.jobs.parameters import LISTED, SHOWN, checked_parameters, reason_of, shown, typed_values, unknown
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
@@ -163,6 +163,8 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
             for name in needed_aligned(one)
             if getattr(source, name) is None and source.dataset is None
         ]
+    if source is not None:
+        problems += _graph_problems(source, methods, bool(tables.get(STEPS)))
     if cluster is not None:
         problems += cluster_problems(cluster)
     if output is not None:
@@ -177,6 +179,26 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
         places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {shown(place)} is named twice" for place in twice)
+
+
+def _graph_problems(source: Any, methods: Sequence[str], steps: bool) -> list[str]:
+    """What is wrong with the keys that say how a graph is read."""
+    if source.graph is None:
+        said = [name for name in GRAPH if getattr(source, name) not in (None, False, "error")]
+        return [f"[input] {name}: belongs to a graph; say what its values are: graph = 'weights'" for name in said]
+    problems = [
+        f"[input] {name}: a graph has none; leave it out"
+        for name in ("rows", "fill_absent", "dataset")
+        if getattr(source, name)
+    ]
+    if isinstance(source.array, list):
+        problems.append("[input] array: one array holds the graph; give its name")
+    if steps:
+        problems.append("[[steps]]: steps map rows, and a graph has none; leave them out")
+    able = ", ".join(name for name in sorted(REGISTRY) if method(name).takes_graphs)
+    wrong = [name for name in methods if name in REGISTRY and not method(name).takes_graphs]
+    problems += [f"[input] graph: {name} reads rows; {able} take a graph" for name in wrong]
+    return problems
 
 
 def _aligned(name: str) -> tuple[str, ...]:
@@ -221,7 +243,11 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
 
     folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
     source = job.input.model_copy(
-        update={"path": at(job.input.path), "parameters": {**job.input.parameters, **folders}}
+        update={
+            "path": at(job.input.path),
+            "distances": at(job.input.distances),
+            "parameters": {**job.input.parameters, **folders},
+        }
     )
     output = job.output.model_copy(
         update={key: at(getattr(job.output, key)) for key in ("path", "table", "picture", "model", "scratch", "report")}

@@ -72,12 +72,15 @@ class Lengths:
 
     order: str = "order"
     histogram: str = "witness"
+    """Of distances between all rows; empty where these are not known."""
     neighbors: str = "search"
     nearest: str = "squared"
 
 
 LISTS, PAIRS = Lengths(), Lengths("graph", "graph", "graph", "nearest")
 """Of lists of k nearest neighbors; of all pairs as one block."""
+EDGES = Lengths("order", "", "graph", "nearest")
+"""Of edges whose lengths were given."""
 
 
 def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
@@ -87,7 +90,8 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
     parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
 
     def run(context: Context) -> dict[str, Any]:
-        counts = read_array(context.of(lengths.histogram, "histogram"))
+        known = lengths.histogram
+        counts = read_array(context.of(known, "histogram")) if known else np.zeros(BINS, np.int64)
         curve = _written(ksum(counts), context)
         sizes = np.diff(read_array(context.of(lengths.order, "starts")))
         farthest = context.of(lengths.neighbors, "rho_squared")
@@ -101,7 +105,7 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
             "floor": FLOOR * _typical_scale(farthest, len(sizes), kth, choice.local),
         }
 
-    inputs = (*dict.fromkeys((lengths.order, lengths.histogram, lengths.neighbors)), "dimension")
+    inputs = (*dict.fromkeys(filter(None, (lengths.order, lengths.histogram, lengths.neighbors))), "dimension")
     return Stage("bandwidth", inputs, parameters, run, Cost(coordinator=16 * BINS))
 
 
@@ -143,7 +147,12 @@ def _epsilon(choice: Bandwidth, nearest: str, sizes: Array, kth: float, ksum_bes
     rule = choice.epsilon
     if not isinstance(rule, str):
         return float(rule)
-    median = histogram_median(counts, int(sizes.sum()))
+    median = histogram_median(counts, int(sizes.sum())) if counts.any() else 0.0
+    if rule in ("ksum", "median") and not counts.any():
+        raise InputError(
+            f"epsilon={rule!r} is a global scale, and only the distances along edges were given. Take epsilon='auto', "
+            "which fits the graph, or a number"
+        )
     if rule in ("ksum", "median") and not choice.complete:
         value = ksum_best if rule == "ksum" else median
         raise InputError(

@@ -21,7 +21,7 @@ from bigembed.blocks.declared import (
 )
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.geodesics.distance_graph import GIVEN, Rule, given_shape, given_stages, sparse_stages
+from bigembed.embedding.geodesics.distance_graph import Rule, given_shape, given_stages, sparse_stages
 from bigembed.embedding.geodesics.distances import (
     POLICIES,
 )
@@ -31,12 +31,14 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
 from bigembed.landmarks.select import SELECTIONS
+from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, edge_shape
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.paths import shortest_paths
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
@@ -122,6 +124,7 @@ class Isomap(Estimator):
     3.14
     """
 
+    takes_graphs = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
@@ -149,9 +152,13 @@ class Isomap(Estimator):
     callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths."""
-        from bigembed.estimator.fitting import finish
+        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths, or
+        a graph of distances of any size (:func:`bigembed.open_graph`)."""
+        from bigembed.estimator.fitting import finish, fit_graph
 
+        if isinstance(X, GraphSource):
+            fit_graph(self, X)
+            return self
         if is_weights(X):
             return self._fit_lengths(X)
         if not isinstance(X, NeighborGraph):
@@ -195,8 +202,11 @@ class Isomap(Estimator):
         return tags
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, or an array of distances, to coordinates."""
+        """All stages from rows, an array of distances, or a user's graph of them, to coordinates."""
         self._check()
+        if isinstance(source, GraphSource):
+            edges = 2 * source.entries
+            return [*edge_graph_stages(source), *geodesic_stages(self, edge_shape(source), edges, self._seed())]
         if self._given():
             shape = given_shape(checked_shape(source), source.work)
             edges = edge_bound(shape, self.n_neighbors, self.radius)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.declared import declared
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, remote
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
+from bigembed.neighbors.given_graph import edge_graph_stages
 from bigembed.neighbors.ground_truth import recall_stage, witness_stage
 from bigembed.neighbors.order import Ordered, order_stage, partition_stage
 from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
@@ -23,11 +25,14 @@ from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.runs import Run
 from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays import read_array
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.input import row_source
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.source import RowSource
+from bigembed.store.tables import write_columns
 
 CELL_ROWS = 192
+EDGE_COLUMNS = ("source", "target", "distance")
 
 
 QUERY_ARRAYS = {
@@ -161,11 +166,12 @@ class NeighborGraph:
     matrix : squared distances by row blocks, in the order of the graph. ``original_ids()`` are the rows of the input.
     shape, block : of the rows, and how many a canonical block holds.
     dense : whether it joins every pair of few rows, as one block without lists of neighbors.
+    scaled : whether it says how far the k-th neighbor of each row lies; a graph of a matrix of distances does not.
 
     Notes
     -----
     Opening it reads a few numbers. ``recall_in`` is one pass over the rows given; ``to_scipy`` holds n·k entries in
-    this process.
+    this process, and ``to_parquet`` one block.
 
     Examples
     --------
@@ -184,7 +190,7 @@ class NeighborGraph:
         self.n_features: int = survey["d"]
         self.metric: str = survey["metric"]
         self.shape = Shape(self.n, self.n_features, survey["dtype"], self.metric)
-        self.block: int = self.shape.block
+        self.block: int = self.shape.block if self.metric in METRICS else _first_block(run)
         rule = run.results("search" if run.has("search") else "graph")
         self.n_neighbors: int | None = rule.get("n_neighbors")
         self.radius: float | None = rule.get("radius")
@@ -206,6 +212,11 @@ class NeighborGraph:
         """Whether it holds every pair of rows, as one block and without lists."""
         given = self.metric in METRICS and self.n_neighbors is not None
         return given and self.run.has("graph") and not self.run.has("search")
+
+    @property
+    def scaled(self) -> bool:
+        """Whether it says how far each row lies from its k-th neighbor: not so of a matrix of given distances."""
+        return self.metric in METRICS or bool(self.run.results("graph").get("scales"))
 
     @property
     def edges(self) -> int:
@@ -247,17 +258,46 @@ class NeighborGraph:
         """The whole graph as a SciPy CSR matrix of distances in the order of the input (n·k in this process)."""
         from scipy.sparse import coo_array
 
-        matrix, starts = self.matrix, read_array(self.run.path("graph", "starts"))
-        ids = self.original_ids()
-        parts = []
-        for b in range(len(matrix.rows)):
-            block = matrix.block(b)
-            every = block.ids(b, starts)
-            column, row = every[block.indices], np.repeat(every[: matrix.rows[b]], np.diff(block.indptr))
-            edge = row != column
-            parts.append((np.sqrt(block.data[edge].astype(np.float64)), ids[row[edge]], ids[column[edge]]))
-        data, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))
+        parts = [edges_of(b, self._view()) for b in range(len(self.matrix.rows))]
+        row, column, data = (np.concatenate(part) for part in zip(*parts, strict=True))
         return coo_array((data, (row, column)), shape=(self.n, self.n)).tocsr()
+
+    def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the edges, each from both of its rows, as columns source, target and distance; block by block.
+
+        ``source`` and ``target`` are rows of the input; ``open_graph(path, values="distances")`` reads the file.
+        """
+        view = self._view()
+        blocks = (edges_of(b, view) for b in range(len(self.matrix.rows)))
+        write_columns(path, (dict(zip(EDGE_COLUMNS, block, strict=True)) for block in blocks), overwrite)
+
+    def _view(self) -> EdgeView:
+        starts = read_array(self.run.path("graph", "starts"))
+        return EdgeView(self.matrix, Ordered.open(self.run.path("order")), tuple(starts.tolist()))
+
+
+@dataclass(frozen=True)
+class EdgeView:
+    """Where the edges of a graph lie, and what its rows are in the input."""
+
+    matrix: StoredMatrix
+    ordered: Ordered
+    starts: tuple[int, ...]
+
+
+def edges_of(b: int, view: EdgeView) -> tuple[Array, Array, Array]:
+    """Rows of the input at both ends of the edges of one block, and their lengths; float64, no row with itself."""
+    block, ordered = view.matrix.block(b), view.ordered
+    far = [ordered.ids(source)[rows] for source, rows in block.segments()]
+    ids = np.concatenate([ordered.ids(b), *far])
+    internal = block.ids(b, view.starts)
+    row = np.repeat(np.arange(view.matrix.rows[b]), np.diff(block.indptr))
+    edge = internal[row] != internal[block.indices]
+    return ids[row[edge]], ids[block.indices[edge]], np.sqrt(block.data[edge].astype(np.float64))
+
+
+def _first_block(run: Run) -> int:
+    return int(read_array(run.path("order", "starts"), 0, 2)[1])
 
 
 @declared
@@ -277,7 +317,8 @@ def build_neighbor_graph(
 
     Parameters
     ----------
-    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array.
+    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array. Or a graph of distances that was found
+        elsewhere (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
     n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
     radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
         one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
@@ -315,6 +356,8 @@ def build_neighbor_graph(
     (1.0, 1.0)
     """
     _check(radius, metric, recall, random_state, candidates, n_candidates)
+    if isinstance(X, GraphSource):
+        return _of_edges(X, workdir)
     if candidates is not None and (radius is not None or n_neighbors is None):
         raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
     run = Run(workdir)
@@ -329,6 +372,13 @@ def build_neighbor_graph(
     if radius is None and (measured := run.results("recall"))["recall"] < measured["target"]:
         warnings.warn(missed(measured), RecallWarning, stacklevel=3)
     return NeighborGraph(run, in_memory)
+
+
+def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
+    """The graph of edges that somebody else found."""
+    run = Run(workdir)
+    run_stages(edge_graph_stages(source.settled(run.root / "exchange") if remote() else source), run)
+    return NeighborGraph(run, source.path is None)
 
 
 def _check(

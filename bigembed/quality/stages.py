@@ -10,14 +10,17 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 
 
-def dimension_stage(n: int, n_neighbors: int) -> Stage:
-    """Intrinsic dimension of the rows, from the distances to their neighbors: one pass over the lists."""
+def dimension_stage(n: int, n_neighbors: int, lists: str = "search", squared: str = "squared") -> Stage:
+    """Intrinsic dimension of the rows, from the distances to their neighbors: one pass over the lists.
+
+    ``lists``: the stage that has them, ``squared`` by name, nearest first.
+    """
 
     def run(context: Context) -> dict[str, Any]:
         blocks = len(read_array(context.of("order", "starts"))) - 1
-        return _chosen(intrinsic_dimension(context.of("search", "squared"), blocks))
+        return _chosen(intrinsic_dimension(context.of(lists, squared), blocks))
 
-    return Stage("dimension", ("order", "search"), {}, run, Cost(read=4 * n * n_neighbors, scalar_ops=n * n_neighbors))
+    return Stage("dimension", ("order", lists), {}, run, Cost(read=4 * n * n_neighbors, scalar_ops=n * n_neighbors))
 
 
 def dimension_of_pairs_stage(n: int) -> Stage:

@@ -121,6 +121,23 @@ def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
     return ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
 
 
+def largest_in(reader: Any) -> float | None:
+    """The largest number of the first two columns of Parquet files, if the statistics in their footers say it."""
+    if not isinstance(reader, ParquetReader):
+        return None
+    pq, largest = _pyarrow("parquet"), -1.0
+    for path in reader.paths:
+        with pq.ParquetFile(handle(path)) as file:
+            place = {file.metadata.schema.column(number).path: number for number in range(len(file.metadata.schema))}
+            for group in range(file.metadata.num_row_groups):
+                for name in reader.columns[:2]:
+                    known = file.metadata.row_group(group).column(place[name]).statistics
+                    if known is None or not known.has_min_max:
+                        return None
+                    largest = max(largest, float(known.max))
+    return largest
+
+
 def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str]) -> np.dtype[Any]:
     types = _pyarrow("types")
     twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,20 @@ def check_table(out: PathLike) -> None:
 
 def write_table(table: Table, out: PathLike, overwrite: bool = False) -> None:
     """Write the format that the suffix names. Raises :class:`ExistingOutputError`, :class:`InputError`."""
+    check_table(out)
+    _write_aside(out, overwrite, lambda partial: WRITERS[at(out).suffix](table, partial))
+
+
+def write_columns(out: PathLike, blocks: Iterable[dict[str, Array]], overwrite: bool = False) -> None:
+    """Write columns by name as Parquet, a row group for each block of them. Raises as :func:`write_table`."""
+    if at(out).suffix != ".parquet":
+        raise InputError(f"{out}: the columns are written as Parquet; give a name that ends in .parquet")
+    check_table(out)
+    _write_aside(out, overwrite, lambda partial: _row_groups(blocks, partial, {}))
+
+
+def _write_aside(out: PathLike, overwrite: bool, write: Callable[[Path], None]) -> None:
     place = at(out)
-    check_table(place)
     if place.exists() and not overwrite:
         raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path, or --overwrite")
     with output_lock(place), temporary("table") as scratch:
@@ -67,7 +79,7 @@ def write_table(table: Table, out: PathLike, overwrite: bool = False) -> None:
         partial /= f".partial-{place.name}"
         partial.parent.mkdir(parents=True, exist_ok=True)
         try:
-            WRITERS[place.suffix](table, partial)
+            write(partial)
             if isinstance(place, ObjectPath):
                 copy_file(partial, place)
             else:
@@ -77,11 +89,14 @@ def write_table(table: Table, out: PathLike, overwrite: bool = False) -> None:
 
 
 def _parquet(table: Table, path: Path) -> None:
+    _row_groups(table.blocks(), path, {"bigembed": json.dumps(dict(table.about), default=str)})
+
+
+def _row_groups(blocks: Iterable[dict[str, Array]], path: Path, about: dict[str, str]) -> None:
     arrow, parquet = (needed(module, "parquet", "writing Parquet") for module in ("pyarrow", "pyarrow.parquet"))
-    about = {"bigembed": json.dumps(dict(table.about), default=str)}
     writer = None
     try:
-        for block in table.blocks():
+        for block in blocks:
             columns = {name: arrow.array(plain(values)) for name, values in block.items()}
             batch = arrow.table(columns)
             writer = writer or parquet.ParquetWriter(path, batch.schema.with_metadata(about))

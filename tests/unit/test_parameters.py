@@ -78,12 +78,13 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
     "load": (be.load, {"path": "model.zarr"}),
     "open_array": (be.open_array, {"source": ROWS}),
+    "open_graph": (be.open_graph, {"source": np.array([[0, 1], [1, 0]])}),
     "open_growth": (be.open_growth, {"path": "growth"}),
     "recall_in": (lambda **given: graph().recall_in(**given), {"X": ROWS, "n_neighbors": 2, "rows": 5, "seed": 0}),
     **{f"datasets.{name}": (make, {}) for name, make in REGISTRY.items() if not FILES & set(parameters(name))},
 }
 """Each with arguments that will do."""
-ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph"}
+ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph", "distances"}
 
 
 def parameters_of(name: str) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.embedding.scaling.gower import refuse_distances
 from bigembed.errors import InputError, PlanError
+from bigembed.neighbors.given_graph import GIVEN, described, order_stage
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius import BLOCK_EDGES
@@ -19,14 +20,12 @@ from bigembed.neighbors.survey import Shape
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import vector_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 from bigembed.store.stored_space import StoredSpace
 from bigembed.store.tiles import PANEL_BYTES, tiles
 
-GIVEN = "precomputed"
 Edges = tuple[Array, Array, Array]
 """Rows, columns, lengths."""
 NO_EDGES = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
@@ -89,7 +88,7 @@ def given_stages(source: RowSource, rule: Rule) -> list[Stage]:
     joined = Cost(passes=1, read=size, memory=held, scalar_ops=shape.n**2, disk=24 * shape.n, maps=3)
     return [
         Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, check, checked),
-        order_stage(shape, rule),
+        order_stage(shape, vars(rule)),
         Stage("graph", ("survey", "order"), vars(rule), join, joined),
     ]
 
@@ -125,7 +124,7 @@ def sparse_stages(X: Any, rule: Rule) -> list[Stage]:
 
     return [
         Stage("survey", (), {"source": digest.hexdigest(), "metric": GIVEN}, lambda _: described(shape)),
-        order_stage(shape, rule),
+        order_stage(shape, vars(rule)),
         Stage("graph", ("survey", "order"), vars(rule), join, Cost(disk=24 * matrix.nnz)),
     ]
 
@@ -137,25 +136,6 @@ def refuse_few(rule: Rule, n: int) -> None:
             f"n_neighbors={rule.n_neighbors} needs at least {rule.n_neighbors + 1} rows (the row itself is not "
             f"counted); got n_samples = {n}. Lower n_neighbors or give more rows"
         )
-
-
-def described(shape: Shape) -> dict[str, Any]:
-    """What a graph says of the rows that it was made of."""
-    return {"n": shape.n, "d": shape.d, "dtype": shape.dtype, "metric": shape.metric}
-
-
-def order_stage(shape: Shape, rule: Rule) -> Stage:
-    """The order of the input, in blocks."""
-
-    def run(context: Context) -> dict[str, Any]:
-        spans = bounds(shape.n, shape.block)
-        write_array(context.path("blocks"), np.arange(len(spans)))
-        write_array(context.path("starts"), np.array([0, *(stop for _, stop in spans)], np.int64))
-        for b, (start, stop) in enumerate(spans):
-            write_array(context.path(f"ids/{b}"), np.arange(start, stop))
-        return {"blocks": len(spans)} | vars(rule)
-
-    return Stage("order", ("survey",), vars(rule), run, Cost(write=8 * shape.n, disk=8 * shape.n))
 
 
 # --- one block -----------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.extension import Grouping
-from bigembed.embedding.geodesics.distance_graph import GIVEN, GivenIndex, Rule, join_given
+from bigembed.embedding.geodesics.distance_graph import GivenIndex, Rule, join_given
 from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.landmarks.triangulate import triangulated
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined

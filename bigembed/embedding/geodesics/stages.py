@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigembed.embedding.geodesics.distance_graph import GIVEN
 from bigembed.embedding.geodesics.distances import (
     all_distances_stage,
     graph_components_stage,
@@ -18,6 +17,7 @@ from bigembed.embedding.geodesics.scaling import (
 )
 from bigembed.errors import InputError
 from bigembed.neighbors.bridge import bridge_stage
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Stage
 

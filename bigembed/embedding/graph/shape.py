@@ -18,5 +18,7 @@ class GraphShape:
     radius: float | None = None
     dense: bool = False
     """Of all pairs as one block, without lists of neighbors."""
+    given: bool = False
+    """Of distances that were given, without rows."""
     weighted: bool = False
     """A user's weights, without rows."""

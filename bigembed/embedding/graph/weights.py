@@ -11,9 +11,12 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, bounds
 from bigembed.errors import InputError
 from bigembed.kernels.normalize import normalize_block, row_sums
+from bigembed.neighbors.given_edges import merge, scatter
+from bigembed.neighbors.given_graph import edge_cost
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.matrix import StoredMatrix, write_values
 from bigembed.store.stored_space import StoredSpace
 
@@ -45,6 +48,18 @@ def weights_stage(X: Any) -> Stage:
         return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
 
     return Stage("weights", (), {"matrix": digest.hexdigest()}, run, Cost(disk=16 * matrix.nnz))
+
+
+def edge_weights_stage(source: GraphSource) -> Stage:
+    """Weights from anywhere as :func:`weights_stage` stores them: exchanged to row blocks, each merged by a task."""
+
+    def run(context: Context) -> dict[str, Any]:
+        found = scatter(context, source)
+        counted = merge(context, source, found, "given")
+        entries = counted["edges"] + source.n
+        return {"n": source.n, "edges": entries, "blocks": counted["blocks"], "loops": found.loops}
+
+    return Stage("weights", (), {"matrix": source.fingerprint()}, run, edge_cost(source, 24))
 
 
 def _checked(X: Any) -> Any:

@@ -94,38 +94,46 @@ def _carried(context: Context, blocks: int) -> Participation:
 
 
 def coordinates_stage(
-    policy: str, width: int, scaling: dict[str, Any], n: int, block: int, ordered: bool = True, auto: bool = False
+    policy: str,
+    width: int,
+    scaling: dict[str, Any],
+    n: int,
+    block: int,
+    ordered: bool = True,
+    auto: bool = False,
+    rows: bool = True,
 ) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; ``auto``: the spectrum decides how many.
 
     ``ordered``: whether there is a stage ``order`` of rows. Two rows that change places may leave the kernel as it is.
-    Without rows, the nodes of islands are at 0, where eigenvectors have their mean.
+    Without ``rows`` (of given distances) or an order, nodes of islands are at 0, where eigenvectors have their mean.
     """
 
     def run(context: Context) -> dict[str, Any]:
         eigenvalues = read_array(context.of("solve", "eigenvalues"))
-        rows = context.results("kernel")["rows"]
+        sizes = context.results("kernel")["rows"]
         chosen, reason = scaling_of(eigenvalues, **scaling), ""
         if auto:
-            few = carried_by_few(_carried(context, len(rows)), sum(rows))
+            few = carried_by_few(_carried(context, len(sizes)), sum(sizes))
             kept, reason = chosen_components(eigenvalues, few)
             chosen = replace(chosen, count=kept)
         found = context.results("components")
         parts = parts_from(policy, found)
         order = context.of("order") if ordered else None
         outside = parts.count < found["components"]
-        if outside and order is None and policy not in PLACING:
+        placed = outside and order is not None and rows
+        if outside and not placed and policy not in PLACING:
             raise InputError(
                 "components='largest' needs rows to find the nearest row in the largest component; a "
                 "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
             )
         equal = repeated_matrix(context) if ordered else None
         filled: list[tuple[int, int]] = []
-        if order is not None and (outside or equal is not None):
-            filled = find_replaced(context, order, parts.count, equal)
-            tasks = [(b,) for b in range(len(rows))]
+        if order is not None and (placed or equal is not None):
+            filled = find_replaced(context, order, parts.count if rows else found["components"], equal)
+            tasks = [(b,) for b in range(len(sizes))]
             map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
-        starts = tuple(offsets(rows).tolist())
+        starts = tuple(offsets(sizes).tolist())
         paths = context.of("solve", "right"), context.of("components", "labels")
         island = ISLAND if policy in PLACING else None
         walk = WalkCoordinates(*paths, starts, eigenvalues, chosen)
@@ -139,8 +147,8 @@ def coordinates_stage(
             "parts": parts.count,
             "filled_rows": sum(count for count, _ in filled),
             "repeated_rows": sum(count for _, count in filled),
-            "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if outside and order else [],
-            **({"unplaced_rows": n - sum(found["sizes"][: parts.count])} if outside and not order else {}),
+            "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if order and placed else [],
+            **({"unplaced_rows": n - sum(found["sizes"][: parts.count])} if outside and not placed else {}),
         }
 
     vectors = 8 * n * width

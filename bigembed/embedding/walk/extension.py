@@ -18,6 +18,7 @@ from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import local_squared
 from bigembed.landmarks.nystrom import divided
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
@@ -53,7 +54,7 @@ class WalkModel:
 
 def model_of(run: Run) -> WalkModel:
     """The extension model of a fitted run."""
-    if not run.has("order"):
+    if not run.has("order") or run.results("survey")["metric"] == GIVEN:
         raise InputTypeError(
             "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
             "has no place for new rows"

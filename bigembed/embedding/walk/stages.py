@@ -13,7 +13,15 @@ from bigembed.embedding.walk.judgement import judgement_stage
 from bigembed.embedding.walk.landmark_solve import Landmarks
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError, InputTypeError
-from bigembed.kernels.affinity import LISTS, PAIRS, Bandwidth, bandwidth_stage, bandwidth_within_stage, kernel_stage
+from bigembed.kernels.affinity import (
+    EDGES,
+    LISTS,
+    PAIRS,
+    Bandwidth,
+    bandwidth_stage,
+    bandwidth_within_stage,
+    kernel_stage,
+)
 from bigembed.kernels.target import Target
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.radius import EDGES_PLANNED
@@ -63,26 +71,33 @@ class WalkOptions:
 def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]:
     """Scales, kernel, components, eigenvectors, coordinates, and how far to trust them."""
     n, k, block = graph.n, _neighbors(asked, graph), min(graph.block, graph.n)
-    policy = asked.components if asked.components != "auto" else "joint" if graph.weighted else ISLANDS
+    rows = not (graph.weighted or graph.given)
+    policy = asked.components if asked.components != "auto" else ISLANDS if rows else "joint"
     landmarks = None
     if asked.solver == "landmarks":
         landmarks = Landmarks(int(asked.n_landmarks), asked.landmarks, asked.extension)
-    if graph.weighted and (landmarks or asked.target):
+    if not rows and (landmarks or (asked.target and graph.weighted)):
         what = "solver='landmarks' interpolates" if landmarks else f"target={asked.target!r} measures distances"
         raise InputTypeError(
-            f"{what} between rows, and a graph of weights has none. Give rows or a NeighborGraph, or leave it out"
+            f"{what} between rows, and a graph of {'weights' if graph.weighted else 'given distances'} has none. Give "
+            "rows or a NeighborGraph, or leave it out"
+        )
+    if graph.given and policy in ("bridge", "largest"):
+        raise InputError(
+            f"components={policy!r} looks for near rows in other components, and distances that are given have no "
+            "rows; allowed: 'joint', 'per-component' or 'error'. Or add edges to the graph"
         )
     auto = isinstance(asked.n_components, str)
     wanted = max(1, min(AUTO, n - 2)) if auto else int(asked.n_components)
     spectrum = Spectrum(wanted, policy, asked.tol, asked.max_passes, seed, landmarks)
     kernel = [weighted_kernel_stage(asked.alpha, n)] if graph.weighted else _kernel_stages(asked, graph, policy)
     scaling = {"t": asked.t, "delta": asked.delta, "truncation": asked.truncation}
-    rows, lists = not graph.weighted, graph.radius is None and not graph.dense
+    lists = graph.radius is None and not graph.dense
     return [
         *kernel,
         components_stage(n, k, block),
         solve_stage(spectrum, n, k, block),
-        coordinates_stage(policy, wanted, scaling, n, block, ordered=rows, auto=auto),
+        coordinates_stage(policy, wanted, scaling, n, block, ordered=not graph.weighted, auto=auto, rows=rows),
         judgement_stage(n, graph.width, wanted, asked.tol, seed, block, rows=rows, lists=lists),
     ]
 
@@ -91,7 +106,7 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
     """Bridges, the dimension and ε from what the graph says of distances, and the weights of its edges."""
     n, k, bridged, lists = graph.n, _neighbors(asked, graph), policy == "bridge", graph.radius is None
     target = Target(asked.target, asked.dimension) if asked.target else None
-    choice = bandwidth_of(asked, lists and k == n - 1, bridged)
+    choice = bandwidth_of(asked, lists and k == n - 1 and not graph.given, bridged)
     if not lists and (choice.local or isinstance(choice.epsilon, str)):
         raise InputError(f"a graph of a radius has one scale, {ONE_SCALE}: give epsilon (or sigma) as a number")
     if graph.radius is not None:
@@ -99,9 +114,11 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
         scales = [dimension_within_stage(radius, 2 * n * k), bandwidth_within_stage(choice, radius)]
     elif graph.dense:
         scales = [dimension_of_pairs_stage(n), bandwidth_stage(choice, PAIRS)]
+    elif graph.given:
+        scales = [dimension_stage(n, k, "graph", "nearest"), bandwidth_stage(choice, EDGES)]
     else:
         scales = [dimension_stage(n, k), bandwidth_stage(choice, LISTS)]
-    scale_stage = "graph" if graph.dense else "search" if lists else ""
+    scale_stage = "graph" if graph.dense or graph.given else "search" if lists else ""
     edges = "bridge" if bridged else "graph"
     first = [bridge_stage(n, k)] if bridged else []
     return [*first, *scales, kernel_stage(choice, asked.alpha, n, k, min(graph.block, n), edges, target, scale_stage)]

@@ -27,7 +27,7 @@ from bigembed import __version__
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
 from bigembed.jobs.growth.account import Range, prove, read_account
 from bigembed.jobs.growth.ledger import Ledger
-from bigembed.jobs.job import CHOICE, JobSpec
+from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
 from bigembed.jobs.points import require_single
 from bigembed.runs import Run
 from bigembed.store import manifest as manifests
@@ -280,7 +280,9 @@ def prepared(job: JobSpec) -> Growth:
     require_single(job)
     problems = [f"[input] {name}: a growing input takes only rows; leave it out" for name in job.aligned]
     problems += [
-        f"[input] {name}: a growing input is one array; leave it out" for name in CHOICE if getattr(job.input, name)
+        f"[input] {name}: a growing input is one array of rows; leave it out"
+        for name in (*CHOICE, *GRAPH)
+        if getattr(job.input, name) not in (None, False, "error")
     ]
     if job.steps:
         problems.append("[[steps]]: a growing input takes none; write the rows as they are after them, or fit without")

@@ -1,0 +1,118 @@
+"""The graph of given distances, by stages: no rows, in the order of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.errors import InputError
+from bigembed.neighbors.given_edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
+from bigembed.neighbors.survey import Shape
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.graph_source import GraphSource
+
+GIVEN = "precomputed"
+"""The metric of distances that are given."""
+
+
+def described(shape: Shape) -> dict[str, Any]:
+    """What a graph says of the rows that it was made of."""
+    return {"n": shape.n, "d": shape.d, "dtype": shape.dtype, "metric": shape.metric}
+
+
+def order_stage(shape: Shape, rule: Mapping[str, Any], block: int | None = None) -> Stage:
+    """The order of the input, in blocks (of the rows of the shape, if not said otherwise)."""
+
+    def run(context: Context) -> dict[str, Any]:
+        spans = bounds(shape.n, block or shape.block)
+        write_array(context.path("blocks"), np.arange(len(spans)))
+        write_array(context.path("starts"), np.array([0, *(stop for _, stop in spans)], np.int64))
+        for b, (start, stop) in enumerate(spans):
+            write_array(context.path(f"ids/{b}"), np.arange(start, stop))
+        return {"blocks": len(spans), **rule}
+
+    return Stage("order", ("survey",), rule, run, Cost(write=8 * shape.n, disk=8 * shape.n))
+
+
+def edge_cost(source: GraphSource, kept: int) -> Cost:
+    """Of the stage that reads a user's edges, exchanges and merges them; ``kept`` bytes of each stay."""
+    edges, block = source.entries, min(source.block, source.n)
+    in_block = min(edges, -(-edges // source.n) * block)
+    return Cost(
+        passes=1,
+        read=24 * edges + 2 * EDGE.itemsize * edges,
+        write=2 * EDGE.itemsize * edges + kept * edges,
+        disk=kept * edges + 24 * source.n,
+        scratch=2 * EDGE.itemsize * edges,
+        memory=max(MERGED_BYTES * in_block, 200 * min(edges, 2 * PER_FILE)),
+        scalar_ops=4 * edges,
+        maps=4,
+    )
+
+
+def mean_neighbors(source: GraphSource) -> int:
+    """Edges that a node lists on average."""
+    return max(1, -(-source.entries // source.n))
+
+
+def edge_shape(source: GraphSource) -> Shape:
+    """What stands for rows: nodes."""
+    return Shape(source.n, source.n, "float64", GIVEN)
+
+
+def edge_graph_stages(source: GraphSource) -> list[Stage]:
+    """From edges with distances to the symmetric graph, with the scale of each node: the squared distance to its k-th
+    neighbor, k as long as the longest list, or, of other edges, the mean number that a node lists.
+    """
+    if source.values != "distances":
+        raise InputError(
+            "this graph has weights, and lengths of edges are needed. Open distances (values='distances'), or give the "
+            "weights to a method that walks on them, such as DiffusionMap"
+        )
+    shape = edge_shape(source)
+
+    def run(context: Context) -> dict[str, Any]:
+        found = scatter(context, source)
+        counted = merge(context, source, found, "squared")
+        k = max(1, min(found.widest if source.listed else mean_neighbors(source), source.n - 1))
+        blocks = [(b,) for b in range(counted["blocks"])]
+        map_blocks(scales_block, blocks, k=k, out=context.path(""))
+        context.note(f"{counted['edges']:,} edges of {source.n:,} nodes are joined; {found.loops:,} loops left out")
+        kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
+        return kept | {"n_neighbors": k, "radius": None, "loops": found.loops, "scales": True}
+
+    parameters = {"source": source.fingerprint(), "metric": GIVEN}
+    cost = edge_cost(source, 32)
+    return [
+        Stage("survey", (), parameters, lambda _: described(shape)),
+        order_stage(shape, {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}, spans(source)[1]),
+        Stage("graph", ("survey", "order"), source.rules(), run, cost),
+    ]
+
+
+def scales_block(b: int, *, k: int, out: str) -> None:
+    """Squared distances to the k nearest neighbors of each node, ``nearest`` (rows, k), and to the last of them.
+
+    A node with fewer neighbors has its farthest one several times.
+    """
+    squared, indptr = read_array(f"{out}squared/{b}"), read_array(f"{out}indptr/{b}")
+    nearest = nearest_of(squared, indptr, k)
+    write_array(f"{out}nearest/{b}", nearest)
+    write_array(f"{out}rho_squared/{b}", nearest[:, -1])
+
+
+def nearest_of(squared: Array, indptr: Array, k: int) -> Array:
+    """The k smallest values of each row of a CSR block besides one 0, that of its diagonal; (rows, k), ascending.
+
+    >>> nearest_of(np.array([0.0, 4.0, 1.0, 0.0, 4.0]), np.array([0, 3, 5]), 2).tolist()
+    [[1.0, 4.0], [4.0, 4.0]]
+    """
+    counts = np.diff(indptr)
+    row = np.repeat(np.arange(len(counts)), counts)
+    ascending = squared[np.lexsort((squared, row))]
+    place = 1 + np.minimum(np.arange(k), counts[:, None] - 2)
+    return np.asarray(ascending[indptr[:-1, None] + place])
