@@ -6,6 +6,9 @@ The methods among them are the registry (:mod:`bigembed.methods`): the name of a
 from bigembed import datasets as datasets
 from bigembed import errors as errors
 from bigembed import plotting as plotting
+from bigembed.embedding.walk.geometric_harmonics import geometric_harmonics as geometric_harmonics
+from bigembed.embedding.walk.pseudotime import diffusion_pseudotime as diffusion_pseudotime
+from bigembed.embedding.walk.smoothing import smooth as smooth
 from bigembed.estimator.pipeline import Pipeline as Pipeline
 from bigembed.initialization import spectral_start as spectral_start
 from bigembed.jobs.growth.versions import open_growth as open_growth

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,13 @@ def graph() -> be.NeighborGraph:
     return be.build_neighbor_graph(ROWS, 3)
 
 
+@cache
+def walk() -> be.DiffusionMap:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return be.DiffusionMap(n_neighbors=5).fit(ROWS)
+
+
 FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "build_neighbor_graph": (be.build_neighbor_graph, {"X": ROWS, "n_neighbors": 3}),
     "build_neighbor_graph from candidates": (
@@ -71,6 +80,9 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"X": ROWS, "n_neighbors": 3, "candidates": ROWS},
     ),
     "build_neighbor_graph of a radius": (be.build_neighbor_graph, {"X": ROWS, "radius": 0.5}),
+    "diffusion_pseudotime": (be.diffusion_pseudotime, {"fitted": walk, "root": 0}),
+    "geometric_harmonics": (be.geometric_harmonics, {"fitted": walk, "columns": ROWS}),
+    "smooth": (be.smooth, {"fitted": walk, "columns": ROWS}),
     "certify": (be.certify, {"X": ROWS, "Y": ROWS[:, :2], "n_neighbors": 3}),
     "geodesic_distances": (be.geodesic_distances, {"graph": graph, "rows": [0]}),
     "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
@@ -84,7 +96,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     **{f"datasets.{name}": (make, {}) for name, make in REGISTRY.items() if not FILES & set(parameters(name))},
 }
 """Each with arguments that will do."""
-ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph", "distances"}
+ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph", "distances", "columns"}
 
 
 def parameters_of(name: str) -> list[str]:
@@ -105,7 +117,7 @@ def test_functions(name: str, parameter: str, value: Any, tmp_path: Any, monkeyp
     monkeypatch.chdir(tmp_path)
     zarr.create_array("rows.zarr", shape=ROWS.shape, chunks=(7, 3), dtype="f8")[...] = ROWS
     function, good = FUNCTIONS[name]
-    given = {key: one() if one is graph else one for key, one in good.items()}
+    given = {key: one() if callable(one) else one for key, one in good.items()}
     with pytest.raises(BigembedError, match=None if parameter in ROWS_OF_THEIR_OWN else parameter):
         function(**given | {parameter: value})
 
