@@ -1,4 +1,4 @@
-"""An iteration over all rows that lowers an objective, whose state is in the exchange after every step."""
+"""An iteration that lowers an objective, whose state is in the exchange after every step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bigembed.store.source import RowSource
 class Descent(ABC):
     """Goes on where a killed run stopped; ``state`` names the attributes that are its state besides the objectives.
 
-    A step writes what it makes of the rows to the exchange under its own name, so that steps are never mixed up.
+    A step writes what it makes of each row to the exchange under its own name, so that steps are never mixed up.
     """
 
     state: ClassVar[tuple[str, ...]]
@@ -24,8 +24,8 @@ class Descent(ABC):
     """Objectives that there are before the first step."""
     objectives: list[float]
 
-    def __init__(self, source: RowSource, context: Context, tol: float, max_iter: int) -> None:
-        self.source, self.context, self.exchange = source, context, context.exchange
+    def __init__(self, context: Context, tol: float, max_iter: int) -> None:
+        self.context, self.exchange = context, context.exchange
         self.tol, self.max_iter = tol, max_iter
         if not self.exchange.has("state", 0):
             self.begin()
@@ -74,6 +74,14 @@ class Descent(ABC):
     def keep(self) -> None:
         """Publish the state: from here a killed run goes on."""
         self.exchange.put("state", 0, {name: np.array(getattr(self, name)) for name in ("objectives", *self.state)})
+
+
+class RowDescent(Descent):
+    """A descent of which a step is a pass over the rows."""
+
+    def __init__(self, source: RowSource, context: Context, tol: float, max_iter: int) -> None:
+        self.source = source
+        super().__init__(context, tol, max_iter)
 
     def sums(self, function: Callable[..., Parts], label: str, **fixed: Any) -> Parts:
         """One pass over the rows: see :func:`bigembed.store.passes.reduce_rows`."""

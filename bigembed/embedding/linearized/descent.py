@@ -12,7 +12,7 @@ from bigembed.blocks.nonnegative import nonnegative_rows
 from bigembed.blocks.rows import Array
 from bigembed.eigen.factored import solve_factored
 from bigembed.embedding.costs import summing_cost
-from bigembed.embedding.descent import Descent
+from bigembed.embedding.descent import RowDescent
 from bigembed.embedding.fitted_coordinates import write_finished
 from bigembed.embedding.linearized.kernel import (
     StoredKernel,
@@ -73,7 +73,7 @@ def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
     return Stage("coordinates", ("degrees",), parameters, run, cost, resumes=True)
 
 
-class KernelDescent(Descent):
+class KernelDescent(RowDescent):
     """A and B; H in the exchange under the name of its step."""
 
     state, before = ("cross", "gram", "columns", "size", "whole", "careful"), 1

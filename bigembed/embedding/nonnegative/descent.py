@@ -10,7 +10,7 @@ from bigembed.blocks.affine import affine_block
 from bigembed.blocks.nonnegative import nonnegative_rows
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.embedding.costs import summing_cost
-from bigembed.embedding.descent import Descent
+from bigembed.embedding.descent import RowDescent
 from bigembed.embedding.nonnegative.start import (
     combine_totals,
     filled,
@@ -196,7 +196,7 @@ def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage
     return Stage("factors", ("start",), parameters, run, cost, resumes=True)
 
 
-class Factors(Descent):
+class Factors(RowDescent):
     """H, and W in the exchange under its generation."""
 
     state = ("components", "revived", "revivals")

@@ -1,0 +1,1 @@
+"""Maps by attraction along the edges of a graph, and repulsion of all rows."""

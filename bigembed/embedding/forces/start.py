@@ -1,0 +1,141 @@
+"""Where the rows of a map by attraction and repulsion start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.affine import affine_block
+from bigembed.blocks.moments import merge_moments
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.eigen.base import extremes
+from bigembed.eigen.lanczos import solve_lanczos
+from bigembed.embedding.costs import partial_sums, pass_memory
+from bigembed.embedding.graph.ordered_rows import OrderedRows
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.linear.moments import moments_of_block
+from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
+from bigembed.neighbors.order import Ordered
+from bigembed.operators.covariance import CovarianceOperator
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.passes import reduce_rows
+from bigembed.store.source import RowSource
+
+SIZE = 1e-4
+"""Standard deviation of the first coordinate."""
+STREAM = 31
+"""Of random numbers."""
+RULES = ("pca", "spectral", "random")
+
+
+def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int) -> Stage:
+    """``start/points`` (rows, m) by blocks of the graph: by a rule, or rows of coordinates in the order of the input."""
+    given = not isinstance(start, str)
+
+    def run(context: Context) -> dict[str, Any]:
+        rows = context.results("kernel")["rows"]
+        blocks, shared = [(b,) for b in range(len(rows))], {"m": m, "seed": seed, "out": context.path("points")}
+        if isinstance(start, RowSource):
+            order = "" if graph.weighted else context.of("order")
+            map_blocks(given_block, blocks, source=start, order=order, rows=tuple(rows), out=context.path("points"))
+        elif start == "pca":
+            ordered = Ordered.open(context.of("order"))
+            found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
+            map_blocks(principal_block, blocks, ordered=ordered, mean=found[0], matrix=found[1], **shared)
+        elif start == "spectral":
+            masses = context.of("kernel", "degree")
+            parts = map_blocks(spectral_moments, blocks, vectors=context.of("solve", "right"), masses=masses, m=m)
+            sizes = np.sqrt(np.sum(parts, axis=0) / graph.n)
+            vectors = context.of("solve", "right")
+            map_blocks(spectral_block, blocks, vectors=vectors, sizes=sizes, **shared)
+        else:
+            map_blocks(random_block, [(b, count) for b, count in enumerate(rows)], **shared)
+        return {"start": "array" if given else start, "seed": seed}
+
+    n, d = graph.n, graph.width
+    block = min(n, graph.block)
+    source = OrderedRows((n, d), np.dtype(np.float64))
+    pca = start == "pca"
+    size = 8 * d * (d if d <= GRAM_COLUMNS else 1)
+    cost = Cost(
+        passes=2 * pca,
+        read=2 * pca * n * source.row_bytes + 16 * n * m,
+        write=8 * n * m,
+        disk=8 * n * m,
+        scratch=partial_sums(source, size) if pca else 0,
+        memory=max((pass_memory(source) + 4 * size) if pca else 0, 3 * block * (8 * m + source.row_bytes * pca)),
+        coordinator=6 * size if pca else 0,
+        flops=2 * n * d * min(d, GRAM_COLUMNS) if pca else 0,
+    )
+    rule = start.fingerprint() if isinstance(start, RowSource) else start
+    inputs = ("kernel", *(("order",) if not graph.weighted else ()), *(("solve",) if start == "spectral" else ()))
+    return Stage("start", inputs, {"start": rule, "n_components": m, "seed": seed}, run, cost)
+
+
+def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Exchange) -> tuple[Array, Array]:
+    """The mean (d,), and principal directions (d, ≤ m) that give coordinates of size :data:`SIZE`.
+
+    Directions without variance are left out.
+    """
+    source = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
+    diagonal = d > GRAM_COLUMNS
+    size = 8 * d * (1 if diagonal else d)
+    found = reduce_rows(
+        source, moments_of_block, exchange, combine=merge_moments, partial_bytes=size, label="moments", diagonal=diagonal
+    )
+    mean, count = found["mean"], min(m, n, d)
+    if diagonal:
+        operator = CovarianceOperator(source, mean, float(n), exchange)
+        result = solve_lanczos(operator, count, tol=1e-3, seed=seed, max_passes=60, block=count + 8, relative=True)
+        values, vectors = result.eigenvalues, operator.space.read("V", 0)[:, :count]
+    else:
+        values, vectors = principal_directions(found["scatter"] / n)
+    kept = int(np.count_nonzero(values[:count] > 1e-12 * values[0]))
+    vectors = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
+    return mean, vectors * (SIZE / np.sqrt(values[0]) if kept else 1.0)
+
+
+def principal_block(b: int, *, ordered: Ordered, mean: Array, matrix: Array, m: int, seed: int, out: str) -> None:
+    """Principal coordinates of a block; random where there are fewer than m."""
+    points = random_points(b, ordered.rows_of[b], m, seed)
+    if matrix.shape[1]:
+        points[:, : matrix.shape[1]] = affine_block(ordered.rows(b), mean, matrix)
+    write_array(f"{out}/{b}", points)
+
+
+def spectral_moments(b: int, *, vectors: str, masses: str, m: int) -> Array:
+    """Σ r² of the eigenvectors of one block, (m,)."""
+    return np.asarray(np.einsum("ij,ij->j", *[read_array(f"{vectors}/{b}")[:, :m]] * 2))
+
+
+def spectral_block(b: int, *, vectors: str, sizes: Array, m: int, seed: int, out: str) -> None:
+    """Eigenvectors of a block, each of size :data:`SIZE`; what rounding leaves equal is set apart by 1 % of that."""
+    right = read_array(f"{vectors}/{b}")[:, :m]
+    points = 0.01 * random_points(b, len(right), m, seed)
+    points[:, : right.shape[1]] += right * np.where(sizes > 0, SIZE / np.where(sizes > 0, sizes, 1.0), 0.0)
+    write_array(f"{out}/{b}", points)
+
+
+def random_block(b: int, count: int, *, m: int, seed: int, out: str) -> None:
+    """Normal numbers."""
+    write_array(f"{out}/{b}", random_points(b, count, m, seed))
+
+
+def random_points(b: int, count: int, m: int, seed: int) -> Array:
+    """Normal numbers of standard deviation :data:`SIZE`, (count, m), of a block."""
+    return SIZE * np.random.default_rng([seed, STREAM, b]).normal(size=(count, m))
+
+
+def given_block(b: int, *, source: RowSource, order: str, rows: tuple[int, ...], out: str) -> None:
+    """The given coordinates of a block of the graph; reads all of them, a block at a time."""
+    start = sum(rows[:b])
+    ids = Ordered.open(order).ids(b) if order else np.arange(start, start + rows[b])
+    points = np.empty((len(ids), source.width))
+    for low, high in bounds(source.shape[0], source.block):
+        here = np.flatnonzero((ids >= low) & (ids < high))
+        if len(here):
+            points[here] = source.matrix(low, high)[ids[here] - low]
+    write_array(f"{out}/{b}", points)
