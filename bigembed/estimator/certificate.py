@@ -264,8 +264,11 @@ def harmonic_warnings(seen: dict[str, Any]) -> list[str]:
     ]
 
 
-def map_warnings(seen: dict[str, Any], apart: bool) -> list[str]:
-    """``apart``: each component has its own coordinates, so that the map of all lays them over each other."""
+def map_warnings(seen: dict[str, Any], apart: bool = False) -> list[str]:
+    """Of a judgement: that the map does not keep neighborhoods, or that one column decides it.
+
+    ``apart``: each component has its own coordinates, so that the map of all lays them over each other.
+    """
     out = []
     if "map" in seen and "unmeasured" not in seen["map"] and not apart:
         warnings, _ = judged(seen["map"], same_rows=True)

@@ -108,7 +108,7 @@ def spectra(
     pull = near if np.isinf(dof) else near / (1.0 + squared / dof)
     splines = [((2.0 + np.cos(2 * np.pi * np.arange(side) / side)) / 3.0) ** -2 for side in sides]
     splines[-1] = splines[-1][: sides[-1] // 2 + 1]
-    inverse = 1.0
+    inverse = np.ones(())
     for axis, part in enumerate(splines):
         inverse = inverse * part.reshape([-1 if a == axis else 1 for a in range(len(sides))])
     potential = fft.rfftn(near, workers=threads).real * inverse

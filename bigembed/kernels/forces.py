@@ -88,7 +88,7 @@ def step(
     """One step of the rows ``first:last`` of a block whose row 0 is ``points[at]``.
 
     ``options``: exaggeration ε, learning rate, momentum, compression λ, longest step, whether gains adapt. The gradient
-    is ε Σ_j p_ij (y_i − y_j)/(1 + r²/ν) − Σ_j w_ij (y_i − y_j)/(1 + r²/ν)/Z + λ y_i: that of KL (seed 000 eq. 19) over 4.
+    is ε Σ_j p_ij (y_i − y_j)/(1 + r²/ν) − Σ_j w_ij (y_i − y_j)/(1 + r²/ν)/Z + λ y_i: seed 000 eq. 19 over 4.
     """
     m = len(axes)
     exaggeration, rate, momentum = options[0], options[1], options[2]
@@ -138,5 +138,5 @@ def energy(
             for k in range(points.shape[1]):
                 squared += (points[at + i, k] - points[j, k]) ** 2
             of_row += weights[edge] * (dof * math.log1p(squared / dof) if dof < math.inf else squared)
-        total += np.int64(of_row * ENERGY + 0.5)
+        total += int(of_row * ENERGY + 0.5)
     return total

@@ -31,7 +31,8 @@ def charge_block(b: int, points: Array, exchange: Exchange, name: str, spacing: 
     """Leave the charges of a block."""
     from bigembed.kernels.forces import spread  # imports numba: only here
 
-    lattice = Lattice.around(*box_of(points), spacing)
+    low, high = box_of(points)
+    lattice = Lattice.around(low, high, spacing)
     nodes = lattice.nodes()
     spread(points, (0,) * points.shape[1], spacing, np.array(lattice.low), nodes)
     exchange.put(name, b, {"nodes": nodes, "low": np.array(lattice.low)})

@@ -40,7 +40,7 @@ def held_steps(
     held = _Held(affinities, exchange, asked, first)
     for iteration in range(first, last):
         field, lattice, total = held.field(box, spacing)
-        spacing = spacing_for(*box, asked.dof)
+        spacing = spacing_for(box[0], box[1], asked.dof)
         held.move(iteration, field, lattice, total)
         box = box_of(held.points)
     _, _, total = held.field(box, spacing)
@@ -86,7 +86,7 @@ class _Held:
         """The field of all points, its lattice, and Σ w."""
         from bigembed.kernels.forces import UNIT, spread
 
-        lattice = Lattice.around(*box, spacing, STEP)
+        lattice = Lattice.around(box[0], box[1], spacing, STEP)
         axes, low, starts = (0,) * self.m, np.array(lattice.low), self.starts
 
         def charge(thread: int) -> Array:

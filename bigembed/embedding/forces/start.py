@@ -16,12 +16,15 @@ from bigembed.embedding.graph.ordered_rows import OrderedRows
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.linear.moments import moments_of_block
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
+from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.input import row_source
 from bigembed.store.passes import reduce_rows
+from bigembed.store.paths import at
 from bigembed.store.source import RowSource
 
 SIZE = 1e-4
@@ -32,15 +35,18 @@ RULES = ("pca", "spectral", "random")
 
 
 def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int) -> Stage:
-    """``start/points`` (rows, m) by blocks of the graph: by a rule, or rows of coordinates in the order of the input."""
+    """``start/points`` (rows, m) by blocks of the graph: by a rule, or coordinates in the order of the input."""
     given = not isinstance(start, str)
 
     def run(context: Context) -> dict[str, Any]:
         rows = context.results("kernel")["rows"]
-        blocks, shared = [(b,) for b in range(len(rows))], {"m": m, "seed": seed, "out": context.path("points")}
+        blocks = [(b,) for b in range(len(rows))]
+        shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points")}
         if isinstance(start, RowSource):
-            order = "" if graph.weighted else context.of("order")
-            map_blocks(given_block, blocks, source=start, order=order, rows=tuple(rows), out=context.path("points"))
+            source, order = start, "" if graph.weighted else context.of("order")
+            if source.array is not None:  # (tasks may be in other processes)
+                source, _ = row_source(source.array, at(context.exchange.root), "start")
+            map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
         elif start == "pca":
             ordered = Ordered.open(context.of("order"))
             found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
@@ -84,7 +90,13 @@ def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Excha
     diagonal = d > GRAM_COLUMNS
     size = 8 * d * (1 if diagonal else d)
     found = reduce_rows(
-        source, moments_of_block, exchange, combine=merge_moments, partial_bytes=size, label="moments", diagonal=diagonal
+        source,
+        moments_of_block,
+        exchange,
+        combine=merge_moments,
+        partial_bytes=size,
+        label="moments",
+        diagonal=diagonal,
     )
     mean, count = found["mean"], min(m, n, d)
     if diagonal:
@@ -138,4 +150,7 @@ def given_block(b: int, *, source: RowSource, order: str, rows: tuple[int, ...],
         here = np.flatnonzero((ids >= low) & (ids < high))
         if len(here):
             points[here] = source.matrix(low, high)[ids[here] - low]
+    if not np.isfinite(points).all():
+        wrong = np.sort(ids[~np.isfinite(points).all(axis=1)])[:10].tolist()
+        raise InputError(f"init holds NaN or infinity, first in rows {wrong}; coordinates to start from must be finite")
     write_array(f"{out}/{b}", points)

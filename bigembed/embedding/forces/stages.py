@@ -1,0 +1,74 @@
+"""The stages of a map by attraction and repulsion that follow a neighbor graph, or a user's weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bigembed.embedding.forces.affinities import affinities_stage
+from bigembed.embedding.forces.coordinates import coordinates_stage
+from bigembed.embedding.forces.descent import descent_stage
+from bigembed.embedding.forces.judgement import map_judgement_stage
+from bigembed.embedding.forces.options import DescentOptions
+from bigembed.embedding.forces.start import start_stage
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
+from bigembed.errors import InputError
+from bigembed.stages import Stage
+from bigembed.store.source import RowSource
+
+USER_EDGES = 30
+"""Edges of a row of a user's graph that a plan counts with."""
+TOL, PASSES = 1e-4, 100
+"""Of the eigenvectors that a map starts from."""
+
+
+def neighbors_for(perplexity: float, n: int) -> int:
+    """How many neighbors the affinities of a perplexity are taken over: 3·perplexity, of n − 1 others.
+
+    >>> neighbors_for(30, 1000), neighbors_for(30, 50)
+    (90, 49)
+    """
+    return max(1, min(n - 1, int(3 * perplexity)))
+
+
+def perplexity_of(asked: float, neighbors: int) -> float:
+    """The perplexity that so many neighbors allow: a third of them.
+
+    >>> perplexity_of(30.0, 90), perplexity_of(30.0, 60)
+    (30.0, 20.0)
+    """
+    return max(1.0, min(asked, neighbors / 3) if neighbors < int(3 * asked) else asked)
+
+
+def force_stages(
+    graph: GraphShape,
+    perplexity: float,
+    asked: DescentOptions,
+    start: str | RowSource,
+    in_memory: bool | None,
+    seed: int,
+) -> list[Stage]:
+    """Affinities, the start, the descent, coordinates, and how far to trust them."""
+    n, m = graph.n, asked.n_components
+    k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
+    edges = min(n * n, 2 * n * k)
+    if isinstance(start, RowSource) and start.shape != (n, m):
+        raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
+    if start == "pca" and graph.weighted:
+        start = "spectral"
+    block = min(graph.block, n)
+    spectrum = Spectrum(m, "joint", TOL, PASSES, seed)
+    eigenvectors = [components_stage(n, k, block), solve_stage(spectrum, n, k, block)] if start == "spectral" else []
+    return [
+        affinities_stage(graph, edges, perplexity_of(perplexity, k)),
+        *eigenvectors,
+        start_stage(graph, m, start, seed),
+        descent_stage(graph, edges, asked, in_memory),
+        coordinates_stage(graph, m, asked.dof),
+        *([] if graph.weighted else [map_judgement_stage(graph, m, seed)]),
+    ]
+
+
+def learning_rates(asked: DescentOptions, n: int) -> list[Any]:
+    """Those of the two phases."""
+    return [float(asked.at(t, n)[1]) for t in (0, asked.iterations - 1)]
