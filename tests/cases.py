@@ -117,7 +117,7 @@ class Case:
 
 GRAPH = {"n_neighbors": 8}
 FEW = {**GRAPH, "solver": "landmarks", "n_landmarks": 60}
-FEW_STEPS = {"perplexity": 5, "early_exaggeration_iter": 10, "n_iter": 20}
+FEW_STEPS = {"n_components": 2, "perplexity": 5, "early_exaggeration_iter": 5, "n_iter": 8}
 TABLE: dict[str, Case] = {
     "classical_mds cityblock": Case("classical_mds", {"metric": "cityblock"}, returns=1e-6),
     "classical_mds minkowski": Case("classical_mds", {"metric": "minkowski", "metric_params": {"p": 3}}, returns=1e-6),
@@ -178,7 +178,7 @@ TABLE: dict[str, Case] = {
     "spectral_clustering islands": Case(
         "spectral_clustering", {"n_clusters": 4, "normalize_rows": False, "n_neighbors": 8}, islands
     ),
-    "tsne": Case("tsne", {**FEW_STEPS, "n_components": 2}),
+    "tsne": Case("tsne", FEW_STEPS),
     "tsne by blocks": Case("tsne", {**FEW_STEPS, "in_memory": False, "dof": 0.5}, rows=twice, most=400),
     "tsne weights": Case("tsne", FEW_STEPS, ring),
     "pca whitened": Case("pca", {"n_components": 0.9, "whiten": True}),

@@ -19,8 +19,8 @@ from scipy import fft
 
 from bigembed.blocks.rows import Array
 
-NODES = 64
-"""Nodes along the longest side of a small map, at least."""
+NODES = {1: 64, 2: 64, 3: 24}
+"""Nodes along the longest side of a small map, at least, by its number of coordinates."""
 SPACING = 0.5
 """Of the lattice, in units of the kernel's width √min(ν, 1), once the map is larger than that."""
 FINEST = 2.0**-5
@@ -28,6 +28,8 @@ MOST_NODES = {1: 1 << 18, 2: 1536, 3: 112}
 """Nodes along a side from which the lattice is coarser than :data:`SPACING`: what transforms of it may hold."""
 STEP = 16
 """Sides of a lattice are multiples of it, so that spectra serve many iterations."""
+SEPTIC = np.array([1, 120, 1191, 2416, 1191, 120, 1]) / 5040
+"""Σ_g of the products of two cubic splines' weights, by the distance of their nodes, on average over all places."""
 RINGING = 16
 """Nodes that the splines' inverse needs beside a jump."""
 
@@ -62,22 +64,23 @@ class Lattice:
 
 
 def spacing_for(low: Array, high: Array, dof: float) -> float:
-    """How far apart the nodes are for points within a box: the finer the smaller it is, in powers of √2."""
+    """How far apart the nodes are for points within a box: the finer the smaller it is, in powers of 2."""
     unit = SPACING * min(1.0, dof) ** 0.5
     side = float((high - low).max())
     least = side / MOST_NODES[len(low)]
-    wanted = min(unit, max(unit * FINEST, side / NODES))
+    wanted = min(unit, max(unit * FINEST, side / NODES[len(low)]))
     if least > wanted:
         return float(unit * 2.0 ** (np.ceil(2 * np.log2(least / unit)) / 2))
-    return float(unit * 2.0 ** np.ceil(np.log2(wanted / unit) - 1e-9)) if wanted > unit * FINEST else unit * FINEST
+    return float(unit * 2.0 ** np.floor(np.log2(wanted / unit) + 1e-9))
 
 
 def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> tuple[Array, float]:
-    """Σ_j w^{1+1/ν} (y − y_j) at the nodes, (s_0, s_1, s_2, m), and Σ_ij w_ij, of charges (s_0, s_1, s_2).
+    """Σ_j w^{1+1/ν} (y − y_j) at the nodes, (s_0, s_1, s_2, m), and Z = Σ_{i≠j} w_ij, of charges (s_0, s_1, s_2).
 
-    ``threads`` work on the transforms, with the same result for any number of them.
+    What splines make of w_ii = 1 is taken off as it is on average over all places between nodes. ``threads`` work on
+    the transforms, with the same result for any number of them.
     """
-    sides, potential, forces = spectra(lattice.shape, lattice.spacing, dof, threads)
+    sides, potential, own, forces = spectra(lattice.shape, lattice.spacing, dof, threads)
     axes = tuple(range(3 - len(forces), 3))
     spread = fft.rfftn(charges.reshape(charges.shape[axes[0] :]), sides, workers=threads)
     squares = spread.real**2 + spread.imag**2
@@ -86,7 +89,7 @@ def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> 
     twice[0] = 1.0
     if sides[-1] % 2 == 0:
         twice[-1] = 1.0
-    total = float(np.sum(squares * potential * twice) / prod(sides))
+    total = float(np.sum(squares * potential * twice) / prod(sides)) - own * float(charges.sum())
     inner = tuple(slice(0, size) for size in lattice.shape[axes[0] :])
     out = np.empty((*lattice.shape, len(forces)))
     for c, force in enumerate(forces):
@@ -97,8 +100,9 @@ def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> 
 @lru_cache(maxsize=2)
 def spectra(
     shape: tuple[int, int, int], spacing: float, dof: float, threads: int = 1
-) -> tuple[tuple[int, ...], Array, tuple[Array, ...]]:
-    """Sides of the transforms, the spectrum of w over the splines' (real), and those of the forces (imaginary)."""
+) -> tuple[tuple[int, ...], Array, float, tuple[Array, ...]]:
+    """Sides of the transforms, the spectrum of w over the splines' (real), its mean w_ii, those of the forces
+    (imaginary)."""
     used = [size for size in shape if size > 1]
     sides = tuple(fft.next_fast_len(2 * size + RINGING, real=True) for size in used)
     ways = [fft.fftfreq(side, 1 / side) * spacing for side in sides]
@@ -106,16 +110,23 @@ def spectra(
     squared = sum(grid**2 for grid in grids)
     near = np.exp(-squared) if np.isinf(dof) else (1.0 + squared / dof) ** -dof
     pull = near if np.isinf(dof) else near / (1.0 + squared / dof)
-    splines = [((2.0 + np.cos(2 * np.pi * np.arange(side) / side)) / 3.0) ** -2 for side in sides]
-    splines[-1] = splines[-1][: sides[-1] // 2 + 1]
-    inverse = np.ones(())
-    for axis, part in enumerate(splines):
-        inverse = inverse * part.reshape([-1 if a == axis else 1 for a in range(len(sides))])
-    potential = fft.rfftn(near, workers=threads).real * inverse
+    angles = [2 * np.pi * np.arange(side) / side for side in sides]
+    inverse = _product([((2.0 + np.cos(angle)) / 3.0) ** -2 for angle in angles])
+    potential = fft.rfftn(near, workers=threads).real * inverse[..., : sides[-1] // 2 + 1]
     forces = []
     for axis, grid in enumerate(grids):
         odd = pull * grid
         if sides[axis] % 2 == 0:  # (the node that is as far to the left as to the right)
             np.moveaxis(odd, axis, 0)[sides[axis] // 2] = 0.0
-        forces.append(fft.rfftn(odd, workers=threads).imag * inverse)
-    return sides, potential, tuple(forces)
+        forces.append(fft.rfftn(odd, workers=threads).imag * inverse[..., : sides[-1] // 2 + 1])
+    table = fft.irfftn(potential, sides, workers=threads)
+    own = float(np.sum(table[np.ix_(*[np.arange(-3, 4)] * len(sides))] * _product([SEPTIC] * len(sides))))
+    return sides, potential, own, tuple(forces)
+
+
+def _product(parts: list[Array]) -> Array:
+    """Π over the axes of a function of each."""
+    out = np.ones(())
+    for axis, part in enumerate(parts):
+        out = out * part.reshape([-1 if a == axis else 1 for a in range(len(parts))])
+    return out

@@ -14,7 +14,7 @@ SHARE = 0.5
 """Of a step to where the attraction of a row would balance the repulsion as it is."""
 SETTLED = 1e-7
 """Length of a step at which a row is placed."""
-FIRST = 10
+FIRST = 5
 """Nearest rows, at whose median a row starts."""
 
 

@@ -17,7 +17,7 @@ TINY: dict[str, dict[str, Any]] = {
     "laplacian_eigenmaps": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},
     "spectral_clustering": {"n_clusters": 2, "n_neighbors": 5, "components": "bridge"},
     "locally_linear_embedding": {"n_components": 1, "n_neighbors": 5},
-    "tsne": {"perplexity": 3, "early_exaggeration_iter": 10, "n_iter": 20},
+    "tsne": {"perplexity": 3, "early_exaggeration_iter": 5, "n_iter": 8},
 }
 """Parameters for the few rows of the checks, of methods that need more than defaults."""
 OTHERS = [

@@ -40,7 +40,7 @@ def charge_block(b: int, points: Array, exchange: Exchange, name: str, spacing: 
 
 
 def field_block(charges: str, field: str, *, lattice: Lattice, blocks: int, dof: float, exchange: Exchange) -> float:
-    """Leave the field of all charges; Σ w over all pairs of rows, each with itself, too."""
+    """Leave the field of all charges; Z, the sum of w over all pairs of rows."""
     from bigembed.kernels.forces import UNIT
 
     nodes = lattice.nodes()
@@ -65,16 +65,11 @@ def move_block(
     moved = np.empty_like(points)
     step(
         0, len(points), 0, block.indptr, block.indices, block.data, np.concatenate([points, halo]), (0,) * m,
-        1.0 / dof, lattice.spacing, np.array(lattice.low), exchange.piece(field, 0, "field"), total - whole(affinities),
+        1.0 / dof, lattice.spacing, np.array(lattice.low), exchange.piece(field, 0, "field"), total,
         options, velocity, gains, moved,
     )  # fmt: skip
     charge_block(b, moved, exchange, charges, spacing)
     return (moved, np.concatenate([velocity, gains], axis=1)), box_of(moved)
-
-
-def whole(affinities: StoredMatrix) -> int:
-    """Rows of all blocks."""
-    return sum(affinities.rows)
 
 
 def energy_block(b: int, points: Array, halo: Array, affinities: StoredMatrix, dof: float) -> tuple[tuple[()], int]:

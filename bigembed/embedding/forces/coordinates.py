@@ -55,7 +55,7 @@ def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
             "spacing": spacing,
             "low": list(lattice.low),
             "box": [low.tolist(), high.tolist()],
-            "total": total - n,
+            "total": total,
         }
 
     size = 8 * n * m
@@ -100,7 +100,7 @@ def charged_block(b: int, *, points: str, exchange: Exchange, spacing: float) ->
 
 
 def write_field(*, lattice: Lattice, blocks: int, dof: float, exchange: Exchange, out: str) -> float:
-    """Write the field of the map; Σ w over all pairs, each row with itself, too."""
+    """Write the field of the map; its Z."""
     total = field_block("charges", "field", lattice=lattice, blocks=blocks, dof=dof, exchange=exchange)
     write_array(out, exchange.piece("field", 0, "field"))
     return total

@@ -101,12 +101,12 @@ class MapDescent(Descent):
         before, stop = self.done, self.asked.next_report(self.done)
         energy, total = self._held_until(stop) if self.held else self._stored_until(stop)
         kernel = self.context.results("kernel")
-        divergence = kernel["plogp"] + energy + kernel["mass"] * np.log(total - self.n)
+        divergence = kernel["plogp"] + energy + kernel["mass"] * np.log(total)
         self.objectives.append(max(0.0, float(divergence)))
         self._keep_without(before if self.held else stop - 1)
 
     def _held_until(self, stop: int) -> tuple[float, float]:
-        """All iterations in one task; −Σ p log w, and Σ w."""
+        """All iterations in one task; −Σ p log w, and Z."""
         [(box, spacing, energy, total)] = map_blocks(
             held_steps,
             [()],
@@ -123,7 +123,7 @@ class MapDescent(Descent):
         return energy, total
 
     def _stored_until(self, stop: int) -> tuple[float, float]:
-        """A map over the blocks each iteration; −Σ p log w, and Σ w."""
+        """A map over the blocks each iteration; −Σ p log w, and Z."""
         self.space.sweep(charge_block, reads=[f"points{self.done}"], arguments=self._charging(self.done))
         while self.done < stop:
             lattice, total, now = *self._field(), self.done
@@ -159,7 +159,7 @@ class MapDescent(Descent):
         return self.exchange, f"charges{iteration}", float(self.spacing)
 
     def _field(self) -> tuple[Lattice, float]:
-        """The lattice of the points as they are, and Σ w; its field is in the exchange."""
+        """The lattice of the points as they are, and Z; its field is in the exchange."""
         lattice = Lattice.around(self.low, self.high, float(self.spacing), STEP)
         names = (f"charges{self.done}", f"field{self.done}")
         blocks = len(self.space.rows)

@@ -33,7 +33,7 @@ def held_steps(
     *, affinities: StoredMatrix, exchange: Exchange, asked: DescentOptions, span: tuple[int, int], box: Array,
     spacing: float,
 ) -> tuple[Array, float, float, float]:  # fmt: skip
-    """The iterations of a span; the box of all points, the next spacing, −Σ p log w, and Σ w."""
+    """The iterations of a span; the box of all points, the next spacing, −Σ p log w, and Z."""
     from bigembed.kernels.forces import ENERGY  # imports numba: only here
 
     first, last = span
@@ -83,7 +83,7 @@ class _Held:
         return offsets(self.affinities.rows)
 
     def field(self, box: Array, spacing: float) -> tuple[Array, Lattice, float]:
-        """The field of all points, its lattice, and Σ w."""
+        """The field of all points, its lattice, and Z."""
         from bigembed.kernels.forces import UNIT, spread
 
         lattice = Lattice.around(box[0], box[1], spacing, STEP)
@@ -110,7 +110,7 @@ class _Held:
             b, first, last = part
             step(
                 first, last, starts[b], *self.edges[b], self.points, axes, 1.0 / self.asked.dof, lattice.spacing, low,
-                field, total - n, options, self.velocity[b], self.gains[b], self.moved[starts[b] : starts[b + 1]],
+                field, total, options, self.velocity[b], self.gains[b], self.moved[starts[b] : starts[b + 1]],
             )  # fmt: skip
 
         self._each(moved, self.parts)

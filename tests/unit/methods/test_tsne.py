@@ -1,0 +1,186 @@
+"""t-SNE: the gradient of KL, the same bytes in memory and by blocks, resumed, as good as scikit-learn's, new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.manifold import TSNE as InMemory
+from sklearn.manifold import trustworthiness
+
+import bigembed as be
+from bigembed.blocks.rows import executor
+from bigembed.errors import DegenerateWarning, InputError, InputTypeError
+from bigembed.neighbors.order import Ordered
+from tests.blocks import blocks_for
+from tests.cases import FEW_STEPS, ring
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
+
+
+def digits(n: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_digits(return_X_y=True)
+    chosen = np.random.default_rng(0).permutation(len(X))[:n]
+    return X[chosen], y[chosen]
+
+
+def dense_affinities(tsne: Any) -> np.ndarray:
+    """P in the order of the input."""
+    weights, out = tsne._run.matrix("graph", "weights", "kernel"), np.zeros((len(tsne.embedding_),) * 2)
+    starts, ids = np.concatenate([[0], np.cumsum(weights.rows)]), tsne.graph_.original_ids()
+    for b in range(len(weights.rows)):
+        block = weights.block(b)
+        row = starts[b] + np.repeat(np.arange(weights.rows[b]), np.diff(block.indptr))
+        out[ids[row], ids[block.ids(b, starts)[block.indices]]] = block.data
+    return out
+
+
+def kernel(points: np.ndarray, dof: float) -> tuple[np.ndarray, np.ndarray]:
+    """w of all pairs, and 1/(1 + r²/ν)."""
+    squared = ((points[:, None] - points[None]) ** 2).sum(axis=-1)
+    w = np.exp(-squared) if dof == inf else (1 + squared / dof) ** -dof
+    np.fill_diagonal(w, 0)
+    return w, 1 / (1 + squared / dof)
+
+
+def divergence(p: np.ndarray, points: np.ndarray, dof: float) -> float:
+    w, on = kernel(points, dof)[0], p > 0
+    return float((p[on] * np.log(p[on] / (w / w.sum())[on])).sum())
+
+
+@pytest.mark.parametrize("dof", [0.5, 1.0, inf])
+def test_a_step_is_along_the_gradient_and_the_divergence_is_that_of_all_pairs(dof: float) -> None:
+    """One step without momentum, gains or exaggeration, of a map of ordinary size."""
+    X, start = digits(200)[0], 3 * np.random.default_rng(0).normal(size=(200, 2))
+    plain = {"early_exaggeration_iter": 0, "n_iter": 1, "momentum": 0.0, "gains": False, "max_step": 1e9}
+    tsne = be.TSNE(perplexity=10, init=start, dof=dof, learning_rate=1.0, **plain).fit(X)  # type: ignore[arg-type]
+    p, (w, pull) = dense_affinities(tsne), kernel(start, dof)
+    apart = start[:, None] - start[None]
+    gradient = (((p - w / w.sum()) * pull)[..., None] * apart).sum(axis=1)
+    step = tsne.embedding_ - (start - start.mean(axis=0))
+    assert np.linalg.norm(step + gradient) < 0.02 * np.linalg.norm(gradient)
+    assert np.linalg.norm(step - gradient) > np.linalg.norm(gradient)
+    assert p.sum() == pytest.approx(1, rel=1e-6)
+    assert tsne.kl_divergence_ == pytest.approx(divergence(p, tsne.embedding_, dof), rel=3e-3)
+
+
+def test_it_is_as_good_as_scikit_learns() -> None:
+    X, y = digits()
+    ours = be.TSNE(perplexity=20).fit(X)
+    theirs = InMemory(perplexity=20, init="pca", random_state=0, max_iter=750, method="exact").fit(X)
+    p = dense_affinities(ours)
+    assert divergence(p, ours.embedding_, 1.0) < 1.02 * divergence(p, theirs.embedding_, 1.0)
+    assert divergence(p, be.PCA(2).fit_transform(X), 1.0) > 2 * ours.kl_divergence_
+    kept = trustworthiness(X, ours.embedding_, n_neighbors=15)
+    assert kept > trustworthiness(X, theirs.embedding_, n_neighbors=15) - 0.01
+    assert trustworthiness(X, be.PCA(2).fit_transform(X), n_neighbors=15) < kept - 0.05
+    near = ((ours.embedding_[:, None] - ours.embedding_[None]) ** 2).sum(axis=-1) + np.diag(np.full(len(y), inf))
+    assert (y[near.argmin(axis=1)] == y).mean() > 0.93
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+def dying(label: str, at: int) -> Callable[..., list[Any]]:
+    """An executor that ends the process in a map of this label."""
+    made = iter(range(1_000_000))
+
+    def run(calls: Sequence[Callable[[], Any]], name: str) -> list[Any]:
+        if name == label and next(made) == at:
+            calls[0]()
+            raise Killed
+        return [call() for call in calls]
+
+    return run
+
+
+def test_memory_and_blocks_have_the_same_bytes_killed_or_not(tmp_path: Path) -> None:
+    X = digits(600)[0].astype("f4")
+    asked = {"perplexity": 8, "early_exaggeration_iter": 8, "n_iter": 57, "early_compression": 1e-3}
+
+    def fit(in_memory: bool, place: str) -> Any:
+        return be.TSNE(in_memory=in_memory, workdir=tmp_path / place, **asked).fit(X)  # type: ignore[arg-type]
+
+    with blocks_for(600):
+        whole = fit(True, "memory")
+        assert len(Ordered.open(whole._run.path("order")).starts) > 3
+        for label, at in (("move_block", 3), ("field_block", 30), ("move_block", 20), ("energy_block", 0)):
+            with pytest.raises(Killed), executor(dying(label, at)):
+                fit(False, "blocks")
+        with pytest.raises(Killed), executor(dying("steps", 0)):  # (in memory now)
+            fit(True, "blocks")
+        again = fit(False, "blocks")
+    assert (whole.embedding_ == again.embedding_).all()
+    assert (whole.kl_divergences_ == again.kl_divergences_).all()
+    assert len(whole.kl_divergences_) == 3
+
+
+def test_a_new_row_is_placed_by_itself_among_its_kind() -> None:
+    X, y = digits(700)
+    tsne = be.TSNE(perplexity=15, n_iter=300).fit(X[:500])
+    before = tsne.embedding_.copy()
+    placed = tsne.transform(X[500:])
+    assert (placed[7:9] == tsne.transform(X[507:509])).all()
+    assert (tsne.embedding_ == before).all()
+    assert (tsne.transform(X[:20]) == before[:20]).all()
+    apart = ((placed[:, None] - before[None]) ** 2).sum(axis=-1)
+    right = (y[:500][apart.argmin(axis=1)] == y[500:]).mean()
+    assert right > 0.9
+    assert (y[:500][apart.argmax(axis=1)] == y[500:]).mean() < 0.3
+
+
+@pytest.mark.parametrize("start", ["pca", "spectral", "random", "array"])
+def test_every_start_leads_to_a_map(start: str) -> None:
+    X = digits(150)[0]
+    init = 1e-4 * np.random.default_rng(0).normal(size=(150, 2)) if start == "array" else start
+    tsne = be.TSNE(init=init, perplexity=10, n_iter=150).fit(X)
+    assert trustworthiness(X, tsne.embedding_, n_neighbors=10) > 0.94
+    assert tsne.certificate_["start"] == start
+
+
+def test_a_start_is_in_the_order_of_the_input(tmp_path: Path) -> None:
+    X, start = digits(300)[0], np.random.default_rng(0).normal(size=(300, 2))
+    np.save(tmp_path / "start.npy", start)
+    still = {"early_exaggeration_iter": 0, "n_iter": 1, "learning_rate": 1e-12}
+    with blocks_for(300):
+        tsne = be.TSNE(perplexity=5, init=tmp_path / "start.npy", **still).fit(X)  # type: ignore[arg-type]
+    np.testing.assert_allclose(tsne.embedding_, start - start.mean(axis=0), atol=1e-9)
+    with pytest.raises(InputError, match=r"init has shape \(300, 2\).*\(n, m\) = \(299, 2\)"):
+        be.TSNE(init=start).fit(X[:299])
+    start[5] = np.nan
+    with pytest.raises(InputError, match=r"init holds NaN or infinity, first in rows \[5\]"):
+        be.TSNE(init=start).fit(X)
+
+
+def test_what_cannot_be_mapped_is_said() -> None:
+    X = digits(40)[0]
+    with pytest.warns(DegenerateWarning, match="perplexity=30 needs 90 neighbors of each row, and there are 39"):
+        tsne = be.TSNE(early_exaggeration_iter=5, n_iter=5).fit(X)
+    assert tsne.perplexity_ == 13
+    with pytest.raises(InputTypeError, match="a graph of a radius may join a row to none"):
+        be.TSNE().fit(be.build_neighbor_graph(X, radius=20.0))
+    with pytest.raises(InputError, match="n_components=4; allowed: 1, 2 or 3"):
+        be.TSNE(4).fit(X)
+    same = np.concatenate([X, X[:3], np.repeat(X[:1], 30, axis=0)])
+    with pytest.warns(DegenerateWarning, match="33 rows repeat another one"):
+        tsne = be.TSNE(**FEW_STEPS).fit(same)
+    assert (tsne.embedding_[40:43] == tsne.embedding_[:3]).all()
+    assert np.isfinite(tsne.embedding_).all()
+
+
+def test_a_users_weights_are_the_affinities() -> None:
+    """A ring stays one: neighbors on it are nearest on the map."""
+    weights = ring(200)
+    tsne = be.TSNE().fit(weights)
+    points = np.asarray(tsne.embedding_)
+    apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.diag(np.full(len(points), inf))
+    near = np.abs(apart.argmin(axis=1) - np.arange(len(points)))
+    assert (np.minimum(near, len(points) - near) <= 2).all()
+    with pytest.raises(InputTypeError, match="a user's graph"):
+        tsne.transform(points)
