@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.blocks.squared import paired_squared
 from bigembed.embedding.costs import WINDOW
-from bigembed.embedding.descent import Descent
+from bigembed.embedding.descent import RowDescent
 from bigembed.embedding.extension import stored_coordinates
 from bigembed.landmarks.select import uniform
 from bigembed.neighbors.partition import TILE_ENTRIES, lloyd_means, nearest_centers
@@ -130,7 +130,7 @@ def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int) -> Stag
     return Stage("clusters", ("coordinates",), asdict(asked) | {"seed": seed}, run, cost, resumes=True)
 
 
-class KMeans(Descent):
+class KMeans(RowDescent):
     """Lloyd's iterations; the objective is the sum of squared distances to the nearest center."""
 
     state = ("centers",)

@@ -1,52 +1,15 @@
-"""How far a map from local conditions can be trusted: the stage that measures, and what a certificate warns of."""
+"""How far a map from local conditions can be trusted: what its certificate warns of."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from bigembed.embedding.graph.ordered_rows import InOrder, OrderedRows
-from bigembed.errors import InputError
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.survey import Shape
-from bigembed.quality.neighborhoods import cost_of, preserved
-from bigembed.stages import Context, Stage
-from bigembed.store.source import RowSource
-
-SAMPLES = 400
-"""Rows that are compared with all rows."""
-NEIGHBORS = 15
 FEW = 0.01
 """Share of the rows that must carry a coordinate."""
 TURNED = 0.1
 """Sine of the angle of a coordinate to the eigenvector from which it is called undetermined."""
-
-
-def judgement_stage(source: RowSource, shape: Shape, m: int, seed: int, *, ordered: bool) -> Stage:
-    """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them."""
-    n = shape.n
-    rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
-
-    def run(context: Context) -> dict[str, Any]:
-        if n <= 2 * NEIGHBORS:
-            return {}
-        there, shown = source, replace(coordinates, path=context.of("coordinates", "embedding"))
-        if ordered:
-            lies = Ordered.open(context.of("order"))
-            there = OrderedRows((n, shape.d), lies.rows(0, 0, 1).dtype, ordered=lies)
-            shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
-        exchange = context.exchange
-        try:
-            return {"map": preserved(there, shown, exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed)}
-        except InputError as error:  # distances beyond float64
-            return {"map": {"unmeasured": str(error)}}
-
-    inputs = ("order", "coordinates") if ordered else ("coordinates",)
-    cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES)
-    parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
-    return Stage("judgement", inputs, parameters, run, cost)
 
 
 def posed(solve: dict[str, Any], n: int, m: int) -> dict[str, Any]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bigembed.embedding.forces.affinities import affinities_stage
 from bigembed.embedding.forces.coordinates import coordinates_stage
 from bigembed.embedding.forces.descent import descent_stage
-from bigembed.embedding.forces.judgement import map_judgement_stage
 from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.start import start_stage
+from bigembed.embedding.graph.judgement import judgement_stage
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError
+from bigembed.neighbors.survey import Shape
 from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
@@ -59,13 +62,17 @@ def force_stages(
     block = min(graph.block, n)
     spectrum = Spectrum(m, "joint", TOL, PASSES, seed)
     eigenvectors = [components_stage(n, k, block), solve_stage(spectrum, n, k, block)] if start == "spectral" else []
+    judgement = []
+    if not graph.weighted:
+        rows = RowSource((n, graph.width), np.dtype(np.float64))
+        judgement = [judgement_stage(rows, Shape(n, graph.width, "float64", ""), m, seed, ordered=True)]
     return [
         affinities_stage(graph, edges, perplexity_of(perplexity, k)),
         *eigenvectors,
         start_stage(graph, m, start, seed),
         descent_stage(graph, edges, asked, in_memory),
         coordinates_stage(graph, m, asked.dof),
-        *([] if graph.weighted else [map_judgement_stage(graph, m, seed)]),
+        *judgement,
     ]
 
 
