@@ -14,7 +14,7 @@ from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.stages import force_stages, neighbors_for
 from bigembed.embedding.forces.start import RULES
 from bigembed.embedding.graph.shape import GraphShape
-from bigembed.errors import InputTypeError
+from bigembed.errors import BigembedError, InputError, InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
 from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
@@ -22,7 +22,7 @@ from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.input import row_source
+from bigembed.store.input import in_memory, row_source
 from bigembed.store.paths import at
 from bigembed.store.source import RowSource
 
@@ -200,8 +200,14 @@ class TSNE(Estimator):
         """A rule, or coordinates."""
         if isinstance(self.init, str) and self.init in RULES:
             return self.init
-        source, _ = row_source(self.init, at("."))
-        return source
+        try:
+            if not in_memory(self.init):
+                return row_source(self.init, at("."))[0]
+            array = np.asarray(self.init, np.float64)
+        except (BigembedError, TypeError, ValueError) as error:
+            allowed = ", ".join(map(repr, RULES))
+            raise InputError(f"init: {error}. Allowed: {allowed}, an array (n, m), or the path of one") from error
+        return RowSource(array.shape, array.dtype, array=array)
 
     def _require(self, need: Requirements) -> None:
         need(self.n_components in (1, 2, 3), "n_components", "1, 2 or 3: repulsion is computed on a lattice")
