@@ -24,7 +24,7 @@ NODES = {1: 64, 2: 64, 3: 24}
 SPACING = 0.5
 """Of the lattice, in units of the kernel's width √min(ν, 1), once the map is larger than that."""
 FINEST = 2.0**-5
-MOST_NODES = {1: 1 << 18, 2: 1536, 3: 112}
+MOST_NODES = {1: 1 << 18, 2: 1024, 3: 80}
 """Nodes along a side from which the lattice is coarser than :data:`SPACING`: what transforms of it may hold."""
 STEP = 16
 """Sides of a lattice are multiples of it, so that spectra serve many iterations."""
@@ -74,6 +74,13 @@ def spacing_for(low: Array, high: Array, dof: float) -> float:
     return float(unit * 2.0 ** np.floor(np.log2(wanted / unit) + 1e-9))
 
 
+def lattice_bytes(n: int, m: int) -> tuple[int, int]:
+    """What a process keeps of the lattice of a map of n rows, and what it holds on top while it transforms it."""
+    side = min(MOST_NODES[m], int(64 + 8 * n ** (1 / min(m, 2)))) + 2 * STEP
+    doubled = (2 * side + RINGING) ** m
+    return 4 * (m + 1) * doubled, 36 * doubled + 8 * (m + 1) * side**m
+
+
 def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> tuple[Array, float]:
     """Σ_j w^{1+1/ν} (y − y_j) at the nodes, (s_0, s_1, s_2, m), and Z = Σ_{i≠j} w_ij, of charges (s_0, s_1, s_2).
 
@@ -97,7 +104,7 @@ def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> 
     return out, total
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def spectra(
     shape: tuple[int, int, int], spacing: float, dof: float, threads: int = 1
 ) -> tuple[tuple[int, ...], Array, float, tuple[Array, ...]]:
@@ -111,14 +118,15 @@ def spectra(
     near = np.exp(-squared) if np.isinf(dof) else (1.0 + squared / dof) ** -dof
     pull = near if np.isinf(dof) else near / (1.0 + squared / dof)
     angles = [2 * np.pi * np.arange(side) / side for side in sides]
-    inverse = _product([((2.0 + np.cos(angle)) / 3.0) ** -2 for angle in angles])
-    potential = fft.rfftn(near, workers=threads).real * inverse[..., : sides[-1] // 2 + 1]
+    half = [*angles[:-1], angles[-1][: sides[-1] // 2 + 1]]
+    inverse = _product([((2.0 + np.cos(angle)) / 3.0) ** -2 for angle in half])
+    potential = fft.rfftn(near, workers=threads).real * inverse
     forces = []
     for axis, grid in enumerate(grids):
         odd = pull * grid
         if sides[axis] % 2 == 0:  # (the node that is as far to the left as to the right)
             np.moveaxis(odd, axis, 0)[sides[axis] // 2] = 0.0
-        forces.append(fft.rfftn(odd, workers=threads).imag * inverse[..., : sides[-1] // 2 + 1])
+        forces.append(fft.rfftn(odd, workers=threads).imag * inverse)
     table = fft.irfftn(potential, sides, workers=threads)
     own = float(np.sum(table[np.ix_(*[np.arange(-3, 4)] * len(sides))] * _product([SEPTIC] * len(sides))))
     return sides, potential, own, tuple(forces)

@@ -9,11 +9,10 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, map_blocks
 from bigembed.blocks.vector_space import tree_sum
 from bigembed.embedding.forces.by_blocks import box_of, charge_block, field_block
-from bigembed.embedding.forces.descent import lattice_bytes
 from bigembed.embedding.graph.replaced import repeated_block, repeated_matrix
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.input_order import leave_rows, restore
-from bigembed.kernels.field import STEP, Lattice, spacing_for
+from bigembed.kernels.field import STEP, Lattice, lattice_bytes, spacing_for
 from bigembed.neighbors.order import Ordered
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
@@ -58,13 +57,13 @@ def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
             "total": total,
         }
 
-    size = 8 * n * m
+    size, (kept, transform) = 8 * n * m, lattice_bytes(n, m)
     cost = Cost(
         read=4 * size,
         write=4 * size,
-        disk=2 * size + lattice_bytes(n, m),
+        disk=2 * size + transform // 4,
         scratch=size + 16 * n,
-        memory=max(6 * block * (8 * m + 16), lattice_bytes(n, m)),
+        memory=max(6 * block * (8 * m + 16), kept + transform),
         maps=5,
     )
     inputs = ("kernel", "descent", *(() if graph.weighted else ("order", "graph")))

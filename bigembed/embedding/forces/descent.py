@@ -18,7 +18,7 @@ from bigembed.embedding.forces.by_blocks import begin_block, charge_block, energ
 from bigembed.embedding.forces.in_memory import held_bytes, held_steps
 from bigembed.embedding.forces.options import REPORT, DescentOptions
 from bigembed.embedding.graph.shape import GraphShape
-from bigembed.kernels.field import MOST_NODES, STEP, Lattice, spacing_for
+from bigembed.kernels.field import STEP, Lattice, lattice_bytes, spacing_for
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.matrix import StoredMatrix
@@ -37,7 +37,8 @@ def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memor
     def run(context: Context) -> dict[str, Any]:
         return MapDescent(context, n, asked, held).run("KL")
 
-    lattice = lattice_bytes(n, m)
+    kept, transform = lattice_bytes(n, m)
+    by_block = 24 * (-(-edges // n)) * block + 200 * block * m + transform // 4
     passes = asked.iterations if not held else -(-asked.iterations // REPORT)
     state = 8 * n * m * 3
     cost = Cost(
@@ -45,20 +46,14 @@ def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memor
         read=passes * (8 * edges + state),
         write=passes * state,
         disk=8 * n * m,
-        scratch=4 * state + 2 * lattice,
-        memory=lattice + (whole if held else 3 * block * (-(-edges // n) * 8 + 8 * m * 8)),
+        scratch=4 * state + 2 * transform,
+        memory=kept + (transform + whole if held else max(transform, by_block)),
         scalar_ops=asked.iterations * (edges + 60 * n),
         maps=2 * passes,
         blocks=1 if held else 0,
     )
     weights = "weights" if graph.weighted else "graph"
     return Stage("descent", ("kernel", "start", weights), asdict(asked), run, cost, resumes=True)
-
-
-def lattice_bytes(n: int, m: int) -> int:
-    """Bytes of a lattice, its field and transforms, for a map of n rows as large as maps become."""
-    side = min(MOST_NODES[m], int(64 + 8 * n ** (1 / min(m, 2)))) + 32
-    return int((2 * side) ** m * 8 * (m + 5))
 
 
 class MapDescent(Descent):
