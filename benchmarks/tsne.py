@@ -6,10 +6,10 @@
     python benchmarks/tsne.py --folder bench-data --n 10000             # a part of MNIST, for a try
 
 Both sides start from the same rows on disk (50 principal components of the pixels) and find their own neighbors. Time
-is from rows to coordinates, in a process of its own, compiled before. ``kl`` is KL(p‖q) of each map for *one* p, of this
-project's graph, and q summed over all pairs of rows, tile by tile (of more than 70 000 rows: Z from all pairs of 2 000
-sampled rows with all, and only our side). ``kept`` is the share of 15 nearest neighbors kept, of 1 000 rows. The peer
-runs in the environment given by ``--peer-python`` (openTSNE installed), by default this one; ``--peer 0``: without it.
+is from rows to coordinates, in a process of its own, compiled before. ``kl`` is KL(p‖q) of each map for *one* p, of our
+graph, and q summed over all pairs, tile by tile (of more than 70 000 rows: Z from 2 000 sampled rows with all, and only
+our side). ``kept`` is the share of 15 nearest neighbors kept, of 1 000 rows. The peer runs in the environment given by
+``--peer-python`` (openTSNE installed), by default this one; ``--peer 0``: without it.
 """
 
 from __future__ import annotations
