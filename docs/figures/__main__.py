@@ -1,7 +1,7 @@
 """Every figure of the sources that a method of ours draws, with its numbers: pictures beside this file, and figures.md.
 
-    python docs/figures                 # all of them, some minutes
-    python docs/figures seed003         # only those of one source: the page is left as it is
+python docs/figures                 # all of them, some minutes
+python docs/figures seed003         # only those of one source: the page is left as it is
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from bigembed.errors import BigembedWarning
 SOURCES = {module.__name__: module for module in (seed000, seed001, seed002, seed003, seed004)}
 HEAD = """# Figures of the sources
 
-Every figure of the [sources](sources.md) that a method of bigembed draws, redrawn by one command, with its numbers beside those of the
-source. Where something that a source says is not seen, the page says so, with the counterexample.
+Every figure of the [sources](sources.md) that a method of bigembed draws, redrawn by one command, with its numbers
+beside those of the source. Where something that a source says is not seen, the page says so, with the counterexample.
 
 ```{code-block} text
 :class: not-run
@@ -31,10 +31,10 @@ source. Where something that a source says is not seen, the page says so, with t
 python docs/figures
 ```
 
-Points are drawn anew (the sources do not give theirs), so numbers that depend on them agree in size only. Ranks are compared by
-Spearman's correlation ρ, without its sign. Not here: figures 3 to 5 of seed 000 (locally linear embedding, t-SNE), its figure 10, whose
-picture does not come with the project (`be.datasets.rotated` takes one of yours), and figures 2 and 3 of seed 004, which
-`benchmarks/paper` draws from data of yours.
+Points are drawn anew (the sources do not give theirs), so numbers that depend on them agree in size only. Ranks are
+compared by Spearman's correlation ρ, without its sign. Not here: figures 4 and 5 of seed 000 (t-SNE), its figure 10,
+whose picture does not come with the project (`be.datasets.rotated` takes one of yours), and figures 2 and 3 of seed
+004, which `benchmarks/paper` draws from data of yours.
 """
 
 

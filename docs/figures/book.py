@@ -1,4 +1,5 @@
-"""Figures with what is measured on them: pictures, and a page that says what each source shows and what is seen here."""
+"""Figures with what is measured on them: pictures, and a page that says what each source shows and what is seen "
+"here."""
 
 from __future__ import annotations
 

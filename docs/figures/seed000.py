@@ -1,4 +1,5 @@
-"""The figures of seed 000 that a method of ours draws: cities, Isomap, diffusion maps of rolls and of a turned picture."""
+"""The figures of seed 000 that a method of ours draws: cities, Isomap, LLE, diffusion maps of rolls and of a turned "
+"picture."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ def draw(book: Book) -> None:
     cities(book)
     for name, n, noise in (("seed000_1", 1600, 0.0), ("seed000_2", 800, 0.8)):
         isomap(book, name, n, noise)
+    locally_linear(book)
     mesh = {"name": "swiss_roll_mesh", "n": 1060}
     roll(book, "seed000_6", "Figure 6", {**mesh, "noise": 0.0}, 0.7717928, 147)
     roll(book, "seed000_7", "Figure 7", {**mesh, "noise": 0.4}, 0.6108029, 300)
@@ -48,7 +50,8 @@ def cities(book: Book) -> None:
     entry = Entry(
         "seed000_cities", "§3: US cities by their distances",
         "distances on the Earth are not Euclidean: some eigenvalues of the centered matrix are negative.",
-        f"{negative} of {len(values)} are; the largest of them is {-values[-1] / values[0]:.1e} of the first eigenvalue.",
+        f"{negative} of {len(values)} are; the largest of them is {-values[-1] / values[0]:.1e} of the first "
+        "eigenvalue.",
         negative > 0,
     )  # fmt: skip
     book.add(entry, [("classical MDS, km", "", named), ("eigenvalues", "", line(values))])
@@ -74,15 +77,44 @@ def isomap(book: Book, name: str, n: int, noise: float) -> None:
         name, f"Figure {1 if clean else 2}: k-Isomap of the Swiss roll{'' if clean else ', 800 points, noise 0.8'}",
         "the roll is unrolled into its rectangle." if clean
         else "shortcuts mess the distances up; Isomap does not recognize the sheet.",
-        f"The path from one end to the other is {length / true:.2f} of the length along the roll, and the first coordinate "
+        f"The path from one end to the other is {length / true:.2f} of the length along the roll, and the first "
+        "coordinate "
         f"follows that with ρ = {along:.3f}.",
         along > 0.98 if clean else along < 0.9,
-        [("k", "10", str(NEIGHBORS)), ("length along the roll", "", f"{true:.1f}"), ("by the graph", "", f"{length:.1f}")],
+        [("k", "10", str(NEIGHBORS)), ("length along the roll; by the graph", "", f"{true:.1f}; {length:.1f}")],
     )  # fmt: skip
     panels = [
         ("(a) the data", "3d", points(rows, arc, 5)),
         ("(b) distances from one end, path", "3d", route),
         ("(c) Isomap", "", points(found.embedding_, arc, 4)),
+    ]
+    book.add(entry, panels)
+
+
+def locally_linear(book: Book) -> None:
+    rows, truth = dataset("swiss_roll", n=2000).draw()
+    rng = np.random.default_rng(0)
+    angle, high = 1.5 * np.pi * (1 + 2 * rng.uniform(size=2000)), 21 * rng.uniform(size=2000)
+    wide = np.stack([angle * np.cos(angle), high, angle * np.sin(angle)], axis=1)
+    at, of_wide = (be.LocallyLinearEmbedding(2, n_neighbors=12).fit(one).embedding_ for one in (rows, wide))
+    along, across = order(of_wide[:, 0], angle), order(of_wide[:, 1], high)
+    first, second = order(at[:, 0], truth["arc_length"]), order(at[:, 1], truth["height"])
+    entry = Entry(
+        "seed000_3", "Figure 3: locally linear embedding of the Swiss roll",
+        "the embedding unrolls the sheet (made with Roweis' code, whose sheet is 21 high, with angles from 3π/2 to "
+        "9π/2).",
+        f"Of such a sheet the coordinates follow length and height with ρ = {along:.3f} and {across:.2f}.",
+        min(along, across) > 0.9,
+        [("k", "12", "12")],
+        f"of the sheet of §6, 24 times as long as high, only the length is found (ρ = {first:.3f}): the second "
+        "coordinate follows "
+        f"the height with ρ = {second:.2f}; it is another function of the length." if second < 0.9 else "",
+    )  # fmt: skip
+    panels = [
+        ("Roweis' sheet", "3d", points(wide, angle, 5)),
+        ("LLE, by length", "", points(of_wide, angle, 4)),
+        ("LLE, by height", "", points(of_wide, high, 4)),
+        ("LLE of the data of §6", "", points(at, truth["arc_length"], 4)),
     ]
     book.add(entry, panels)
 
@@ -122,7 +154,8 @@ def roll(book: Book, name: str, title: str, asked: dict[str, Any], epsilon: floa
         name, f"{title}: diffusion map of the Swiss roll, {what}",
         "ε from the nearest neighbors, t from δ = 0.2; the roll has been mostly unrolled." if not noisy
         else "the same with noise on the points; the map still follows the roll.",
-        f"The first coordinate follows the length along the roll with ρ = {along[0]:.3f}. Eigenvalues equal those of the "
+        f"The first coordinate follows the length along the roll with ρ = {along[0]:.3f}. Eigenvalues equal those of "
+        "the "
         f"formulas to {gap:.0e}.",
         along[0] > 0.98,
         [
@@ -146,11 +179,14 @@ def _doubts(epsilon: float, mean: float, t: float, needed: float) -> str:
     found = []
     if abs(epsilon / mean - 1) < 0.1:
         found.append(
-            f"ε is {epsilon / mean:.2f} times the mean of the row minima of our points, which lie as densely, and not twice that "
+            f"ε is {epsilon / mean:.2f} times the mean of the row minima of our points, which lie as densely, and not "
+            "twice that "
             "mean, as §9.2 says and figure 8 has it."
         )
     if not 0.5 < t / needed < 2:
-        found.append(f"With it eq. 29 gives t = {needed:.0f}, not {t:g}: (λ₃/λ₁)ᵗ is {0.2 ** (t / needed):.2f} then, not 0.2.")
+        found.append(
+            f"With it eq. 29 gives t = {needed:.0f}, not {t:g}: (λ₃/λ₁)ᵗ is {0.2 ** (t / needed):.2f} then, not 0.2."
+        )
     return " ".join(found)
 
 

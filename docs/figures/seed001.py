@@ -78,13 +78,15 @@ def shortcut(book: Book) -> None:
     nearer, same = shares[100] < shares[10] < 1, max(spans.values()) < 2
     entry = Entry(
         "seed001_shortcut", "The ring graph with a shortcut",
-        "the ends of the shortcut come together, nearer for n = 100 than for n = 10; the lengths of all edges are more or less "
+        "the ends of the shortcut come together, nearer for n = 100 than for n = 10; the lengths of all edges are "
+        "more or less "
         "the same.",
         f"The ends are {shares[10]:.2f} (n = 10) and {shares[100]:.3f} (n = 100) of the diameter of the map apart"
         + (". " if nearer else ", which is not so. ")
         + (
             "The edges are of about one length." if same
-            else f"But the edges are not of one length: the longest is {spans[10]:.1f} times (n = 10) and {spans[100]:.1f} times "
+            else f"But the edges are not of one length: the longest is {spans[10]:.1f} times (n = 10) and "
+            f"{spans[100]:.1f} times "
             "(n = 100) the shortest. That is the counterexample to “more or less the same”."
         ),
         nearer and same,
@@ -107,8 +109,10 @@ def two_rings(book: Book) -> None:
     holds = bool(flat < 1e-6 and larger > 0.999 and abs(share + n2 / n) < 1e-6)
     entry = Entry(
         "seed001_two_rings", "Two disjoint rings",
-        "the first coordinate maps each ring to a point, n₂ and −n₁ up to a factor; the next two are those of the larger ring.",
-        f"The first coordinate is constant on each ring to {flat:.0e}; of the next two, {100 * larger:.1f} % lie on the larger "
+        "the first coordinate maps each ring to a point, n₂ and −n₁ up to a factor; the next two are those of the "
+        "larger ring.",
+        f"The first coordinate is constant on each ring to {flat:.0e}; of the next two, {100 * larger:.1f} % lie on "
+        "the larger "
         "ring.",
         holds,
         [("ratio of the two places", f"{-n2 / n:.4f}", f"{share:.4f}"),

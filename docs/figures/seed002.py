@@ -46,15 +46,17 @@ def spiral(book: Book) -> None:
         f"ρ with the length along the spiral is {order(walked, arc):.6f}"
         + (
             ", and no two neighbors are exchanged." if not wrong
-            else f"; {wrong} of the {len(steps)} pairs of points that follow each other are exchanged, all of them at most "
-            f"{_farthest(by_arc, np.sort(arc)):.2g} apart. “Exactly” does not hold for random points: eigenvectors of a "
+            else f"; {wrong} of the {len(steps)} pairs of points that follow each other are exchanged, all at most "
+            f"{_farthest(by_arc, np.sort(arc)):.2g} apart. “Exactly” does not hold for random points: eigenvectors of "
+            "a "
             "weighted graph order points that share their neighbors by chance."
         ),
         wrong == 0,
         [("pairs exchanged", "0", f"{wrong} of {len(steps)}")],
     )  # fmt: skip
-    book.add(entry, [("first coordinate", "", points(walked, arc, 6)),
-                     ("against the length along the spiral", "", points(np.column_stack([arc, walked]), arc, 4))])  # fmt: skip
+    beside = points(np.column_stack([arc, walked]), arc, 4)
+    panels = [("first coordinate", "", points(walked, arc, 6)), ("against the length along the spiral", "", beside)]
+    book.add(entry, panels)
 
 
 def _farthest(values: Any, arc: Any) -> float:
@@ -79,7 +81,8 @@ def disks(book: Book) -> None:
     entry = Entry(
         "seed002_2", "Figure 2: two disks with a corridor",
         "by shortest paths A is not much farther from B than C is; by diffusion C is nearer to B than A.",
-        f"d(A, B) / d(B, C) is {by_path:.2f} by shortest paths and {by_walk:.1f} by diffusion (t = {t:.0f}, where the second "
+        f"d(A, B) / d(B, C) is {by_path:.2f} by shortest paths and {by_walk:.1f} by diffusion (t = {t:.0f}, where the "
+        "second "
         "coordinate is down to 0.2 of the first).",
         by_path < 1.3 and by_walk > 1.5,
         [("d(A, B) / d(B, C), shortest paths", "“not much” above 1", f"{by_path:.2f}"),

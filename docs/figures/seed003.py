@@ -73,13 +73,14 @@ def clusters(name: str, title: str, fits: Any, truth: Any) -> Entry:
     holds = points_of < 0.05 and near < 0.05
     return Entry(
         name, title,
-        "PCA and the basic map show four clusters; the modified map shrinks each to a point, and the two nearest overlap.",
+        "PCA and the basic map show four clusters; the modified map shrinks each to a point, and the two nearest "
+        "overlap.",
         f"With the modified map the radius of a cluster is {points_of:.3f} of the largest distance between them (PCA "
         f"{figures[PCA][0]:.3f}), and the two nearest are {near:.3f} of it apart (PCA {figures[PCA][1]:.3f})"
-        + ("." if holds else ": not both so on these points; that ε is the largest distance of any point to its nearest one, "
+        + ("." if holds else ": not both so on our points; ε is the largest distance of any point to its nearest one, "
            "so a single far point decides it."),
         holds,
-        [(f"radius, distance of the nearest two: {what}", "", f"{one[0]:.3f}, {one[1]:.3f}") for what, one in figures.items()],
+        [(f"radius, distance of the nearest two: {what}", "", f"{r:.3f}, {d:.3f}") for what, (r, d) in figures.items()],
     )  # fmt: skip
 
 
@@ -88,20 +89,27 @@ def plane(name: str, title: str, fits: Any, truth: Any) -> Entry:
     found = along(fits, truth["u"])
     holds = flat[BASIC] > 0.95 and flat[MODIFIED] > 0.95 and flat[PCA] < 0.5
     return Entry(
-        name, title, "PCA flattens the plane; both diffusion maps reduce it to a single curve in the order of the plane.",
-        f"How much of the second coordinate is a function of the first: {flat[PCA]:.2f} (PCA), {flat[BASIC]:.2f} (basic), "
+        name, title,
+        "PCA flattens the plane; both diffusion maps reduce it to a single curve in the order of the plane.",
+        f"How much of the second coordinate is a function of the first: {flat[PCA]:.2f} (PCA), {flat[BASIC]:.2f} "
+        "(basic), "
         f"{flat[MODIFIED]:.2f} (modified)."
-        + ("" if holds else " It depends on the sides of the rectangle, which the source does not give: here they are 2 and 1, "
-           "so that 1 − λ of the short side is that of the second harmonic of the long one, and the second coordinate mixes both. "
-           f"With the long side stretched to 3 it is {_stretched(truth, MODIFIED):.2f} for the modified map, which is a curve then, "
-           f"and {_stretched(truth, BASIC):.2f} for the basic one, whose scale is that of the whole set: it keeps the sheet."),
+        + ("" if holds else " It depends on the sides of the rectangle, which the source does not give: here 2 and 1, "
+           "so that 1 − λ of the short side is that of the second harmonic of the long one, and the second coordinate "
+           "mixes both. "
+           f"With the long side stretched to 3 it is {_stretched(truth, MODIFIED):.2f} for the modified map, which is "
+           "a curve then, "
+           f"and {_stretched(truth, BASIC):.2f} for the basic one, whose scale is that of the whole set: it keeps the "
+           "sheet."),
         holds, numbers(found, "the long side"),
     )  # fmt: skip
 
 
 def _stretched(truth: Any, what: str) -> float:
     """The same for a rectangle of sides 3 and 1."""
-    rows = np.column_stack([1.5 * truth["u"], truth["v"], 0.05 * np.random.default_rng(0).standard_normal(len(truth["u"]))])
+    rows = np.column_stack(
+        [1.5 * truth["u"], truth["v"], 0.05 * np.random.default_rng(0).standard_normal(len(truth["u"]))]
+    )
     one = METHODS[what]
     return _curved(one.__class__(**one.get_params()).fit(rows).embedding_)
 
@@ -132,10 +140,12 @@ JUDGES: dict[str, Any] = {
     "clusters": clusters,
     "plane": plane,
     "s_curve": curve(
-        "PCA and the basic map keep the shape of the S and fold its ends in one dimension; the modified map follows the curve, and "
+        "PCA and the basic map keep the shape of the S and fold its ends in one dimension; the modified map follows "
+        "the curve, and "
         "is a parabola in two."
     ),
     "swiss_roll": curve(
-        "PCA and the basic map keep the spiral and struggle in one dimension; the modified map performs well in one and two."
+        "PCA and the basic map keep the spiral and struggle in one dimension; the modified map performs well in one "
+        "and two."
     ),
 }

@@ -18,7 +18,8 @@ def draw(book: Book) -> None:
     entry = Entry(
         "seed004_1", "Figure 1: the Swiss roll by PCA and by LDM",
         "PCA draws a spiral, LDM folded sheets.",
-        f"LDM draws the spiral, too: {100 * same:.1f} % of its first two coordinates are a linear function of PCA's. Coordinates 2 "
+        f"LDM draws the spiral, too: {100 * same:.1f} % of its first two coordinates are a linear function of PCA's. "
+        "Coordinates 2 "
         "and 3 are folded sheets, of both. Figures 2 and 3 (MNIST, COIL-20, hyperspheres) are redrawn by "
         "`benchmarks/paper`, with tables of what is seen of them and what is not.",
         same < 0.9,

@@ -30,7 +30,6 @@ class OrderedRows(RowSource):
     def grain(self) -> int:
         return 1
 
-
     def fingerprint(self) -> str:
         return ""  # (the stage that they are read in depends on their order)
 
