@@ -9,6 +9,8 @@ from typing import Any
 
 from bigembed.datasets.cities import us_cities
 from bigembed.datasets.dataset import Dataset
+from bigembed.datasets.disks import disks
+from bigembed.datasets.graphs import complete_graph, ring_graph, ring_graphs
 from bigembed.datasets.images import coil20, digits, mnist
 from bigembed.datasets.mixture import mixture
 from bigembed.datasets.rotated import pacman, rotated
@@ -33,6 +35,7 @@ REGISTRY: dict[str, Callable[..., Dataset]] = {
         clusters,
         coil20,
         digits,
+        disks,
         hypersphere,
         interval,
         mixture,
@@ -50,7 +53,10 @@ REGISTRY: dict[str, Callable[..., Dataset]] = {
 }
 """Every data set by name."""
 
-__all__ = ["REGISTRY", "Dataset", "dataset", "parameters", *sorted(REGISTRY)]
+GRAPHS = {function.__name__: function for function in (complete_graph, ring_graph, ring_graphs)}
+"""Graphs by name: weights, not rows, so that they are no data sets of a job."""
+
+__all__ = ["GRAPHS", "REGISTRY", "Dataset", "dataset", "parameters", *sorted(REGISTRY), *sorted(GRAPHS)]
 
 
 def dataset(name: str, **given: Any) -> Dataset:

@@ -7,5 +7,6 @@ and the grid.
 from bigembed.plotting.curves import bandwidth, spectrum
 from bigembed.plotting.maps import scatter
 from bigembed.plotting.names import named
+from bigembed.plotting.thumbnails import thumbnails
 
-__all__ = ["bandwidth", "named", "scatter", "spectrum"]
+__all__ = ["bandwidth", "named", "scatter", "spectrum", "thumbnails"]

@@ -60,7 +60,7 @@ def scatter(
     picture = pixels_of(grid, paint, LIGHT)
     axis.imshow(picture, origin="lower", extent=(left, right, low, high), aspect="auto", interpolation="antialiased")
     axis.set_box_aspect(1)
-    _explain(figure, axis, paint, limits.count)
+    explain(figure, axis, paint, limits.count)
     outside = f", {grid.outside} outside the frame" if grid.outside else ""
     axis.text(
         1.0, 1.01, f"{limits.count:,} points{outside}", transform=axis.transAxes,
@@ -69,7 +69,7 @@ def scatter(
     save(figure, path)
 
 
-def _explain(figure: Any, axis: Any, paint: Paint, count: int) -> None:
+def explain(figure: Any, axis: Any, paint: Paint, count: int) -> None:
     """What the colours say: a bar of numbers, or a legend of classes."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
