@@ -21,12 +21,14 @@ anew in the same pass as SW. With b = 1.5 m columns an iteration reads 7 b + 2 p
 a row (p functions, single precision); a block task holds about 14 b numbers a row, the coordinating
 process L_c and its factor or smaller levels.
 
-Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15, everything counted, by
-``benchmarks/eigenpairs.py`` and ``end_to_end.py`` (in brackets: one constant function on aggregates of
+Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sphere 12), everything counted, by
+``benchmarks/eigenpairs.py`` and ``coarse_solve.py`` (in brackets: one constant function on aggregates of
 16, W = .7 R / diag + 1.5 P y, the same data and columns, as tried when the local functions were new):
 
-    swiss roll, noise .05    10⁵ rows 13 (27)    10⁶ rows 19
-    64-d mixture             10⁵ rows 15 (38)    10⁶ rows 42
+    rows                     10⁵         3·10⁵   10⁶
+    swiss roll, noise .05    13 (27)     18
+    sphere with relief       17          22      22
+    64-d mixture             16 (38)     36
 
 Tried and left out: R / diag and P y as separate columns (one pass fewer, twice the vectors), a second
 P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks
