@@ -27,7 +27,7 @@ Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sp
 
     rows                     10⁵         3·10⁵   10⁶
     swiss roll, noise .05    13 (27)     18
-    sphere with relief       17          22      22
+    sphere with relief       15          22      23
     64-d mixture             16 (38)     36
 
 Tried and left out: R / diag and P y as separate columns (one pass fewer, twice the vectors), a second
