@@ -14,19 +14,19 @@ from typing import Any
 
 import psutil
 
-from bigembed.datasets import dataset
+from bigembed.datasets import Dataset, dataset
 from bigembed.store.arrays import create_rows, write_rows
 
 BLOCK = 65_536
 
 
-def data_set(name: str, folder: Path, **parameters: Any) -> str:
-    """Path of a Zarr array of a synthetic set, written once."""
+def data_set(name: str, folder: Path, made: Dataset | None = None, **parameters: Any) -> str:
+    """Path of a Zarr array of a synthetic set, written once: ``made``, or the one of that name."""
     label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
     path = folder / f"{label}.zarr"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        rows = dataset(name, **parameters)
+        rows = made or dataset(name, **parameters)
         partial = path.with_suffix(".partial")
         first = rows.rows(0, 1)
         create_rows(partial, (len(rows), first.shape[1]), first.dtype, BLOCK, overwrite=True)

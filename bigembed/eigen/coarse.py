@@ -1,40 +1,37 @@
-"""The coarse space of the two-level solver: aggregates, Galerkin matrix, coarse eigenvectors, coarse solve.
+"""The coarse space of the two-level solver: aggregates, their functions, the Galerkin matrix.
 
     L_c = Pᵀ (I − A) P,    P from :mod:`bigembed.eigen.aggregate`, columns orthonormal.
 
 One pass over the matrix: a block makes its aggregates, its functions and its own part of L_c, and
 keeps the edges that cross to other blocks; a sweep over those alone, with the functions of the halo
 rows, gives the rest. No object of n rows is made in one process: the coordinating process holds
-L_c, its factor, and a few coarse vectors.
+L_c, what solves with it (:mod:`bigembed.eigen.coarse_solve`), and a few coarse vectors.
 
-Size. Aggregates have up to 64 rows with 16 functions (n ≤ 2e4) or 8 (n ≤ 2e5), then 256 with 16;
-from 1.5e6 rows on, functions become fewer and aggregates larger, so that there are at most about 1.5e5 unknowns
-(n = 16e6: aggregates of 1024 rows with 7 functions, a factor of some hundred MB).
+Size. Aggregates have up to 64 rows with 16 functions (n ≤ 2e4) or 8 (n ≤ 2e5), then 128 with 8: some 12 rows an
+unknown, so that the number of passes holds as n grows (it goes as the diameter of what an unknown stands for). At
+most 1e6 unknowns: from 1.2e7 rows on functions become fewer, then aggregates larger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
 from bigembed.operators.base import BlockOperator
 
-UNKNOWNS = 150_000
+UNKNOWNS = 1_000_000
 MOST = 16
 """Functions on an aggregate at most."""
-ENTRIES = 6.0e6
-"""Entries of L_c at most; fewer functions are kept where aggregates touch very many others."""
+ENTRIES = (6.0e6, 5.0e7)
+"""Entries of L_c at most, 12 n within these; fewer functions are kept where aggregates touch very many others."""
+EXACT = 20_000
+"""Unknowns up to which a sparse factor of L_c is tried; beyond, it is solved by multigrid cycles."""
 FACTOR = 3.0e7
-"""Estimated entries of the factor at most; beyond, the coarse problem is solved by conjugate gradients."""
-SHIFT = 1e-8
+"""Estimated entries of the factor at most."""
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
 KEPT = (
     *NAMES,
@@ -43,21 +40,29 @@ KEPT = (
     "coarse.cut",
     "coarse.cross",
     "coarse.cross_values",
-    "coarse.norm",
+    "coarse.root",
     "coarse.known",
+    "coarse.right",
 )
 
 
 def shape_of(n: int) -> tuple[int, int]:
     """Rows of an aggregate and functions on it, from n alone (aggregates come out at about ¾ of the limit).
 
-    >>> shape_of(10_000), shape_of(100_000), shape_of(1_000_000), shape_of(16_000_000)
-    ((64, 16), (64, 8), (256, 16), (1024, 7))
+    >>> shape_of(10_000), shape_of(100_000), shape_of(1_000_000), shape_of(30_000_000)
+    ((64, 16), (64, 8), (128, 8), (256, 6))
     """
-    size, most = (64, 16) if n <= 20_000 else (64, 8) if n <= 200_000 else (256, 16)
-    while size < 1024 and n / (0.75 * size) * 8 > UNKNOWNS:
+    if n <= 200_000:
+        return 64, 16 if n <= 20_000 else 8
+    size = 128
+    while size < 1024 and n / (0.75 * size) * 4 > UNKNOWNS:
         size *= 2
-    return size, int(np.clip(UNKNOWNS * 0.75 * size / n, 2, most))
+    return size, int(np.clip(UNKNOWNS * 0.75 * size / n, 2, 8))
+
+
+def entries(n: int) -> float:
+    """Entries of L_c at most, for n rows."""
+    return float(np.clip(12.0 * n, *ENTRIES))
 
 
 def unknowns(n: int) -> int:
@@ -70,27 +75,37 @@ def unknowns(n: int) -> int:
 
 
 def held_here(n: int, width: int) -> int:
-    """Bytes that the coordinating process holds: L_c up to three times, or its factor, and a few coarse vectors."""
+    """Bytes that the coordinating process holds: L_c up to three times and its factor, or the levels above it.
+
+    L_c in single precision is there twice while it is read, and later with the smaller levels; a cycle takes 16 bytes
+    for each unknown and column, and so do the vectors before and after it.
+    """
     size = unknowns(n)
-    return int(max(28 * min(ENTRIES, size**2), 12 * min(FACTOR, size**2)) + 64 * width * size)
+    few = min(size, EXACT)
+    exact = max(28 * min(ENTRIES[0], few**2), 12 * min(FACTOR, few**2)) + 64 * width * few
+    levels = 8 * min(entries(n), size**2) + (16 * width + 200) * size
+    return int(exact if size <= EXACT else max(exact, levels))
 
 
 def held_by_block(rows: int, n_neighbors: int) -> int:
     """Bytes of the task that makes the coarse space of a block: (I − A) P, and the block's part of L_c, twice."""
-    return int(12 * rows * n_neighbors * MOST + 28 * min(ENTRIES, unknowns(rows) ** 2))
+    return int(12 * rows * n_neighbors * MOST + 28 * min(ENTRIES[0], unknowns(rows) ** 2))
 
 
-def build(operator: BlockOperator, size: int, functions: int) -> list[int]:
-    """Aggregates, functions, Galerkin parts, left in the space; one pass. Aggregates per block, then p."""
+def build(operator: BlockOperator, size: int, functions: int, most: float = ENTRIES[0]) -> list[int]:
+    """Aggregates, functions, Galerkin parts, left in the space; one pass. Aggregates per block, then p.
+
+    ``most``: entries of L_c at most.
+    """
     found = operator.walk(
         aggregate_block,
-        writes=[*NAMES, "coarse.pairs", "coarse.values", "coarse.cut", "coarse.norm"],
+        writes=[*NAMES, "coarse.pairs", "coarse.values", "coarse.cut", "coarse.root"],
         posts=["coarse.label", "coarse.basis"],
-        arguments=(size, functions),
+        arguments=(size, functions, min(most, ENTRIES[0])),
     )
-    counts = [count for count, _, _ in found]
-    inner, between = sum(pairs for _, pairs, _ in found), sum(cut for _, _, cut in found)
-    kept = affordable(inner + between, functions)
+    counts = [count for count, _, _, _ in found]
+    pairs = sum(inner + cut for _, inner, cut, _ in found)
+    kept = min(affordable(pairs, functions, most), *(width for _, _, _, width in found))
     if kept < functions:
         operator.space.sweep(
             narrow_block,
@@ -110,8 +125,8 @@ def build(operator: BlockOperator, size: int, functions: int) -> list[int]:
 
 
 def aggregate_block(
-    block: int, rows: Any, scale: Array, size: int, functions: int
-) -> tuple[tuple[Array, ...], tuple[int, int, int]]:
+    block: int, rows: Any, scale: Array, size: int, functions: int, most: float
+) -> tuple[tuple[Array, ...], tuple[int, int, int, int]]:
     """Aggregates, functions, diagonal of A, own Galerkin blocks, crossing edges; counts for the plan."""
     matrix, source, _ = rows
     n = len(scale)
@@ -119,11 +134,11 @@ def aggregate_block(
     active = scale[:, 0] != 0
     label = aggregates(inner, active, size)
     count = int(label.max(initial=-1)) + 1
-    most = affordable(_touching(inner, label, count), functions)
-    basis, functions = np.ascontiguousarray(local_basis(inner, label, scale[:, 0], functions)[:, :most]), most
+    kept = affordable(_touching(inner, label, count), functions, most)
+    basis, functions = np.ascontiguousarray(local_basis(inner, label, scale[:, 0], functions)[:, :kept]), kept
     prolong = as_sparse(label, basis, count)
-    kept = sparse.diags_array(active.astype(np.float64)) - inner
-    galerkin = sparse.bsr_array(prolong.T @ (kept @ prolong), blocksize=(functions, functions))
+    laplacian = sparse.diags_array(active.astype(np.float64)) - inner
+    galerkin = sparse.bsr_array(prolong.T @ (laplacian @ prolong), blocksize=(functions, functions))
     galerkin.sort_indices()
     first = np.repeat(np.arange(galerkin.shape[0] // functions), np.diff(galerkin.indptr))
     pairs = np.stack([first, galerkin.indices], axis=1).astype(np.int64)
@@ -133,14 +148,14 @@ def aggregate_block(
     touched = (
         len(np.unique(label[edges[:, 0].astype(int)] * float(len(source) + 1) + edges[:, 1])) // 4 if len(edges) else 0
     )
-    norm = np.sqrt(np.bincount(label[active], weights=scale[active, 0] ** -2.0, minlength=count))
-    written = (label, basis, inner.diagonal()[:, None], pairs, galerkin.data, edges, norm)
-    return written, (count, len(pairs), touched)
+    root = np.bincount(label[active], weights=basis[active, 0] / scale[active, 0], minlength=count)
+    written = (label, basis, inner.diagonal()[:, None], pairs, galerkin.data, edges, root)
+    return written, (count, len(pairs), touched, functions)
 
 
-def affordable(pairs: float, functions: int) -> int:
-    """Functions of an aggregate: few enough that the pairs of aggregates have at most :data:`ENTRIES` entries."""
-    return int(np.clip(np.sqrt(ENTRIES / max(1.0, pairs)), 1, functions))
+def affordable(pairs: float, functions: int, most: float) -> int:
+    """Functions of an aggregate: few enough that the pairs of aggregates have at most ``most`` entries."""
+    return int(np.clip(np.sqrt(most / max(1.0, pairs)), 1, functions))
 
 
 def _touching(inner: Any, label: Array, count: int) -> int:
@@ -179,140 +194,3 @@ def cross_block(
         [start[block] + pair // max(1, len(names)), names[pair % max(1, len(names))] if len(names) else pair]
     )
     return (pairs.T.astype(np.int64), values), None
-
-
-@dataclass
-class Coarse:
-    """L_c in the coordinating process, and how to solve with it."""
-
-    counts: Sequence[int]
-    functions: int
-    matrix: Any
-    solver: Any
-    exact: bool
-
-    @classmethod
-    def load(cls, space: VectorSpace, plan: Sequence[int]) -> Coarse:
-        """Assemble from what :func:`build` left in the space: the same bytes after a resume."""
-        counts, p = plan[:-1], plan[-1]
-        start = offsets(counts)
-        pairs, values = [], []
-        for b in range(len(counts)):
-            if counts[b]:
-                pairs.append(space.read("coarse.pairs", b) + start[b])
-                values.append(space.read("coarse.values", b)[:, :p, :p].copy())  # not a view of all functions
-            pairs.append(space.read("coarse.cross", b))
-            values.append(space.read("coarse.cross_values", b))
-        total = int(start[-1])
-        where, blocks = np.concatenate(pairs), np.concatenate(values)
-        del pairs, values
-        order = np.lexsort((where[:, 1], where[:, 0]))
-        where, blocks = where[order], blocks[order]
-        _settle(blocks, np.flatnonzero(where[:, 0] == where[:, 1]))
-        pointer = np.searchsorted(where[:, 0], np.arange(total + 1))
-        matrix = sparse.bsr_array((blocks, where[:, 1], pointer), shape=(total * p, total * p)).tocsr().T
-        del where, blocks
-        constant = np.zeros((total, p))
-        constant[:, 0] = assembled(space, "coarse.norm")
-        if factor_entries(matrix, p) <= FACTOR:
-            factor = sparse_linalg.splu(
-                matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-            )
-            return cls(counts, p, matrix, factor.solve, True)
-        return cls(counts, p, matrix, Descent(matrix.T, constant.ravel(), p).solve, False)
-
-    def solve(self, right: Array) -> Array:
-        """(L_c + 1e-8 I)^{-1} applied to columns (exactly, or by a fixed number of iterations)."""
-        return np.asarray(self.solver(np.ascontiguousarray(right)))
-
-    def lowest(self, count: int, seed: int) -> Array:
-        """Orthonormal approximate eigenvectors of the ``count`` lowest eigenvalues, ascending."""
-        n = self.matrix.shape[0]
-        count = min(count, n)
-        if n <= 400:
-            return np.asarray(np.linalg.eigh(self.matrix.toarray())[1][:, :count])
-        start = np.random.default_rng([seed, 1]).standard_normal((n, count))
-        steps = 8
-        if self.exact:
-            inverse = sparse_linalg.LinearOperator((n, n), matvec=self.solver, dtype=np.float64)
-            found = sparse_linalg.eigsh(inverse, count, which="LA", tol=1e-4, v0=start[:, 0])[1]
-            # From one vector Lanczos finds one copy of a multiple eigenvalue; the others are in the random block.
-            start, steps = np.concatenate([found, start], axis=1)[:, :n], 2
-        for _ in range(steps):
-            start = np.linalg.qr(self.solver(start))[0]
-        small = start.T @ (self.matrix @ start)
-        return np.asarray(start @ np.linalg.eigh((small + small.T) / 2)[1][:, :count])
-
-    def gather(self, space: VectorSpace, name: str) -> Array:
-        """A coarse vector of the space, all blocks under each other."""
-        blocks = enumerate(self.counts)
-        return np.concatenate([space.read(name, b)[: count * self.functions] for b, count in blocks])
-
-    def scatter(self, space: VectorSpace, name: str, values: Array) -> None:
-        """Write a coarse vector to the space (a block without aggregates gets one group of zeros)."""
-        start = offsets(self.counts) * self.functions
-        for b in range(len(self.counts)):
-            part = values[start[b] : start[b + 1]]
-            space.write(name, b, part if len(part) else np.zeros((self.functions, values.shape[1])))
-
-
-def _settle(blocks: Array, diagonal: Array) -> None:
-    """Add 1e-8 I to the diagonal blocks, and 1 where a small aggregate has fewer functions than places."""
-    place = np.arange(blocks.shape[1])
-    entries = blocks[diagonal[:, None], place, place]
-    blocks[diagonal[:, None], place, place] = entries + SHIFT + (entries == 0)
-
-
-def factor_entries(matrix: Any, functions: int) -> float:
-    """Estimate of the entries of a sparse factor: that of neighboring unknowns merged into ≤ 3000 groups."""
-    n = matrix.shape[0]
-    width = functions * max(1, -(-n // (3000 * functions)))
-    groups = -(-n // width)
-    gather = sparse.csr_array((np.ones(n), (np.arange(n), np.arange(n) // width)), shape=(n, groups))
-    pattern = abs(gather.T @ abs(matrix) @ gather)
-    pattern = (pattern + sparse.diags_array(np.asarray(pattern.sum(axis=1)).ravel() + 1.0)).tocsc()
-    factor = sparse_linalg.splu(
-        pattern, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-    )
-    return float(factor.nnz * width**2)
-
-
-@dataclass
-class Descent:
-    """Conjugate gradients on L_c with two levels: the diagonal, and groups of unknowns solved exactly."""
-
-    matrix: Any
-    constant: Array
-    functions: int
-    steps: int = 25
-
-    def __post_init__(self) -> None:
-        """Factor the matrix of the groups (at most 2000)."""
-        n = len(self.constant)
-        width = self.functions * max(1, -(-n // (2000 * self.functions)))
-        group = np.arange(n) // width
-        size = np.sqrt(np.bincount(group, weights=self.constant**2))
-        values = self.constant / np.where(size > 0, size, 1.0)[group]
-        self.gather = sparse.csr_array((values, (np.arange(n), group)), shape=(n, len(size)))
-        small = (self.gather.T @ self.matrix @ self.gather).toarray()
-        self.inverse = np.linalg.inv(small + np.diag(SHIFT + (np.diag(small) <= 0)))
-        self.diagonal = self.matrix.diagonal()[:, None]
-
-    def _precondition(self, r: Array) -> Array:
-        return np.asarray(r / self.diagonal + self.gather @ (self.inverse @ (self.gather.T @ r)))
-
-    def solve(self, right: Array) -> Array:
-        """Approximate solutions of all columns."""
-        r = right.reshape(len(right), -1).copy()
-        x = np.zeros_like(r)
-        z = self._precondition(r)
-        p, rz = z, np.einsum("ij,ij->j", r, z)
-        for _ in range(self.steps):
-            q = self.matrix @ p
-            curvature = np.einsum("ij,ij->j", p, q)
-            alpha = np.where(curvature > 0, rz / np.where(curvature > 0, curvature, 1.0), 0.0)
-            x, r = x + alpha * p, r - alpha * q
-            z = self._precondition(r)
-            new = np.einsum("ij,ij->j", r, z)
-            p, rz = z + np.where(rz > 0, new / np.where(rz > 0, rz, 1.0), 0.0) * p, new
-        return x.reshape(right.shape)

@@ -5,10 +5,12 @@ With L = I − S, the residual R = S X − X Λ and the coarse space P of :mod:`
 
     W = R / diag(L) + P L_c^{-1} Pᵀ R,        [X P W] → Rayleigh–Ritz,
 
-one pass an iteration. Both parts are free of passes. The restriction Pᵀ R is linear in the
+one pass an iteration. Both parts are free of passes. L_c^{-1} is a factor where L_c is small and one multigrid cycle
+elsewhere (:mod:`bigembed.eigen.multigrid`): linear in any case. The restriction Pᵀ R is linear in the
 restricted basis Pᵀ[X P W SX SP SW], which is kept, so the coarse solution is ready before the
 sweep that makes R. An iteration is
 
+    restrict  reads Pᵀ[X P W SX SP SW], writes Pᵀ R; the coordinating process solves with L_c
     sweep A   reads X P W SX SP SW, writes the next X P W SX SP: update, residual norms, W, Gram matrices
     sweep B   the pass: SW, WᵀSW and PᵀSW
 
@@ -17,14 +19,16 @@ only. Once the wanted residuals are small by recurrence, a pass over X certifies
 it disagrees, the iteration goes on from the fresh products. Every 20 iterations SX and SP are made
 anew in the same pass as SW. With b = 1.5 m columns an iteration reads 7 b + 2 p and writes 6 b numbers
 a row (p functions, single precision); a block task holds about 14 b numbers a row, the coordinating
-process L_c and its factor.
+process L_c and its factor or smaller levels.
 
-Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15, everything counted, by
-``benchmarks/eigenpairs.py`` and ``end_to_end.py`` (in brackets: one constant function on aggregates of
+Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sphere 12), everything counted, by
+``benchmarks/eigenpairs.py`` and ``coarse_solve.py`` (in brackets: one constant function on aggregates of
 16, W = .7 R / diag + 1.5 P y, the same data and columns, as tried when the local functions were new):
 
-    swiss roll, noise .05    10⁵ rows 13 (27)    10⁶ rows 19
-    64-d mixture             10⁵ rows 15 (38)    10⁶ rows 42
+    rows                     10⁵         3·10⁵   10⁶
+    swiss roll, noise .05    13 (27)     18
+    sphere with relief       15          22      23
+    64-d mixture             16 (38)     36
 
 Tried and left out: R / diag and P y as separate columns (one pass fewer, twice the vectors), a second
 P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks
@@ -40,7 +44,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import ADVICE, EigenResult, Reason, gaps_of, signs_of
-from bigembed.eigen.coarse import KEPT, NAMES, Coarse, build, shape_of
+from bigembed.eigen.coarse import KEPT, NAMES, build, entries, shape_of
+from bigembed.eigen.coarse_solve import Coarse
 from bigembed.eigen.dense import solve_dense
 from bigembed.eigen.ritz import rayleigh_ritz
 from bigembed.eigen.state import State
@@ -51,6 +56,7 @@ from bigembed.eigen.sweeps import (
     final_block,
     first_block,
     product_block_grams,
+    restricted_block,
     sign_block,
     start_block,
     update_block,
@@ -185,10 +191,10 @@ def _coarse(operator: BlockOperator, state: State) -> Coarse:
 def _start(operator: BlockOperator, state: State, active: int, known: int) -> State:
     space, width = operator.space, state.width
     operator.cache.pop("coarse", None)
-    state = state.replaced(plan=tuple(build(operator, *shape_of(active))))
+    state = state.replaced(plan=tuple(build(operator, *shape_of(active), entries(active))))
     coarse = _coarse(operator, state)
-    modes = coarse.lowest(width + known, state.seed)[:, known:]
-    coarse.scatter(space, "Y.0", modes)
+    modes = coarse.solver.lowest(width + known, state.seed)[:, known:]
+    coarse.scatter("Y.0", modes)
     deflate = [state.deflate] if state.deflate else []
     space.sweep(
         start_block,
@@ -221,10 +227,8 @@ def _iterate(operator: BlockOperator, state: State) -> State:
     width = min(state.width, mix.shape[1])
     values, mix = values[:width], mix[:, :width]
     away = _directions(mix, gram, sizes[0])
-    coarse = _coarse(operator, state)
     names = _basis(sizes)
-    restricted = _coarse_correction(coarse, operator, state, names, mix, values)
-    coarse.scatter(space, f"Y.{g + 1}", restricted)
+    _correct(operator, state, names, mix, values)
     refresh = (state.iteration + 1) % REFRESH == 0
     posts = ["W", "X", "P"] if refresh else ["W"]
     parts = space.sweep(
@@ -289,21 +293,16 @@ def _directions(mix: Array, gram: Array, lead: int) -> Array:
     return np.asarray(np.where(kept, away / np.where(kept, mass, 1.0), 0.0))
 
 
-def _coarse_correction(
-    coarse: Coarse, operator: BlockOperator, state: State, names: list[str], mix: Array, values: Array
-) -> Array:
-    """L_c^{-1} Pᵀ R for the next X, from the restricted basis, without what is along the known vectors."""
-    g, space = state.generation, operator.space
-    parts = [coarse.gather(space, f"G.{g}")]
-    if "W" in names:
-        parts.append(coarse.gather(space, f"H.{g}"))
-    whole = np.concatenate(parts, axis=1)
-    columns = mix.shape[0]
-    right = whole[:, columns:] @ mix - whole[:, :columns] @ (mix * values)
-    known = np.linalg.qr(coarse.gather(space, "coarse.known"))[0]
-    right -= known @ (known.T @ right)
-    y = coarse.solve(right)
-    return np.asarray(y - known @ (known.T @ y))
+def _correct(operator: BlockOperator, state: State, names: list[str], mix: Array, values: Array) -> None:
+    """Y = L_c^{-1} Pᵀ R for the next X, from the restricted basis."""
+    g, coarse = state.generation, _coarse(operator, state)
+    operator.space.sweep(
+        restricted_block,
+        reads=[f"G.{g}", *([f"H.{g}"] if "W" in names else [])],
+        writes=["coarse.right"],
+        arguments=(mix, values),
+    )
+    coarse.scatter(f"Y.{g + 1}", coarse.correction("coarse.right"))
 
 
 def _limits(state: State, values: Array) -> Array:

@@ -49,6 +49,13 @@ def _error(t: Array, at: Array) -> Array:
     return np.asarray(((at - t * theta) ** 2).sum(axis=0))
 
 
+def restricted_block(block: int, *rest: Any) -> tuple[tuple[Array], None]:
+    """PᵀR for the next X, from the restricted basis Pᵀ[B SB]: (PᵀSB) C − (PᵀB) C Λ."""
+    *parts, mix, values = rest
+    whole, size = np.concatenate(parts, axis=1), len(mix)
+    return (whole[:, size:] @ mix - whole[:, :size] @ (mix * values),), None
+
+
 def update_block(
     block: int, scale: Array, label: Array, basis: Array, diagonal: Array, t: Array, y: Array, *rest: Any
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

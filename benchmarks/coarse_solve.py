@@ -1,0 +1,115 @@
+"""The coarse solve of the eigensolver beside a whole pass: processor time in one process, all in memory.
+
+    python benchmarks/eigenpairs.py --data sphere_with_relief --n 1000000 --no-arpack
+    python benchmarks/coarse_solve.py --data sphere_with_relief --n 1000000 --copies 10
+
+The first command leaves the kernel; the second solves it again on block vectors in memory, with the time of
+loading the coarse problem and of solving it in each pass. ``--copies``: then the coarse matrix of as many copies of
+that graph side by side, which has the shape of one of so many times the rows; loading and one solve of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from common import table
+
+from bigembed.blocks.csr import MemoryMatrix
+from bigembed.blocks.rows import one_blas_thread
+from bigembed.blocks.vector_space import MemorySpace
+from bigembed.eigen import lobpcg
+from bigembed.eigen.coarse_solve import Coarse
+from bigembed.eigen.multigrid import BlockRows, Multigrid, multigrid
+from bigembed.embedding.walk.spectral import scale_block, total_degree_block, weights_of
+from bigembed.operators.sparse import SparseOperator
+from bigembed.runs import Run
+from bigembed.stages import Context, Stage, silent
+from bigembed.store.exchange import Exchange
+
+PAIRS = 10
+
+
+def operator_of(run: str) -> SparseOperator:
+    """The largest component of a stored kernel, in memory."""
+    home = Run(run)
+    stored = weights_of(Context(Stage("bench", (), {}, lambda _: {}), home, Exchange(run), silent))
+    matrix = MemoryMatrix(tuple(stored.block(b) for b in range(len(stored.rows))))
+    space = MemorySpace(matrix)
+    labels, degree = str(home.path("components", "labels")), str(home.path("kernel", "degree"))
+    total = float(np.sum(space.sweep(total_degree_block, arguments=(labels, degree, 0))))
+    space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=(labels, degree, 0, total))
+    return SparseOperator(matrix, space, "scale")
+
+
+def timed(seconds: dict[str, float], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with the processor time of its calls added up."""
+
+    def run(*arguments: Any) -> Any:
+        began = time.process_time()
+        out = function(*arguments)
+        seconds[name] += time.process_time() - began
+        return out
+
+    return run
+
+
+def copied(rows: BlockRows, copies: int) -> BlockRows:
+    """As many copies of a block matrix along the diagonal."""
+    count, pairs = len(rows.constant), len(rows.index)
+    pointer = np.concatenate([[0], *(rows.pointer[1:] + c * pairs for c in range(copies))])
+    index = np.concatenate([rows.index + c * count for c in range(copies)]).astype(np.int32)
+    return BlockRows(pointer, index, np.tile(rows.blocks, (copies, 1, 1)), np.tile(rows.constant, (copies, 1)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="sphere_with_relief")
+    parser.add_argument("--n", type=int, default=1_000_000)
+    parser.add_argument("--folder", default="bench-data")
+    parser.add_argument("--copies", type=int, default=0)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    operator = operator_of(f"{given.folder}/eigen-{given.data}-{given.n}.zarr")
+    seconds: dict[str, float] = defaultdict(float)
+    load, correction = Coarse.load, Coarse.correction
+    Coarse.load = timed(seconds, "load", load)  # type: ignore[method-assign]
+    Coarse.correction = timed(seconds, "coarse", correction)  # type: ignore[method-assign]
+    with one_blas_thread():
+        state = lobpcg.init(operator, PAIRS, deflate="trivial", max_passes=200)
+        solver = operator.cache["coarse"].solver
+        began = time.process_time()
+        result = lobpcg.solve(operator, state)
+        passes = time.process_time() - began
+        row: dict[str, Any] = {
+            "passes": result.passes,
+            "residual": float(result.residuals.max()),
+            "unknowns": sum(state.plan[:-1]) * state.plan[-1],
+            "pass": passes / (result.passes - 2),
+            "coarse": seconds["coarse"] / result.iterations,
+            "share": seconds["coarse"] / passes,
+            "load": seconds["load"],
+        }
+        print({"operator": sum(operator.space.rows), **row})
+        found = {"solve": row}
+        if given.copies and isinstance(solver, Multigrid):
+            rows = copied(solver.levels[0].rows, given.copies)
+            began = time.process_time()
+            large = multigrid(rows)
+            loaded = time.process_time() - began
+            right = np.random.default_rng(0).standard_normal((rows.size, state.width)).astype(np.float32)
+            began = time.process_time()
+            large.solve(right)
+            cycle = time.process_time() - began
+            found["copies"] = {"unknowns": rows.size, "coarse": cycle, "load": loaded, "share": cycle / given.copies}
+            found["copies"]["share"] /= row["pass"]
+    table("coarse_solve", {"data": given.data, "n": given.n, "copies": given.copies}, found)
+
+
+if __name__ == "__main__":
+    main()

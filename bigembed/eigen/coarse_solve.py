@@ -1,0 +1,152 @@
+"""Solving with the coarse matrix L_c in the coordinating process: by a sparse factor, or by a multigrid cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import linalg as sparse_linalg
+
+from bigembed.blocks.rows import Array, offsets
+from bigembed.blocks.vector_space import VectorSpace, assembled
+from bigembed.eigen.coarse import EXACT, FACTOR
+from bigembed.eigen.multigrid import BlockRows, multigrid, settle
+
+SHIFT = 1e-8
+
+
+class CoarseSolver(Protocol):
+    """What is asked of either way."""
+
+    def solve(self, right: Array) -> Array:
+        """(L_c + 1e-8 I)⁻¹ applied to columns, exactly or by a fixed linear map near to it."""
+        ...
+
+    def lowest(self, count: int, seed: int) -> Array:
+        """Orthonormal approximate eigenvectors of the ``count`` lowest eigenvalues, ascending."""
+        ...
+
+
+@dataclass
+class Coarse:
+    """The coarse problem of a running solver."""
+
+    space: VectorSpace
+    counts: Sequence[int]
+    """Aggregates of each block."""
+    functions: int
+    solver: CoarseSolver
+
+    @classmethod
+    def load(cls, space: VectorSpace, plan: Sequence[int]) -> Coarse:
+        """Assemble from what :func:`bigembed.eigen.coarse.build` left in the space: the same bytes after a resume."""
+        counts, p = plan[:-1], plan[-1]
+        return cls(space, counts, p, solver_of(space, counts, p))
+
+    @cached_property
+    def known(self) -> Array:
+        """Orthonormal basis of the restricted known vectors."""
+        return np.asarray(np.linalg.qr(self.gather("coarse.known"))[0])
+
+    def correction(self, name: str) -> Array:
+        """L_c⁻¹ r of the coarse vector of that name, without what is along the known vectors."""
+        right = self.gather(name)
+        right -= self.known @ (self.known.T @ right)
+        y = self.solver.solve(right)
+        y -= self.known @ (self.known.T @ y)
+        return y
+
+    def gather(self, name: str) -> Array:
+        """A coarse vector of the space, all blocks under each other."""
+        blocks = enumerate(self.counts)
+        return np.concatenate([self.space.read(name, b)[: count * self.functions] for b, count in blocks])
+
+    def scatter(self, name: str, values: Array) -> None:
+        """Write a coarse vector to the space (a block without aggregates gets one group of zeros)."""
+        start = offsets(self.counts) * self.functions
+        for b in range(len(self.counts)):
+            part = values[start[b] : start[b + 1]]
+            self.space.write(name, b, part if len(part) else np.zeros((self.functions, values.shape[1])))
+
+
+def solver_of(space: VectorSpace, counts: Sequence[int], functions: int) -> CoarseSolver:
+    """A factor of L_c where it is small, else the levels of a multigrid cycle."""
+    small = sum(counts) * functions <= EXACT
+    pointer, index, blocks = _assembled(space, counts, functions, np.float64 if small else np.float32)
+    if small:
+        size = sum(counts) * functions
+        matrix = sparse.bsr_array((blocks, index, pointer), shape=(size, size)).tocsr().T
+        if factor_entries(matrix, functions) <= FACTOR:
+            factor = sparse_linalg.splu(
+                matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            )
+            return Factored(matrix, factor.solve)
+    constant = np.zeros((len(pointer) - 1, functions))
+    constant[:, 0] = assembled(space, "coarse.root")
+    return multigrid(BlockRows(pointer, index.astype(np.int32), blocks.astype(np.float32, copy=False), constant))
+
+
+def _assembled(space: VectorSpace, counts: Sequence[int], p: int, dtype: Any) -> tuple[Array, Array, Array]:
+    """L_c in rows of p × p blocks, columns ascending; one block of rows after the other is read."""
+    start = offsets(counts)
+    rows, columns, parts = [], [], []
+    for b in range(len(counts)):
+        pairs, values = [space.read("coarse.cross", b)], [space.read("coarse.cross_values", b)]
+        if counts[b]:
+            pairs.insert(0, space.read("coarse.pairs", b) + start[b])
+            values.insert(0, space.read("coarse.values", b)[:, :p, :p])
+        where, blocks = np.concatenate(pairs), np.concatenate(values)
+        order = np.lexsort((where[:, 1], where[:, 0]))
+        where, blocks = where[order], blocks[order]
+        settle(blocks, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
+        rows.append(where[:, 0])
+        columns.append(where[:, 1])
+        parts.append(blocks.astype(dtype, copy=False))
+    pointer = np.searchsorted(np.concatenate(rows), np.arange(int(start[-1]) + 1))
+    return pointer, np.concatenate(columns), np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Factored:
+    """L_c and its factor."""
+
+    matrix: Any
+    solver: Any
+
+    def solve(self, right: Array) -> Array:
+        """(L_c + 1e-8 I)⁻¹ right."""
+        return np.asarray(self.solver(np.ascontiguousarray(right)))
+
+    def lowest(self, count: int, seed: int) -> Array:
+        """By Lanczos and two steps of inverse iteration."""
+        n = self.matrix.shape[0]
+        count = min(count, n)
+        if n <= 400:
+            return np.asarray(np.linalg.eigh(self.matrix.toarray())[1][:, :count])
+        start = np.random.default_rng([seed, 1]).standard_normal((n, count))
+        inverse = sparse_linalg.LinearOperator((n, n), matvec=self.solver, dtype=np.float64)
+        found = sparse_linalg.eigsh(inverse, count, which="LA", tol=1e-4, v0=start[:, 0])[1]
+        # From one vector Lanczos finds one copy of a multiple eigenvalue; the others are in the random block.
+        start = np.concatenate([found, start], axis=1)[:, :n]
+        for _ in range(2):
+            start = np.linalg.qr(self.solver(start))[0]
+        small = start.T @ (self.matrix @ start)
+        return np.asarray(start @ np.linalg.eigh((small + small.T) / 2)[1][:, :count])
+
+
+def factor_entries(matrix: Any, functions: int) -> float:
+    """Estimate of the entries of a sparse factor: that of neighboring unknowns merged into ≤ 3000 groups."""
+    n = matrix.shape[0]
+    width = functions * max(1, -(-n // (3000 * functions)))
+    groups = -(-n // width)
+    gather = sparse.csr_array((np.ones(n), (np.arange(n), np.arange(n) // width)), shape=(n, groups))
+    pattern = abs(gather.T @ abs(matrix) @ gather)
+    pattern = (pattern + sparse.diags_array(np.asarray(pattern.sum(axis=1)).ravel() + 1.0)).tocsc()
+    factor = sparse_linalg.splu(
+        pattern, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    )
+    return float(factor.nnz * width**2)

@@ -1,0 +1,250 @@
+"""A cycle for the coarse matrix of the two-level solver: aggregates of aggregates, with the same kind of functions.
+
+A level is a block matrix L, one block a pair of aggregates (p functions each), and the coefficients c of the
+constant √d, L c ≈ 0. Aggregates are matched along −L_{a0,b0}, the edges between their first functions, into larger
+ones; on each of these, S, stand the lowest eigenvectors of its Neumann matrix,
+
+    N_S = L_SS − Σ_{a ∈ S, b ∉ S} v vᵀ / (vᵀc_a),    v = −L_ab c_b,
+
+so that N_S c_S = 0. (What the edges to b add to the diagonal block of a is known by what it does to the constant: v.
+Of all positive semidefinite matrices with E c_a = v, this is the smallest.) The next level is QᵀLQ, down to
+:data:`DENSE` unknowns, whose eigenvectors are known.
+
+The cycle is one block Gauss–Seidel sweep forward, the next level (twice, except the last), one sweep backward: a
+fixed linear, symmetric and positive map, of two products with L and half as many again for all smaller levels.
+Matrices and vectors are in single precision (a preconditioner may be off by 1e-7), the last level in double.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+
+from bigembed.blocks.rows import Array
+from bigembed.eigen.aggregate import aggregates
+from bigembed.eigen.relaxation import compiled
+from bigembed.eigen.ritz import rayleigh_ritz
+
+SHIFT = 1e-8
+"""Least eigenvalue that the last level is taken to have."""
+DENSE = 1_200
+"""Unknowns of the last level at most."""
+JOINED = 8
+"""Aggregates that become one, at most."""
+FUNCTIONS = 8
+"""Functions on an aggregate of the levels that follow the first."""
+STEPS = 4
+"""Steps of LOBPCG with which the first eigenvectors are improved on a level."""
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """A block matrix in rows of blocks (columns ascending), and the coefficients of √d: one level."""
+
+    pointer: Array
+    index: Array
+    blocks: Array
+    """(pairs, p, p) float32."""
+    constant: Array
+    """(aggregates, p)."""
+
+    @property
+    def size(self) -> int:
+        """Unknowns."""
+        return int(self.constant.size)
+
+    @property
+    def row(self) -> Array:
+        """Row of each block."""
+        return np.repeat(np.arange(len(self.constant)), np.diff(self.pointer))
+
+    def product(self, x: Array) -> Array:
+        """L x."""
+        out = np.empty_like(x)
+        compiled()["product"](self.pointer, self.index, self.blocks, np.ascontiguousarray(x), out)
+        return out
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level above the last, the inverses of its diagonal blocks, and Q to the next."""
+
+    rows: BlockRows
+    inverse: Array
+    """(aggregates, p, p) float32."""
+    label: Array
+    """The larger aggregate of each aggregate."""
+    functions: Array
+    """Q, (aggregates, p, functions) float32."""
+
+
+@dataclass(frozen=True)
+class Multigrid:
+    """Levels from fine to coarse, and the eigenpairs of the last one."""
+
+    levels: tuple[Level, ...]
+    values: Array
+    vectors: Array
+
+    def solve(self, right: Array) -> Array:
+        """One cycle from zero for all columns of ``right``, in single precision: an approximation of L⁻¹ right."""
+        return self._cycle(np.ascontiguousarray(right, np.float32), 0)
+
+    def _cycle(self, right: Array, depth: int) -> Array:
+        if depth == len(self.levels):
+            part = (self.vectors.T @ right) / np.maximum(self.values, SHIFT)[:, None]
+            return np.asarray(self.vectors @ part, np.float32)
+        run, level = compiled(), self.levels[depth]
+        matrix = (level.rows.pointer, level.rows.index, level.rows.blocks)
+        x, left = np.empty_like(right), np.empty_like(right)
+        run["forward"](*matrix, level.inverse, right, x)
+        run["rest"](*matrix, x, left)
+        below = np.empty((self._size(depth + 1), right.shape[1]), right.dtype)
+        run["restrict"](level.label, level.functions, left, below)
+        run["prolong"](level.label, level.functions, self._twice(below, depth + 1), x)
+        run["backward"](*matrix, level.inverse, right, x)
+        return x
+
+    def _twice(self, right: Array, depth: int) -> Array:
+        """Two cycles, the second on what the first leaves over; one where the last level is solved exactly."""
+        x = self._cycle(right, depth)
+        if depth == len(self.levels):
+            return x
+        return x + self._cycle(right - self.levels[depth].rows.product(x), depth)
+
+    def _size(self, depth: int) -> int:
+        return self.levels[depth].rows.size if depth < len(self.levels) else len(self.values)
+
+    def lowest(self, count: int, seed: int) -> Array:
+        """Approximate eigenvectors of the ``count`` lowest eigenvalues, ascending, orthonormal to 1e-6.
+
+        Those of the last level, carried to the next finer one and improved there by a few steps of LOBPCG, level by
+        level (cascadic); on the first level they are left as they are, since the solver improves them on the rows.
+        No random numbers are drawn.
+        """
+        x = self.vectors[:, :count]
+        for depth in reversed(range(len(self.levels))):
+            level = self.levels[depth]
+            fine = np.zeros((level.rows.size, x.shape[1]))
+            compiled()["prolong"](level.label, level.functions, np.ascontiguousarray(x), fine)
+            x = self._improved(fine, depth) if depth else fine
+        return x
+
+    def _improved(self, x: Array, depth: int) -> Array:
+        rows, width = self.levels[depth].rows, x.shape[1]
+        basis, image = x, rows.product(x)
+        for turn in range(STEPS + 1):
+            values, mix = rayleigh_ritz(basis.T @ basis, basis.T @ (basis - image), width)
+            values, mix = values[:width], mix[:, :width]
+            x = basis @ mix
+            if turn == STEPS:
+                break
+            ax = image @ mix
+            away = np.where(np.arange(len(mix))[:, None] < width, 0.0, mix)
+            w = self._cycle((ax - x * (1 - values)).astype(np.float32), depth).astype(np.float64)
+            p, ap = (basis @ away, image @ away) if turn else (x[:, :0], x[:, :0])
+            basis, image = np.concatenate([x, p, w], axis=1), np.concatenate([ax, ap, rows.product(w)], axis=1)
+        return x
+
+
+def multigrid(rows: BlockRows) -> Multigrid:
+    """The levels over a block matrix in which every diagonal block is there."""
+    levels: list[Level] = []
+    while rows.size > DENSE:
+        level, rows = _coarsened(rows)
+        levels.append(level)
+    p = rows.constant.shape[1]
+    last = sparse.bsr_array((rows.blocks, rows.index, rows.pointer), shape=(rows.size, rows.size), blocksize=(p, p))
+    whole = last.toarray().astype(np.float64)
+    return Multigrid(tuple(levels), *np.linalg.eigh((whole + whole.T) / 2))
+
+
+def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
+    """A level, and the next one."""
+    row, p = rows.row, rows.constant.shape[1]
+    label = _joined(rows, row)
+    functions, constant = _functions(rows, row, label)
+    joined = len(constant)
+    pairs, slot = np.unique(label[row] * joined + label[rows.index], return_inverse=True)
+    blocks = np.empty((len(pairs), FUNCTIONS, FUNCTIONS))
+    half = np.empty((p, FUNCTIONS))
+    compiled()["galerkin"](rows.pointer, rows.index, rows.blocks, functions, slot, half, blocks)
+    settle(blocks, np.flatnonzero(pairs // joined == pairs % joined))
+    diagonal = rows.blocks[row == rows.index].astype(np.float64)
+    inverse = np.linalg.inv((diagonal + diagonal.transpose(0, 2, 1)) / 2).astype(np.float32)
+    pointer = np.searchsorted(pairs, np.arange(joined + 1) * joined)
+    return Level(rows, inverse, label, functions), BlockRows(
+        pointer, (pairs % joined).astype(np.int32), blocks.astype(np.float32), constant
+    )
+
+
+def settle(blocks: Array, diagonal: Array, shift: float = 0.0) -> None:
+    """Add ``shift`` to the diagonal blocks, and 1 where a small aggregate has fewer functions than places."""
+    place = np.arange(blocks.shape[1])
+    entries = blocks[diagonal[:, None], place, place]
+    blocks[diagonal[:, None], place, place] = entries + shift + (entries == 0)
+
+
+def _joined(rows: BlockRows, row: Array) -> Array:
+    """The larger aggregate of each aggregate: matched along heavy edges, or consecutive where few match."""
+    count, lead = len(rows.constant), np.sign(rows.constant[:, 0])
+    weight = np.where(row == rows.index, 0.0, -rows.blocks[:, 0, 0] * lead[row] * lead[rows.index])
+    edges = sparse.csr_array((np.maximum(weight, 0.0), rows.index, rows.pointer), shape=(count, count))
+    label = aggregates(edges, np.ones(count, np.bool_), JOINED)
+    return np.arange(count) // JOINED if 2 * (int(label.max()) + 1) > count else label
+
+
+def _functions(rows: BlockRows, row: Array, label: Array) -> tuple[Array, Array]:
+    """Q as (aggregates, p, functions), and the constant of the larger aggregates."""
+    count, p = rows.constant.shape
+    order = np.argsort(label, kind="stable")
+    bounds = np.searchsorted(label[order], np.arange(int(label.max()) + 2))
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count) - bounds[label[order]]
+    inside = label[row] == label[rows.index]
+    outer = _outer(rows, row, np.flatnonzero(~inside))
+    kept = np.flatnonzero(inside)
+    kept = kept[np.argsort(label[row[kept]], kind="stable")]
+    edges = np.searchsorted(label[row[kept]], np.arange(len(bounds)))
+    functions = np.zeros((count, p, FUNCTIONS), np.float32)
+    constant = np.zeros((len(bounds) - 1, FUNCTIONS))
+    for s in range(len(bounds) - 1):
+        members, e = order[bounds[s] : bounds[s + 1]], kept[edges[s] : edges[s + 1]]
+        matrix = np.zeros((len(members), p, len(members), p))
+        matrix[place[row[e]], :, place[rows.index[e]], :] = rows.blocks[e]
+        own = np.arange(len(members))
+        matrix[own, :, own, :] -= outer[members]
+        root = rows.constant[members].ravel()
+        constant[s, 0] = np.linalg.norm(root)
+        chosen = _lowest(matrix.reshape(len(root), len(root)), root / constant[s, 0])
+        functions[members, :, : chosen.shape[1]] = chosen.reshape(len(members), p, -1)
+    return functions, constant
+
+
+def _outer(rows: BlockRows, row: Array, pairs: Array) -> Array:
+    """Σ_b v vᵀ / (vᵀc_a) for each aggregate a, over some of the pairs (a, b)."""
+    count, p = rows.constant.shape
+    out = np.zeros((count, p, p))
+    for begin in range(0, len(pairs), 1 << 16):
+        part = pairs[begin : begin + (1 << 16)]
+        a = row[part]
+        v = -np.einsum("esu,eu->es", rows.blocks[part].astype(np.float64), rows.constant[rows.index[part]])
+        mass = np.einsum("es,es->e", v, rows.constant[a])
+        share = np.where(mass > 0, 1 / np.where(mass > 0, mass, 1.0), 0.0)
+        np.add.at(out, a, v[:, :, None] * (share[:, None] * v)[:, None, :])
+    return out
+
+
+def _lowest(matrix: Array, unit: Array) -> Array:
+    """The constant, then the next lowest eigenvectors of a Neumann matrix."""
+    count = min(FUNCTIONS, len(unit))
+    if count == 1:
+        return np.asarray(unit[:, None])
+    matrix = (matrix + matrix.T) / 2 + 4.0 * np.outer(unit, unit)
+    _, vectors = linalg.eigh(matrix, subset_by_index=(0, count - 2), driver="evr", check_finite=False)
+    vectors = vectors - np.outer(unit, unit @ vectors)
+    whole, _ = np.linalg.qr(np.column_stack([unit, vectors]))
+    whole[:, 0] = unit  # (it may come back with the other sign)
+    return np.asarray(whole)

@@ -1,0 +1,123 @@
+"""The cycle on the coarse matrix: against the matrix itself, made dense, and against its eigenvectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigembed.eigen import coarse, coarse_solve, lobpcg, multigrid
+from bigembed.eigen.lobpcg import State
+
+
+@pytest.fixture(scope="module")
+def levels(graphs: Any) -> multigrid.Multigrid:
+    """Two levels and a dense one over the coarse matrix of a Swiss roll of 1000 rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coarse_solve, "EXACT", 0)
+        patch.setattr(multigrid, "DENSE", 50)
+        operator = graphs.operator(graphs.swiss_roll(1000), 500)
+        plan = coarse.build(operator, 16, 4)
+        return coarse_solve.Coarse.load(operator.space, plan).solver
+
+
+def dense(rows: multigrid.BlockRows) -> Any:
+    return rows.product(np.eye(rows.size))
+
+
+def test_levels_are_galerkin_products(levels):
+    """The matrix of a level is QᵀLQ of the one before; Q is orthonormal; L c = 0 and Qᵀc is the next c."""
+    assert len(levels.levels) >= 2
+    for level, following in zip(levels.levels, levels.levels[1:], strict=False):
+        fine, below = dense(level.rows), dense(following.rows)
+        count, p, q = level.functions.shape
+        carry = np.zeros((count, p, len(following.rows.constant), q))
+        carry[np.arange(count), :, level.label] = level.functions
+        carry = carry.reshape(level.rows.size, -1)
+        kept = np.abs(carry).sum(axis=0) > 0
+        np.testing.assert_allclose((carry.T @ carry)[kept][:, kept], np.eye(kept.sum()), atol=1e-5)
+        expected = carry.T @ fine @ carry + np.diag(~kept * 1.0)
+        np.testing.assert_allclose(below, expected, atol=1e-5)
+        root = level.rows.constant.ravel()
+        assert np.abs(fine @ root).max() < 1e-5 * np.abs(root).max()
+        np.testing.assert_allclose(carry.T @ root, following.rows.constant.ravel(), atol=1e-4 * np.abs(root).max())
+        assert following.rows.size < 0.7 * level.rows.size
+
+
+def test_cycle_is_linear_symmetric_and_positive(levels):
+    """B = Bᵀ > 0, and the eigenvalues of B L_c besides the constant's lie between .3 and 1."""
+    matrix = dense(levels.levels[0].rows)
+    root = levels.levels[0].rows.constant.ravel() / np.linalg.norm(levels.levels[0].rows.constant)
+    away = np.eye(len(matrix)) - np.outer(root, root)
+    cycle = away @ levels.solve(away)
+    assert np.abs(cycle - cycle.T).max() < 1e-4 * np.abs(cycle).max()
+    values, vectors = np.linalg.eigh((cycle + cycle.T) / 2)
+    assert values[0] > -1e-4 * values[-1]
+    half = vectors * np.sqrt(np.maximum(values, 0))
+    spread = np.linalg.eigvalsh(half.T @ matrix @ half)[1:]
+    assert spread[0] > 0.3
+    assert spread[-1] < 1.05
+    smoothed = np.linalg.eigvalsh(matrix / np.sqrt(np.outer(np.diag(matrix), np.diag(matrix))))
+    assert smoothed[1] < 0.02  # control: the diagonal alone
+
+
+def test_lowest_vectors_of_the_coarse_matrix(levels):
+    """Rayleigh quotients within a fifth of the eigenvalues (they are those of the second level); orthonormal."""
+    matrix = dense(levels.levels[0].rows)
+    found = levels.lowest(6, 0)
+    np.testing.assert_allclose(found.T @ found, np.eye(6), atol=1e-5)
+    values = np.linalg.eigvalsh((matrix + matrix.T) / 2)[:7]
+    quotients = np.einsum("ij,ij->j", found, matrix @ found)
+    np.testing.assert_allclose(quotients[1:], values[1:6], rtol=0.2)
+    assert np.abs(quotients[1:] / values[2:7] - 1).max() > 0.4  # control: one eigenvalue on
+
+
+def test_solver_converges_with_the_cycle(graphs, monkeypatch):
+    """As few passes as with the factor, give or take three; the same eigenvalues; resumed with the same bytes."""
+    weights = graphs.swiss_roll(5000)
+    monkeypatch.setattr(lobpcg, "shape_of", lambda n: (32, 6))
+
+    def solved(**options: Any) -> Any:
+        operator = graphs.operator(weights, 2500)
+        states: list[Any] = []
+
+        def keep(state: State) -> None:
+            states.append((state.to_json(), dict(operator.space.arrays), set(operator.space.posted)))
+
+        result = lobpcg.solve(operator, lobpcg.init(operator, 6, deflate="trivial"), keep)
+        return operator, result, states
+
+    _, exact, _ = solved()
+    monkeypatch.setattr(coarse_solve, "EXACT", 0)
+    monkeypatch.setattr(multigrid, "DENSE", 100)
+    operator, result, states = solved()
+    assert result.converged
+    assert result.passes <= exact.passes + 3
+    np.testing.assert_allclose(result.eigenvalues, exact.eigenvalues, atol=1e-10)
+    text, arrays, posted = states[len(states) // 2]
+    again = graphs.operator(weights, 2500)
+    again.space.arrays, again.space.posted = dict(arrays), set(posted)
+    resumed = lobpcg.solve(again, State.from_json(text))
+    assert graphs.vectors(again).tobytes() == graphs.vectors(operator).tobytes()
+    assert resumed.passes == result.passes
+
+
+def test_hub_of_many_aggregates_is_still_coarsened():
+    """A star: few match along edges, so neighbors in number are joined, and the levels end."""
+    leaves = 4000
+    pointer = np.concatenate([[0, leaves + 1], leaves + 1 + 2 * np.arange(1, leaves + 1)])
+    index = np.concatenate([np.arange(leaves + 1), np.stack([np.zeros(leaves), np.arange(1, leaves + 1)], 1).ravel()])
+    weight = 1 / np.sqrt(leaves)
+    values = np.concatenate([[1.0], np.full(leaves, -weight), np.tile([-weight, 1.0], leaves)])
+    constant = np.concatenate([[np.sqrt(leaves)], np.ones(leaves)])[:, None]
+    rows = multigrid.BlockRows(pointer, index.astype(np.int32), values[:, None, None].astype(np.float32), constant)
+    found = multigrid.multigrid(rows)
+    assert len(found.values) <= multigrid.DENSE
+    root = constant[:, 0] / np.linalg.norm(constant)
+    right = np.random.default_rng(0).standard_normal((leaves + 1, 3))
+    right -= np.outer(root, root @ right)
+    y = found.solve(right)
+    y = y - np.outer(root, root @ y)
+    left = right - rows.product(y.astype(np.float64))
+    assert np.linalg.norm(left) < 0.7 * np.linalg.norm(right)
