@@ -71,7 +71,7 @@ def allowed(given: Mapping[str, Any], functions: Functions, how: str) -> tuple[d
     >>> allowed({"kernel": "cProfile:run"}, (), "allow it")[1][0][:38]
     "kernel: 'cProfile:run' names a functio"
     """
-    listed = (functions,) if isinstance(functions, str) else functions
+    listed = _listed(functions)
     taken, problems = dict(given), []
     for key, name in given.items():
         if not is_name(name):
@@ -89,6 +89,21 @@ def allowed(given: Mapping[str, Any], functions: Functions, how: str) -> tuple[d
             if name not in homes and not any(_below(origin, home) for home in homes):
                 problems.append(f"{key}: {name!r} is not defined there but in {origin}. If you trust it, list {name!r}")
     return taken, problems
+
+
+def _listed(functions: Functions) -> Functions:
+    """What the caller allows, or InputError if it is neither a mapping to functions nor a list of names."""
+    listed = (functions,) if isinstance(functions, str) else functions
+    if isinstance(listed, Mapping):
+        right = all(map(callable, listed.values()))
+    else:
+        right = isinstance(listed, Collection) and all(isinstance(one, str) for one in listed)
+    if not right:
+        raise InputError(
+            f"functions={functions!r}; allowed: a mapping from names to functions, or a list of names of modules or "
+            "functions"
+        )
+    return listed
 
 
 def uncalled(given: Mapping[str, Any]) -> dict[str, Any]:

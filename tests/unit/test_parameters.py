@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from bigembed.methods import method_or_step as method
 METHODS = (*REGISTERED, *OWN_STEPS)
 ROWS = np.abs(np.random.default_rng(0).normal(size=(40, 3))) + 0.5
 LABELS = np.arange(40) % 3
-FREE = {"workdir", "path", "source", "folder", "picture"}
-"""Any text is a path."""
+FREE = {"workdir", "path", "source", "folder", "picture", "functions"}
+"""Any text is a path, or a name."""
 WRONG = (object(), "nonsense", -7.5)
 """A wrong type, a wrong word, a wrong number."""
 ANY_NUMBER = {"alpha", "coef0", "low", "high", "fill"}
@@ -62,6 +63,7 @@ FILES = {"folder", "picture"}
 """Of data sets that are read from files, which the tests do not have."""
 
 
+@cache
 def graph() -> be.NeighborGraph:
     return be.build_neighbor_graph(ROWS, 3)
 
@@ -112,10 +114,18 @@ def function_cases() -> Any:
                 yield pytest.param(name, parameter, value, id=f"{name}-{parameter}-{type(value).__name__}")
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with rows and a model, which no wrong call changes."""
+    folder = tmp_path_factory.mktemp("stored")
+    be.PCA(2).fit(ROWS).save(folder / "model.zarr")
+    zarr.create_array(folder / "rows.zarr", shape=ROWS.shape, chunks=(7, 3), dtype="f8")[...] = ROWS
+    return folder
+
+
 @pytest.mark.parametrize(("name", "parameter", "value"), list(function_cases()))
-def test_functions(name: str, parameter: str, value: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    zarr.create_array("rows.zarr", shape=ROWS.shape, chunks=(7, 3), dtype="f8")[...] = ROWS
+def test_functions(name: str, parameter: str, value: Any, stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stored)
     function, good = FUNCTIONS[name]
     given = {key: one() if callable(one) else one for key, one in good.items()}
     with pytest.raises(BigembedError, match=None if parameter in ROWS_OF_THEIR_OWN else parameter):
