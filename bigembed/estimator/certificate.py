@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import exp, sqrt
 from typing import Any
@@ -305,10 +306,12 @@ def _coordinates(numbers: Sequence[int]) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that decide the result."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    return {package: _version(package) for package in PACKAGES}
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

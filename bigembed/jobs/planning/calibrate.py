@@ -12,15 +12,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigembed import __version__
 from bigembed.blocks.rows import one_blas_thread
-from bigembed.errors import DamagedError
-from bigembed.store import documents
+from bigembed.jobs.planning.remembered import remember, remembered
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, remove
 from bigembed.store.scratch import temporary
@@ -52,7 +49,7 @@ class Rates:
 
 def rates(folder: AnyPath, renew: bool = False) -> Rates:
     """The rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
-    known = {} if renew else _remembered()
+    known = {} if renew else remembered("rates")
     place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
     if "compute" not in known:
         known["compute"] = dict(zip(("product", "look"), (_product(), _look()), strict=True))
@@ -61,28 +58,8 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
             known[place] = dict(zip(("read", "write"), _storage(folder), strict=True))
         except OSError:  # (a full disk: what it takes is planned all the same, and nothing is remembered)
             return Rates(**known["compute"], read=UNMEASURED, write=UNMEASURED)
-    _remember(known)
+    remember("rates", known)
     return Rates(**known["compute"], **known[place])
-
-
-def cache_file() -> Path:
-    """Where the rates are kept: one file a machine and version."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "bigembed" / f"rates-{os.uname().nodename}-{__version__}.json"
-
-
-def _remembered() -> dict[str, Any]:
-    try:
-        return dict(documents.read_json(cache_file()))
-    except (OSError, DamagedError, TypeError, RuntimeError):  # (none yet, or no home)
-        return {}
-
-
-def _remember(known: dict[str, Any]) -> None:
-    try:
-        documents.write_json(cache_file(), known)
-    except (OSError, RuntimeError):
-        return  # measured again the next time
 
 
 def _best(work: Callable[[], Any]) -> float:

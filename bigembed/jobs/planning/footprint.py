@@ -7,8 +7,20 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import bigembed
+from bigembed.jobs.planning.remembered import remember, remembered
+from bigembed.store.documents import digest_of
+
+KEPT = 8
+"""Footprints remembered: of several environments, or numbers of threads."""
+PACKAGES = ("dask", "distributed", "matplotlib", "numba", "numpy", "psutil", "scipy", "zarr")
 
 
 @dataclass(frozen=True)
@@ -34,9 +46,29 @@ class Footprint:
 
 
 @cache
-def footprint() -> Footprint:
-    """Measured once in a separate process, which imports and starts what a worker does."""
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
+def footprint(renew: bool = False) -> Footprint:
+    """Measured in a separate process, which imports and starts what a worker does; then remembered.
+
+    It is measured again if Python, a package, bigembed or the number of threads is another one than then, and to
+    renew it.
+    """
+    now = _measured_with()
+    known = {one: said for one, said in remembered("footprint").items() if _is_whole(said)}
+    if renew or now not in known:
+        kept = sorted(known, key=lambda one: known[one]["measured"])[1 - KEPT :]
+        known = {one: known[one] for one in kept} | {now: {"measured": time.time(), "footprint": _measured()}}
+        remember("footprint", known)
+    return Footprint(**known[now]["footprint"])
+
+
+def _is_whole(said: Any) -> bool:
+    """Whether an entry of the file is one of ours."""
+    with suppress(TypeError, KeyError):
+        return bool(said["measured"] and Footprint(**said["footprint"]))
+    return False
+
+
+def _measured() -> dict[str, Any]:
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "bigembed.jobs.idle"],
@@ -44,11 +76,20 @@ def footprint() -> Footprint:
         text=True,
         check=False,
         timeout=120,
-        env=environment,
+        env={**os.environ, "NUMBA_NUM_THREADS": "1"},
     )
     if done.returncode:
         raise RuntimeError(f"the footprint of a worker could not be measured: {done.stderr[-2000:]}")
-    return Footprint(**json.loads(done.stdout.splitlines()[-1]), start=time.perf_counter() - began)
+    return {**json.loads(done.stdout.splitlines()[-1]), "start": time.perf_counter() - began}
+
+
+def _measured_with() -> str:
+    """A digest of what decides how much a process holds: a change of any of it asks for a new measurement."""
+    files = [file.stat() for file in sorted(Path(bigembed.__file__).parent.rglob("*.py"))]
+    ours = [(file.st_size, file.st_mtime_ns) for file in files]
+    threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
+    packages = {name: version(name) for name in PACKAGES}
+    return digest_of([sys.executable, sys.version, os.uname().release, os.cpu_count(), packages, threads, ours])
 
 
 def resident(pid: int | None = None) -> int:

@@ -268,7 +268,7 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, calibrate: bool = 
     folder = nearest_folder(job.output_path)
     speed = rates(folder, calibrate)
     picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
-    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled)
+    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate)
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
     return Plan(*given, where, (), (), free_bytes(folder), speed, scratch=job.output.scratch)
 

@@ -39,21 +39,28 @@ class Resources:
 
 
 def resources_of(
-    table: ClusterTable, shape: tuple[int, int], nbytes: int, place: Place | None, picture: bool, compiled: bool
+    table: ClusterTable,
+    shape: tuple[int, int],
+    nbytes: int,
+    place: Place | None,
+    picture: bool,
+    compiled: bool,
+    renew: bool = False,
 ) -> Resources:
     """Where a job on rows of this shape will run, and the measured footprints of the processes there.
 
-    ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions.
+    ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions; ``renew``:
+    whether to measure them again.
     """
     kind = place.kind if place else choose(table, shape, nbytes)
     if kind == "process":
         if not compiled:
             here = imported_here(picture) + FIRST_USE
             return Resources(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
-        feet = footprint()
+        feet = footprint(renew)
         one = feet.single + (feet.picture if picture else 0)
         return Resources(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
-    feet = footprint()
+    feet = footprint(renew)
     # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
     coordinator = feet.coordinator + (feet.picture if picture else 0) + (feet.compiler if "numba" in sys.modules else 0)
     if kind == "embedded":

@@ -64,7 +64,7 @@ def test_a_disk_that_is_too_full_to_be_measured_is_planned_all_the_same(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(calibrate, "_storage", full)
-    monkeypatch.setattr(calibrate, "_remembered", dict)
+    monkeypatch.setattr(calibrate, "remembered", lambda kind: {})
     assert plan_job(read_job(job)).seconds is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml", "rows.npy"]
 

@@ -13,8 +13,10 @@ from bigembed.cli import app
 from bigembed.errors import InputError
 from bigembed.jobs.planning import calibrate
 from bigembed.jobs.planning.alternatives import alternatives
-from bigembed.jobs.planning.calibrate import Rates, cache_file, rates
+from bigembed.jobs.planning.calibrate import Rates, rates
+from bigembed.jobs.planning.footprint import footprint
 from bigembed.jobs.planning.plan import Plan, make_plan
+from bigembed.jobs.planning.remembered import cache_file
 from bigembed.jobs.planning.resources import Resources
 from bigembed.jobs.planning.time_model import MESSAGES, PUBLISH, TimeModel
 from bigembed.jobs.run import run_job
@@ -38,7 +40,7 @@ def test_rates_are_measured_once_and_renewed_when_asked(tmp_path, cache, monkeyp
     assert 1e6 < found.write < 1e12
     assert 1e8 < found.product < 1e13
     assert 1e5 < found.look < 1e10
-    assert cache_file().parent.parent == cache
+    assert cache_file("rates").parent.parent == cache
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(calibrate, "_look", lambda: 7.0)
     assert rates(tmp_path) == found
@@ -48,10 +50,10 @@ def test_rates_are_measured_once_and_renewed_when_asked(tmp_path, cache, monkeyp
 
 def test_storage_is_measured_for_each_file_system(tmp_path, monkeypatch):
     first = rates(tmp_path)
-    cache_file().write_text(json.dumps({"compute": {"product": 1.0, "look": 2.0}}))
+    cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 2.0}}))
     assert rates(tmp_path).product == 1.0
     assert rates(tmp_path).read != first.read  # measured again: this one was not known
-    cache_file().write_text("{")
+    cache_file("rates").write_text("{")
     assert rates(tmp_path).product > 1.0
 
 
@@ -59,6 +61,34 @@ def test_without_a_cache_folder_it_is_measured_each_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert rates(tmp_path).product > 0
+
+
+def test_a_footprint_is_measured_again_only_where_it_may_be_another_one(monkeypatch):
+    measured = []
+
+    def measure():
+        measured.append(1)
+        return dict.fromkeys(("worker", "coordinator", "single", "picture", "helper"), 0) | {"task": len(measured)}
+
+    def found(*renew):
+        footprint.cache_clear()  # (as in another process)
+        return footprint(*renew).task
+
+    monkeypatch.setattr("bigembed.jobs.planning.footprint._measured", measure)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [found(), found(), found(True), found()] == [1, 1, 2, 2]
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    assert [found(), found()] == [3, 3]
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert found() == 2
+    for number in range(20):
+        monkeypatch.setenv("OMP_NUM_THREADS", f"{number}")
+        found()
+    assert len(json.loads(cache_file("footprint").read_text())) == 8
+    for number, damaged in enumerate(('{"a": 1}', "{", '{"a": {"measured": 1, "footprint": {"b": 2}}}')):
+        cache_file("footprint").write_text(damaged)
+        assert found() == 24 + number
+    footprint.cache_clear()
 
 
 def test_seconds_of_a_stage():
