@@ -1,7 +1,10 @@
-"""Cases of estimators, and a cluster of two worker processes that all tests of a process share."""
+"""Where temporary files lie, and a cluster of two worker processes that all tests of a process share."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +13,15 @@ import dask
 import pytest
 
 from tests.blocks import on_workers
-from tests.cases import CASES, Case
+
+MEMORY = "/dev/shm"
+ROOM = 4 << 30
 
 
-@pytest.fixture(params=CASES)
-def case(request: Any) -> Case:
-    """Each method and variant in turn."""
-    return CASES[request.param]
+def pytest_configure() -> None:
+    """Temporary files lie in memory where there is room for them: thousands of tests write and sync small files."""
+    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"], tempfile.tempdir = MEMORY, None
 
 
 @pytest.fixture(scope="session")
