@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +13,11 @@ from bigembed.blocks.rows import executor
 from bigembed.methods import REGISTRY
 from tests.blocks import blocks_for
 from tests.cases import CASES
+from tests.executors import Killed, maps
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N, STEPS = 400, 7
 DESCENTS = [name for name in sorted(REGISTRY) if "max_iter" in CASES[name].estimator().get_params()]
-
-
-class Killed(Exception):
-    """The process ends here."""
-
-
-def maps(die_in: str = "", at: int = 0) -> tuple[Callable[..., list[Any]], Counter[str]]:
-    """An executor that counts the maps of each label, whatever their number, and ends the process in one of them."""
-    made: Counter[str] = Counter()
-
-    def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        label = label.rstrip("0123456789")
-        made[label] += 1
-        if (label, made[label]) == (die_in, at):
-            calls[0]()
-            raise Killed
-        return [call() for call in calls]
-
-    return run, made
 
 
 @pytest.mark.parametrize("name", DESCENTS)

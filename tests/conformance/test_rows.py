@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -16,19 +14,13 @@ from scipy import sparse
 from bigembed.errors import BigembedError, ChangedInputError, ExistingOutputError, InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.store.arrays import read_array
-from tests.cases import CASES, plain
+from tests.cases import CASES, FEW_ROWS, fitted, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-N = 240
+N = FEW_ROWS
 TAKE_NEW = [name for name, case in CASES.items() if case.new(N) is not None]
 TABLES = [name for name, case in CASES.items() if case.rows is plain]
 """Cases with an ordinary table of rows."""
-
-
-@cache
-def fitted(name: str) -> Any:
-    """Once a process; not to be changed."""
-    return CASES[name].fit(CASES[name].X(N))
 
 
 @pytest.mark.parametrize("name", TAKE_NEW)

@@ -15,6 +15,8 @@ TINY: dict[str, dict[str, Any]] = {
     "isomap": {"n_components": 1, "n_neighbors": 5, "components": "bridge"},
     "landmark_diffusion_map": {"n_landmarks": 10},
     "laplacian_eigenmaps": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},
+    "linearized_diffusion_nmf": {"max_iter": 20},
+    "nmf": {"max_iter": 20},
     "spectral_clustering": {"n_clusters": 2, "n_neighbors": 5, "components": "bridge"},
     "locally_linear_embedding": {"n_components": 1, "n_neighbors": 5},
     "tsne": {"perplexity": 3, "early_exaggeration_iter": 5, "n_iter": 8},

@@ -19,16 +19,18 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.stages import Event, observing
 from bigembed.store.graph_source import GraphSource
 from tests.blocks import blocks_for
-from tests.cases import CASES, EACH, Case, csr
+from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
+from tests.cases import fitted as fitted_once
 from tests.conformance.digest import digests
 from tests.digests import published
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-N = 240
+N = FEW_ROWS
 
 
-def test_what_was_saved_or_pickled_is_what_was_fitted(case: Case, tmp_path: Path) -> None:
-    fitted, new = case.fit(case.X(N)), case.new(N)
+@pytest.mark.parametrize("name", CASES)
+def test_what_was_saved_or_pickled_is_what_was_fitted(name: str, tmp_path: Path) -> None:
+    fitted, new = fitted_once(name), CASES[name].new(N)
     wanted = digests(fitted, new)
     fitted.save(tmp_path / "model")
     for again in (be.load(tmp_path / "model"), pickle.loads(pickle.dumps(fitted))):

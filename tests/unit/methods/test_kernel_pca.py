@@ -30,7 +30,7 @@ KERNELS = [
 ]
 
 
-def points(n: int = 1_000) -> np.ndarray:
+def points(n: int = 400) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(n, 5)) * np.array([3, 2, 1.5, 1, 0.7])
 
 
@@ -104,7 +104,7 @@ def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> Non
 @pytest.mark.filterwarnings("ignore:Half of the landmarks")
 @pytest.mark.parametrize("solver", ["exact", "nystrom"])
 def test_a_row_is_placed_alike_in_every_batch_and_by_a_saved_model(solver: str, tmp_path: Path) -> None:
-    rows, new = points(700), points(900)[600:]
+    rows, new = points(300), points(400)[250:]
     found = be.KernelPCA(3, solver=solver, n_landmarks=50, kernel=cityblock).fit(rows)
     whole = found.transform(new)
     assert np.array_equal(found.transform(new[7:9]), whole[7:9])

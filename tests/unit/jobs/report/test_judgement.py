@@ -33,32 +33,53 @@ def ring(n=300, outlier=False):
     return np.concatenate([rows, rows[:1] * 3]) if outlier else rows
 
 
-def mapped(folder, rows, method="", width=2, here=False):
+def write(folder, rows, method="", count="n_components = 2"):
+    folder.mkdir(exist_ok=True)
     np.save(folder / "rows.npy", rows)
-    count = f"n_components = {width}\n" if width else ""
-    text = f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\n{count}{method}\n'
+    text = f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\n{count}\n{method}\n'
     (folder / "job.toml").write_text(text + '[output]\npath = "run.zarr"\n')
-    if here:
-        run_job(read_job(folder / "job.toml"))
-    else:  # the process of the tests may hold more than the plan of a job allows
-        job = folder / "job.toml"
-        subprocess.run([sys.executable, "-m", "bigembed.cli", "run", job], check=True, capture_output=True)
-    return folder / "run.zarr"
+    return folder / "job.toml"
+
+
+MAPS = {
+    "good": (ring(),),
+    "bad": (ring(outlier=True), 'bandwidth = "fixed"\nepsilon = 0.2', "n_components = 3"),
+    "whole": (ring(), 'n_neighbors = "none"'),
+    "islands": (np.concatenate([ring(1200), ring(10) * 0.01 + 50]), "n_neighbors = 8", 'n_components = "auto"'),
+    "apart": (np.concatenate([ring(200), ring(150) + 50]), 'components = "per-component"'),
+    "joint": (np.concatenate([ring(200), ring(150) + 50]),),
+    "bridged": (np.concatenate([ring(200), ring(150) + 50]), 'components = "bridge"'),
+}
+"""Of one scale for all rows (bad), the outlying row, three times as far out, is a coordinate of its own."""
+RUN_ALL = """
+import sys
+from bigembed.cli import app
+for job in sys.argv[1:]:
+    app(["run", job], standalone_mode=False)
+"""
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory):
+    """The run of each, by jobs in a process of their own: that of the tests may hold more than their plan allows."""
+    folder = tmp_path_factory.mktemp("maps")
+    jobs = [write(folder / name, *MAPS[name]) for name in MAPS]
+    subprocess.run([sys.executable, "-W", "ignore", "-c", RUN_ALL, *jobs], check=True, capture_output=True)
+    return {name: folder / name / "run.zarr" for name in MAPS}
 
 
 def amber(page):
     return [attrs for name in ("td", "th") for attrs in page.all(name) if "flagged" in (attrs.get("class") or "")]
 
 
-@pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    return mapped(tmp_path_factory.mktemp("good"), ring())
+@pytest.fixture
+def good(maps):
+    return maps["good"]
 
 
-@pytest.fixture(scope="module")
-def bad(tmp_path_factory):
-    """One scale for all rows: the outlying row, three times as far out, is a coordinate of its own."""
-    return mapped(tmp_path_factory.mktemp("bad"), ring(outlier=True), 'bandwidth = "fixed"\nepsilon = 0.2', 3)
+@pytest.fixture
+def bad(maps):
+    return maps["bad"]
 
 
 def verified(run):
@@ -138,18 +159,16 @@ def marks_of(run):
     return re.findall(r'class="mark-name[^>]*>([^<]*)<', svg)
 
 
-def test_the_scale_is_marked_only_where_it_has_the_units_of_the_curve(good, bad, tmp_path):
+def test_the_scale_is_marked_only_where_it_has_the_units_of_the_curve(good, bad, maps):
     assert [mark.split(":")[0] for mark in marks_of(good)] == ["kernel sum"]
     assert "pure number" in page_of(good)[0].text
     assert [mark.split(":")[0] for mark in marks_of(bad)] == ["used", "kernel sum"]
     assert "0.2 was used" in page_of(bad)[0].text
-    whole = mapped(tmp_path, ring(), 'n_neighbors = "none"')
-    assert [mark.split(":")[0] for mark in marks_of(whole)] == ["used"]
+    assert [mark.split(":")[0] for mark in marks_of(maps["whole"])] == ["used"]
 
 
-def test_islands_parts_and_the_number_of_coordinates_are_said(tmp_path):
-    rows = np.concatenate([ring(1200), ring(10) * 0.01 + 50])
-    run = mapped(tmp_path, rows, 'n_components = "auto"\nn_neighbors = 8', 0)
+def test_islands_parts_and_the_number_of_coordinates_are_said(maps):
+    run = maps["islands"]
     page, _ = page_of(run)
     assert "islands" in page.text
     assert "10 rows in 1 island" in page.text
@@ -158,15 +177,12 @@ def test_islands_parts_and_the_number_of_coordinates_are_said(tmp_path):
     assert "Rows placed by their nearest row: 10" in verified(run)
 
 
-def test_components_of_their_own_and_bridges(tmp_path):
-    rows = np.concatenate([ring(200), ring(150) + 50])
-    run = mapped(tmp_path, rows, 'components = "per-component"')
-    page, _ = page_of(run)
+def test_components_of_their_own_and_bridges(maps):
+    page, _ = page_of(maps["apart"])
     assert "those of the largest component" in page.text
-    joint = mapped(tmp_path, rows)
-    first = next(line for line in verified(joint).splitlines() if re.match(r" {8,}1 ", line)).split()
+    first = next(line for line in verified(maps["joint"]).splitlines() if re.match(r" {8,}1 ", line)).split()
     assert first[1:3] == ["1", "0"]
-    bridged = mapped(tmp_path, rows, 'components = "bridge"')
+    bridged = maps["bridged"]
     assert "between 2 components of 200, 150 rows" in page_of(bridged)[0].text
     assert any(entry.flagged for entry in entries_of(RunSummary.read(bridged).certificate) if entry.name == "Bridges")
 
@@ -209,8 +225,8 @@ def test_names_in_a_certificate_are_escaped(bad, tmp_path):
 
 def test_warnings_of_the_job_reach_python_and_the_page_alike(tmp_path):
     with pytest.warns(BigembedWarning) as said:
-        run = mapped(tmp_path, ring(outlier=True), 'bandwidth = "fixed"\nepsilon = 0.2', 3, here=True)
-    text = page_of(run)[0].text
+        run_job(read_job(write(tmp_path, *MAPS["bad"])))
+    text = page_of(tmp_path / "run.zarr")[0].text
     for one in said:
         if issubclass(one.category, BigembedWarning):
             assert re.sub(r"\s+", " ", str(one.message)) in text
