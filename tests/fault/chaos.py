@@ -255,7 +255,7 @@ def _judge(case: Case, pid: int, status: int | None, folder: Path, last: bool = 
 def chaos(folder: Path, cases: Callable[[int], list[Case]]) -> list[Case]:
     """All cases, one after the other; ``cases`` of the lines that an undisturbed job says."""
     (folder / "tmp").mkdir(parents=True)
-    os.environ |= {"TMPDIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    os.environ |= {"TMPDIR": str(folder / "tmp"), "OMP_NUM_THREADS": "1"}
     import tempfile
 
     tempfile.tempdir = None

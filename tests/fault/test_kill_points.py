@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOME = {"extend": 29, "ingest --ids": 11, "extend --table": 31}
+SOME = {"ingest --ids": 11, "extend --table": 31}
 """Commands of the quick tests, and how many steps lie between two kills."""
 ALL = (
     "run", "run with other parameters", "run --fresh", "extend --table", "ingest --ids", "export", "annotate", "append",

@@ -121,7 +121,7 @@ def test_to_its_end_it_is_as_if_it_were_alone_and_so_is_the_way_back(job, tmp_pa
     for k in (8, 12):
         run_job(job(k=k, name=f"fresh{k}.zarr"))
     run_job(job())
-    for stage in ("search", "kernel", "solve"):
+    for stage in ("search", "solve"):
         there_and_back(job, tmp_path, stage)
 
 
