@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 import bigembed.embedding
 import bigembed.neighbors
 from bigembed.blocks import rows
+from bigembed.neighbors import search
 from tests.cases import Case
 
 FEW = 9_000
@@ -31,12 +32,24 @@ def limits() -> dict[str, str]:
 
 
 @contextmanager
-def blocks_for(n: int) -> Iterator[None]:
-    """Three blocks or more of so many rows; where there are more than one as it is, those."""
+def blocks_of(most: int, least: int = 100) -> Iterator[None]:
+    """Canonical blocks of at most so many rows."""
     with pytest.MonkeyPatch.context() as patch:
-        if n <= rows.MAX_BLOCK_ROWS:
-            patch.setattr(rows, "MAX_BLOCK_ROWS", max(1, (n - 1) // 3))
-            patch.setattr(rows, "MIN_BLOCK_ROWS", 100)
+        patch.setattr(rows, "MAX_BLOCK_ROWS", most)
+        patch.setattr(rows, "MIN_BLOCK_ROWS", least)
+        yield
+
+
+def blocks_for(n: int) -> AbstractContextManager[None]:
+    """Three blocks or more of so many rows; where there are more than one as it is, those."""
+    return blocks_of(max(1, (n - 1) // 3)) if n <= rows.MAX_BLOCK_ROWS else nullcontext()
+
+
+@contextmanager
+def graph_blocks() -> Iterator[None]:
+    """Blocks of at most 400 rows, and no shortcut for small data in the search for neighbors."""
+    with blocks_of(400), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "EXACT_ROWS", 0)
         yield
 
 

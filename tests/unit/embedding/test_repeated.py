@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks import rows as canonical
+from tests.blocks import blocks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
 K = 6
@@ -19,9 +19,7 @@ K = 6
 @pytest.fixture(autouse=True)
 def small_blocks() -> Iterator[None]:
     """Blocks of at most 300 rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(canonical, "MAX_BLOCK_ROWS", 300)
-        patch.setattr(canonical, "MIN_BLOCK_ROWS", 100)
+    with blocks_of(300):
         yield
 
 

@@ -19,9 +19,7 @@ from bigembed.embedding.streaming import groups
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
 from bigembed.store.arrays import read_array
 from bigembed.store.lock import hold
-from tests.unit.neighbors.conftest import small_blocks, small_blocks_of
-
-__all__ = ["small_blocks"]
+from tests.blocks import graph_blocks
 
 
 @pytest.fixture
@@ -35,8 +33,7 @@ def once():
     """A map in blocks of at most 400 rows."""
     generator = np.random.default_rng(0)
     X = np.concatenate([generator.normal(size=(1100, 3)), generator.normal(size=(60, 3)) + 30]).astype(np.float32)
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        small_blocks_of(patch)
+    with warnings.catch_warnings(), graph_blocks():
         warnings.simplefilter("ignore", ComponentsWarning)
         dm = be.DiffusionMap(n_components=3, n_neighbors=8, components="largest").fit(X)
     assert len(dm.graph_.matrix.rows) > 2

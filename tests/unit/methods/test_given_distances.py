@@ -16,9 +16,9 @@ from sklearn.manifold import Isomap as Reference
 from sklearn.neighbors import kneighbors_graph, sort_graph_by_row_values
 
 import bigembed as be
-from bigembed.blocks import rows
 from bigembed.datasets import dataset
 from bigembed.errors import DisconnectedGraphError, InputError, InputTypeError
+from tests.blocks import blocks_of
 
 RULES = [{"n_neighbors": 14}, {"n_neighbors": None, "radius": 8.0}]
 
@@ -26,9 +26,7 @@ RULES = [{"n_neighbors": 14}, {"n_neighbors": None, "radius": 8.0}]
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     """Blocks of at most 200 rows, so that edges cross borders."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "MAX_BLOCK_ROWS", 200)
-        patch.setattr(rows, "MIN_BLOCK_ROWS", 100)
+    with blocks_of(200):
         yield
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from scipy.spatial import procrustes
 from sklearn.manifold import Isomap as Reference
 
 import bigembed as be
-from bigembed.blocks import rows
 from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
 from bigembed.embedding.geodesics import distances as geodesics
@@ -27,6 +27,8 @@ from bigembed.errors import (
     InputTypeError,
     PlanError,
 )
+from tests.blocks import blocks_of
+from tests.executors import Killed, maps
 
 
 def roll(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -36,9 +38,7 @@ def roll(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     """Blocks of at most 300 rows, so that everything crosses borders."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "MAX_BLOCK_ROWS", 300)
-        patch.setattr(rows, "MIN_BLOCK_ROWS", 100)
+    with blocks_of(300):
         yield
 
 
@@ -148,6 +148,16 @@ SOLVERS = [{"solver": "exact"}, {"solver": "landmarks", "n_landmarks": 60}]
 APART: dict[str, Any] = {"n_neighbors": None, "radius": 1.0}
 
 
+@cache
+def exactly(rows: bytes) -> np.ndarray:
+    return np.asarray(be.Isomap(2, **APART, solver="exact").fit(np.frombuffer(rows).reshape(-1, 2)).embedding_)
+
+
+def exact_part(apart: np.ndarray, mine: np.ndarray) -> np.ndarray:
+    """The map of some of the rows alone; made once."""
+    return exactly(apart[mine].tobytes())
+
+
 @pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
 def test_an_error_lists_the_components(apart: np.ndarray, solver: dict[str, Any]) -> None:
     with pytest.raises(DisconnectedGraphError, match="3 connected components, of 700, 300, 1 rows"):
@@ -162,8 +172,8 @@ def test_the_largest_component_and_every_row_gets_a_place(apart: np.ndarray, sol
     big = found.labels_ == 0
     assert big.sum() == 700
     assert found.certificate_["filled_rows"] == 301
-    alone = be.Isomap(2, **APART, **solver).fit(apart[big])
-    assert procrustes(alone.embedding_, found.embedding_[big])[2] < (1e-10 if solver["solver"] == "exact" else 1e-2)
+    alone = exact_part(apart, big)
+    assert procrustes(alone, found.embedding_[big])[2] < (1e-10 if solver["solver"] == "exact" else 1e-2)
     placed = {tuple(row) for row in found.embedding_[big]}
     assert all(tuple(row) in placed for row in found.embedding_[~big])
     np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
@@ -177,8 +187,8 @@ def test_each_component_by_itself(apart: np.ndarray, solver: dict[str, Any]) -> 
     assert (found.embedding_[found.labels_ == 2] == 0).all()
     for c in range(2):
         mine = found.labels_ == c
-        alone = be.Isomap(2, **APART, solver="exact").fit(apart[mine])
-        assert procrustes(alone.embedding_, found.embedding_[mine])[2] < (1e-10 if "exact" in solver.values() else 1e-2)
+        alone = exact_part(apart, mine)
+        assert procrustes(alone, found.embedding_[mine])[2] < (1e-10 if "exact" in solver.values() else 1e-2)
         np.testing.assert_allclose(found.embedding_[mine].mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
 
@@ -206,7 +216,7 @@ def test_many_components_are_not_embedded_one_by_one(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
 def test_identical_rows_get_one_place(solver: dict[str, Any]) -> None:
-    X = np.repeat(roll(300), 3, axis=0)
+    X = np.repeat(roll(200), 3, axis=0)
     found = be.Isomap(2, n_neighbors=24, **solver).fit(X)
     np.testing.assert_allclose(found.embedding_[0::3], found.embedding_[2::3], atol=1e-4)
     single = be.Isomap(2, n_neighbors=8, solver="exact").fit(X[::3])
@@ -276,11 +286,12 @@ def test_noise_that_makes_shortcuts_is_said() -> None:
 
 
 def test_one_graph_serves_several_maps(plain: np.ndarray) -> None:
+    plain = plain[:500]
     graph = be.build_neighbor_graph(plain, 10, recall=1.0)
     np.testing.assert_array_equal(
         be.Isomap(2).fit(graph).embedding_, be.Isomap(2, n_neighbors=10, recall=1.0).fit(plain).embedding_
     )
-    within = be.build_neighbor_graph(plain, radius=3.0)
+    within = be.build_neighbor_graph(plain, radius=4.5)
     few = be.Isomap(2, solver="landmarks", n_landmarks=30).fit(within)
     np.testing.assert_array_equal(few.transform(plain[:40]), few.embedding_[:40])
     assert few.geodesic_distances(3)[3] == 0
@@ -294,10 +305,6 @@ def test_paths_of_a_saved_model_are_those_of_its_graph(plain: np.ndarray, tmp_pa
         be.load(tmp_path / "model.zarr").shortest_path(0, 1)
 
 
-class Killed(RuntimeError):
-    """The process is gone."""
-
-
 def digest(folder: Path) -> dict[str, str]:
     return {
         str(file.relative_to(folder)): sha256(file.read_bytes()).hexdigest()
@@ -306,32 +313,26 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
+def fit_in(folder: Path) -> None:
+    be.Isomap(2, n_neighbors=8, solver="landmarks", n_landmarks=20, workdir=folder).fit(roll(700))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, small_blocks: None) -> dict[str, str]:
+    """Of a fit that nobody killed."""
+    folder = tmp_path_factory.mktemp("whole")
+    fit_in(folder)
+    return digest(folder / "stages")
+
+
 @pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "coordinates_block"])
-def test_a_killed_fit_goes_on_and_gives_the_same_bytes(tmp_path: Path, stop: str) -> None:
-    def fit(place: str) -> be.Isomap:
-        return be.Isomap(2, solver="landmarks", n_landmarks=20, workdir=tmp_path / place).fit(roll(2000))
-
-    labels: list[str] = []
-
-    def dying(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        labels.append(label)
-        if labels.count(stop) == (2 if stop == "round_block" else 1) and label == stop:
-            calls[0]()
-            raise Killed
-        return [call() for call in calls]
-
-    fit("whole")
-    with executor(dying), pytest.raises(Killed):
-        fit("killed")
-    again: list[str] = []
-
-    def counting(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        again.append(label)
-        return [call() for call in calls]
-
-    with executor(counting):
-        fit("killed")
-    assert digest(tmp_path / "killed" / "stages") == digest(tmp_path / "whole" / "stages")
+def test_a_killed_fit_goes_on_and_gives_the_same_bytes(tmp_path: Path, whole: dict[str, str], stop: str) -> None:
+    with executor(maps(stop, 2 if stop == "round_block" else 1)[0]), pytest.raises(Killed):
+        fit_in(tmp_path)
+    run, again = maps()
+    with executor(run):
+        fit_in(tmp_path)
+    assert digest(tmp_path / "stages") == whole
     assert "search_block" not in again
     assert ("open_block" in again) == (stop == "open_block")
     if stop == "keep_block":

@@ -19,6 +19,7 @@ from bigembed.neighbors.probes import group_probes, pack_probes, probe_block, pr
 from bigembed.neighbors.query import join_batches, join_rows, locate
 from bigembed.neighbors.reverse import reverse_cells, reverse_every
 from bigembed.store.arrays import read_array, write_array
+from tests.blocks import graph_blocks
 
 from .test_exact import DTYPES, KINDS, draw_rows
 from .test_graph import index_of
@@ -35,9 +36,15 @@ def edges_of(joined):
     return {(int(i), int(j)): float(value) for i, j, value in zip(row, joined.ids, joined.squared, strict=True)}
 
 
+@pytest.fixture(scope="module")
+def built():
+    with graph_blocks():
+        return be.build_neighbor_graph(draw_rows(3, 1500, 4, "normal").astype(np.float32), 6, recall=0.9)
+
+
 @pytest.fixture
-def graph(small_blocks):
-    return be.build_neighbor_graph(draw_rows(3, 1500, 4, "normal").astype(np.float32), 6, recall=0.9)
+def graph(small_blocks, built):
+    return built
 
 
 def by_definition(rows, graph):

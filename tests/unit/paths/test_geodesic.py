@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from bigembed.datasets import dataset
 from bigembed.paths import geodesic
 from bigembed.paths.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
 from bigembed.store.exchange import Exchange
+from tests.blocks import blocks_of
+from tests.executors import Killed, maps
 
 
 def paths(matrix: Any, sources: np.ndarray, root: Path, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
@@ -48,8 +50,7 @@ def relaxed(lengths: np.ndarray, source: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def roll() -> Iterator[be.NeighborGraph]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "MAX_BLOCK_ROWS", 400)
+    with blocks_of(400, rows.MIN_BLOCK_ROWS):
         yield be.build_neighbor_graph(dataset("swiss_roll", n=3000).rows(0, 3000), 8)
 
 
@@ -114,38 +115,19 @@ def test_what_cannot_be_reached_is_at_infinity(tmp_path: Path) -> None:
     assert squared[0, 1] == np.sqrt(2.0)
 
 
-class Killed(RuntimeError):
-    """The process is gone."""
-
-
 def test_a_killed_run_goes_on_from_the_last_whole_round(
     roll: be.NeighborGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(geodesic, "GROUP", 4)
     wanted, whole = paths(roll.matrix, SOURCES, tmp_path / "whole")
-    rounds = []
-
-    def dying(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        if label == "round_block":
-            rounds.append(len(calls))
-            if len(rounds) == 2:
-                calls[0]()  # one task of the second round is done, and its files are there
-                raise Killed
-        return [call() for call in calls]
-
-    with executor(dying), pytest.raises(Killed):
+    with executor(maps("round_block", 2)[0]), pytest.raises(Killed):
         shortest_paths(roll.matrix, SOURCES, Exchange(str(tmp_path / "killed")))
-    later: list[int] = []
-
-    def counting(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        later.append(label == "round_block")
-        return [call() for call in calls]
-
-    with executor(counting):
+    run, later = maps()
+    with executor(run):
         got, found = paths(roll.matrix, SOURCES, tmp_path / "killed")
     np.testing.assert_array_equal(got, wanted)
     assert found == whole
-    assert sum(later) == whole["rounds"] - 1 == len(later)  # nothing before the second round was done again
+    assert later == {"round_block": whole["rounds"] - 1}  # nothing before the second round was done again
 
 
 def test_kept_distances_are_read_by_row(roll: be.NeighborGraph, tmp_path: Path) -> None:

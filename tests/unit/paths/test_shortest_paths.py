@@ -10,11 +10,18 @@ from scipy.sparse.csgraph import dijkstra
 
 import bigembed as be
 from bigembed.errors import InputError
+from tests.blocks import graph_blocks
+
+
+@pytest.fixture(scope="module")
+def built() -> be.NeighborGraph:
+    with graph_blocks():
+        return be.build_neighbor_graph(np.random.default_rng(0).normal(size=(1200, 2)), 6)
 
 
 @pytest.fixture
-def graph(small_blocks: None) -> be.NeighborGraph:
-    return be.build_neighbor_graph(np.random.default_rng(0).normal(size=(1200, 2)), 6)
+def graph(built: be.NeighborGraph, small_blocks: None) -> be.NeighborGraph:
+    return built
 
 
 def test_distances_are_those_of_scipy_in_the_order_of_the_input(graph: be.NeighborGraph) -> None:
