@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.options import DescentOptions
-from bigembed.embedding.forces.stages import force_stages, neighbors_for
+from bigembed.embedding.forces.stages import force_stages, neighbors_for, rows_of_block
 from bigembed.embedding.forces.start import RULES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import BigembedError, InputError, InputTypeError
@@ -172,8 +172,9 @@ class TSNE(Estimator):
         self._check()
         shape, seed = shape_of(source, self.metric), self._seed()
         k = neighbors_for(self.perplexity, shape.n)
-        stages = neighbor_stages(source, k, self.metric, self.recall, seed)
-        return [*stages, *self._after_graph(GraphShape(shape.n, shape.block, shape.d, k), seed)]
+        most = rows_of_block(k)
+        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most)
+        return [*stages, *self._after_graph(GraphShape(shape.n, min(most, shape.block), shape.d, k), seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,10 +66,11 @@ def neighbor_stages(
     seed: int,
     *,
     radius: float | None = None,
+    most: int | None = None,
 ) -> list[Stage]:
     """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
-    every pair."""
-    shape = shape_of(source, metric)
+    every pair. ``most``: rows of a block, at most."""
+    shape = replace(shape_of(source, metric), most=most)
     if radius is not None:
         if shape.n < 2:
             raise InputError(f"a graph needs at least 2 rows; got n_samples = {shape.n}")
@@ -90,15 +91,17 @@ def neighbor_stages(
         ]
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     return [
-        *search_stages(source, n_neighbors, metric, recall, seed),
+        *search_stages(source, n_neighbors, metric, recall, seed, most),
         graph_stage(shape.n, k, shape.block),
         recall_stage(recall),
     ]
 
 
-def search_stages(source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int) -> list[Stage]:
+def search_stages(
+    source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int, most: int | None = None
+) -> list[Stage]:
     """Stages from rows to the lists of their nearest neighbors."""
-    shape = shape_of(source, metric)
+    shape = replace(shape_of(source, metric), most=most)
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     if shape.n < k + 1 or k < 1:
         raise InputError(

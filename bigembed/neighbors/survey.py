@@ -32,11 +32,14 @@ class Shape:
     d: int
     dtype: str
     metric: str
+    most: int | None = None
+    """Rows of a block, at most, where many neighbors of each make a block larger than its rows do."""
 
     @property
     def block(self) -> int:
-        """Rows of a canonical block of the input."""
-        return block_rows(self.d, np.dtype(self.dtype).itemsize)
+        """Rows of a canonical block."""
+        fitting = block_rows(self.d, np.dtype(self.dtype).itemsize)
+        return fitting if self.most is None else min(fitting, self.most)
 
     @property
     def row_bytes(self) -> int:
