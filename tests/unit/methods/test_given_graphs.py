@@ -84,6 +84,17 @@ def test_other_methods_take_the_same_graphs(lists: Any) -> None:
     assert set(be.SpectralClustering(n_clusters=2).fit(graph).labels_[:N]) == {0, 1}
 
 
+def test_tsne_takes_affinities(lists: Any) -> None:
+    near = np.exp(-np.square(lists[1][:, 1:])).ravel()
+    directed = sparse.csr_array((near, lists[0][:, 1:].ravel(), np.arange(0, N * K + 1, K)), (N, N))
+    weights = sparse.csr_array(directed.maximum(directed.T))
+    few = {"n_iter": 5, "early_exaggeration_iter": 5, "init": "random"}
+    found = be.TSNE(**few).fit(be.open_graph(weights))
+    np.testing.assert_array_equal(found.embedding_, be.TSNE(**few).fit(weights).embedding_)
+    with pytest.raises(InputTypeError, match="a graph of given distances"):
+        be.TSNE(**few).fit(be.open_graph(lists[0], distances=lists[1]))
+
+
 def test_one_graph_serves_many_and_comes_back_from_parquet(rows: np.ndarray, lists: Any, tmp_path: Path) -> None:
     graph = be.build_neighbor_graph(be.open_graph(lists[0], distances=lists[1]), workdir=tmp_path / "graph")
     own = be.build_neighbor_graph(rows, K)
