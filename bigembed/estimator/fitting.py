@@ -38,7 +38,7 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
     estimator._check()
     _need(estimator, X)
     if isinstance(X, GraphSource):
-        raise InputTypeError(f"{type(estimator).__name__} reads rows, and this is a graph (open_graph). Give its rows")
+        return fit_graph(estimator, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
     steps = estimator._steps
@@ -102,6 +102,8 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
 def fit_graph(estimator: Any, source: GraphSource) -> Any:
     """Run the stages of a method for a user's graph, and set the fitted attributes."""
     estimator._check()
+    if not estimator.takes_graphs:
+        raise InputTypeError(f"{type(estimator).__name__} reads rows, and this is a graph (open_graph). Give its rows")
     if estimator._steps:
         raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
     run = Run(estimator.workdir)

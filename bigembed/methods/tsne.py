@@ -22,6 +22,7 @@ from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.input import in_memory, row_source
 from bigembed.store.paths import at
 from bigembed.store.source import RowSource
@@ -124,6 +125,7 @@ class TSNE(Estimator):
     (True, (2, 2))
     """
 
+    takes_graphs = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),
@@ -156,7 +158,8 @@ class TSNE(Estimator):
     callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, or symmetric sparse weights."""
+        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
+        graph of weights of any size (:func:`bigembed.open_graph`)."""
         from bigembed.estimator.fitting import fit_spectral
 
         if isinstance(X, NeighborGraph) and X.radius is not None:
@@ -168,8 +171,12 @@ class TSNE(Estimator):
         return self
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows to coordinates."""
+        """All stages from rows, or a user's graph of weights, to coordinates."""
+        from bigembed.estimator.fitting import graph_stages
+
         self._check()
+        if isinstance(source, GraphSource):
+            return graph_stages(self, source)
         shape, seed = shape_of(source, self.metric), self._seed()
         k = neighbors_for(self.perplexity, shape.n)
         most = rows_of_block(k)
@@ -178,6 +185,11 @@ class TSNE(Estimator):
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
+        if graph.given:
+            raise InputTypeError(
+                "TSNE finds affinities from the rows' own lists of neighbors, and this is a graph of given distances. "
+                "Give the rows, or affinities as weights (open_graph(…, values='weights'))"
+            )
         in_memory = None if isinstance(self.in_memory, str) else bool(self.in_memory)
         return force_stages(graph, float(self.perplexity), self._asked(), self._start(), in_memory, seed)
 

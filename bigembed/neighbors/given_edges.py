@@ -89,7 +89,7 @@ def scatter_edges(
     wrong: dict[str, Any] = {}
     sent: list[list[int]] = []
     largest, loops, widest = 0.0, 0, 0
-    for first, second, value in _gathered(source.edges.stream(start, stop)):
+    for first, second, value in _gathered(source.stream(start, stop)):
         note_wrong(wrong, first, second, value, source)
         if wrong:
             continue

@@ -10,6 +10,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, MissingPathError
 from bigembed.store.anndata_reader import EXTRA, csr_in, is_anndata
+from bigembed.store.claims import sound
 from bigembed.store.delimited import is_delimited
 from bigembed.store.edges import EdgeColumns, EdgeMatrix, Edges, EdgeTable, NeighborLists, refuse_shapes
 from bigembed.store.formats import open_reader
@@ -36,7 +37,8 @@ def edges_of(
         _only("lists of neighbors", given)
         return _lists(source, distances, squared)
     if is_path(source):
-        return _stored(at(source).absolute(), values, columns, array)
+        with sound(source):
+            return _stored(at(source).absolute(), values, columns, array)
     if type(source).__module__.startswith("scipy.sparse"):
         _only("a sparse matrix", given)
         return _matrix(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from math import floor
@@ -13,7 +13,8 @@ import numpy as np
 from bigembed.blocks.declared import Count, declared, one_of
 from bigembed.blocks.rows import block_rows, map_blocks
 from bigembed.errors import InputError
-from bigembed.store.edges import Edges, EdgeTable, NeighborLists, spans_of
+from bigembed.store.claims import sound
+from bigembed.store.edges import Edges, EdgeTable, NeighborLists, Piece, spans_of
 from bigembed.store.graph_formats import ARRAYS, edges_of
 from bigembed.store.npy import write_npy
 from bigembed.store.parquet import largest_in
@@ -82,6 +83,11 @@ class GraphSource(RowSource):
     def rules(self) -> dict[str, Any]:
         """What its blocks depend on, besides the edges."""
         return {"symmetrize": self.symmetrize, "duplicates": self.duplicates, "squared": self.squared}
+
+    def stream(self, start: int, stop: int) -> Iterator[Piece]:
+        """Edges of some units, in pieces; what cannot be read is :class:`DamagedError`."""
+        with sound(self.path or "the graph", f"edges {start}:{stop}"):
+            yield from self.edges.stream(start, stop)
 
     def fingerprint(self) -> str:
         if self.known:
@@ -180,7 +186,8 @@ def open_graph(
     if edges.entries < 1:
         raise InputError(f"{_told(source)}: a graph without edges. Give at least one")
     path = str(at(source)) if is_path(source) else None
-    n = _nodes(edges, nodes, _told(source))
+    with sound(_told(source), "its ids"):
+        n = _nodes(edges, nodes, _told(source))
     return GraphSource((n, n), np.dtype(np.float64), path=path, edges=edges, values=kind, **rule)
 
 

@@ -64,10 +64,9 @@ def diffusion_pseudotime(
     Examples
     --------
     >>> import bigembed as be
-    >>> line = be.DiffusionMap(n_components=10, n_neighbors=4).fit(np.arange(60.0)[:, None])
-    >>> time = diffusion_pseudotime(line, 0)
-    >>> time[0].item(), bool((np.diff(time) > 0).all())
-    (0.0, True)
+    >>> path = be.open_graph(np.array([[0, 1], [1, 2], [2, 3]]), symmetrize="max")
+    >>> diffusion_pseudotime(be.DiffusionMap(n_components=1, alpha=0).fit(path), 0).round(2).tolist()
+    [0.0, 0.17, 0.99, 1.15]
     """
     source = run_of(fitted, "diffusion_pseudotime")
     n, width = source.results("components")["rows"], source.manifest("solve").parameters["n_components"]

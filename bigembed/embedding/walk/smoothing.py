@@ -65,9 +65,9 @@ def smooth(
     Examples
     --------
     >>> import bigembed as be
-    >>> line = be.DiffusionMap(n_neighbors=2).fit(np.arange(9.0)[:, None])
-    >>> smooth(line, np.ones(9), 5).round(12).tolist() == [1.0] * 9
-    True
+    >>> path = be.open_graph(np.array([[0, 1], [1, 2]]), symmetrize="max")
+    >>> smooth(be.DiffusionMap(n_components=1, alpha=0).fit(path), np.array([1.0, 2.0, 5.0]), 1).tolist()
+    [2.0, 3.0, 2.0]
     """
     source = run_of(fitted, "smooth")
     home = Run(workdir, parents=[source])

@@ -277,7 +277,12 @@ def need_libraries(job: JobSpec) -> None:
     """MissingExtraError if the job needs a library that is not installed."""
     if job.output.table is not None:
         check_table(job.output.table)
-    paths = [job.input.path, *(getattr(job.input, name) for name in ALIGNED), *vars(job.output).values()]
+    paths = [
+        job.input.path,
+        job.input.distances,
+        *(getattr(job.input, name) for name in ALIGNED),
+        *vars(job.output).values(),
+    ]
     if any(path is not None and is_url(path) for path in paths):
         library()
     if job.cluster.manager == "slurm":

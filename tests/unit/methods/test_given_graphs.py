@@ -18,7 +18,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import read_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-N, K = 400, 8
+N, K = 300, 8
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +54,17 @@ def forms(lists: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
 def test_lists_made_elsewhere_give_the_maps_of_the_rows(rows: np.ndarray, lists: Any) -> None:
     walk = be.DiffusionMap(n_components=3, n_neighbors=K).fit(rows)
     paths = be.Isomap(n_neighbors=K).fit(rows)
+    own = be.build_neighbor_graph(rows, K).to_scipy()
     for name, graph in forms(lists).items():
-        found = be.DiffusionMap(n_components=3).fit(graph)
-        np.testing.assert_allclose(found.eigenvalues_, walk.eigenvalues_, atol=1e-9, err_msg=name)
-        np.testing.assert_allclose(np.abs(found.embedding_), np.abs(walk.embedding_), atol=1e-6, err_msg=name)
-        assert found.certificate_["bandwidth"]["epsilon"] == walk.certificate_["bandwidth"]["epsilon"]
-        if name not in ("umap", "scanpy"):
-            continue
-        unrolled = be.Isomap().fit(graph)
-        np.testing.assert_allclose(np.abs(unrolled.embedding_), np.abs(paths.embedding_), atol=1e-6, err_msg=name)
+        built = be.build_neighbor_graph(graph)
+        assert built.n_neighbors == K, name
+        assert abs(built.to_scipy() - own).max() < 1e-8, name
+    graph = forms(lists)["umap"]
+    found = be.DiffusionMap(n_components=3).fit(graph)
+    np.testing.assert_allclose(found.eigenvalues_, walk.eigenvalues_, atol=1e-9)
+    np.testing.assert_allclose(np.abs(found.embedding_), np.abs(walk.embedding_), atol=1e-6)
+    assert found.certificate_["bandwidth"]["epsilon"] == walk.certificate_["bandwidth"]["epsilon"]
+    np.testing.assert_allclose(np.abs(be.Isomap().fit(graph).embedding_), np.abs(paths.embedding_), atol=1e-6)
     fewer = be.open_graph(lists[0][:, :-1], distances=lists[1][:, :-1])  # (a control)
     assert np.abs(be.DiffusionMap(n_components=3).fit(fewer).eigenvalues_ - walk.eigenvalues_).max() > 1e-4
 
@@ -80,6 +82,17 @@ def test_other_methods_take_the_same_graphs(lists: Any) -> None:
     np.testing.assert_allclose(np.abs(eigenmap.embedding_[:N]), np.abs(plain.embedding_), atol=1e-3)
     assert np.shape(be.spectral_start(graph, scale="umap")) == (N + 2, 2)
     assert set(be.SpectralClustering(n_clusters=2).fit(graph).labels_[:N]) == {0, 1}
+
+
+def test_tsne_takes_affinities(lists: Any) -> None:
+    near = np.exp(-np.square(lists[1][:, 1:])).ravel()
+    directed = sparse.csr_array((near, lists[0][:, 1:].ravel(), np.arange(0, N * K + 1, K)), (N, N))
+    weights = sparse.csr_array(directed.maximum(directed.T))
+    few = {"n_iter": 5, "early_exaggeration_iter": 5, "init": "random"}
+    found = be.TSNE(**few).fit(be.open_graph(weights))
+    np.testing.assert_array_equal(found.embedding_, be.TSNE(**few).fit(weights).embedding_)
+    with pytest.raises(InputTypeError, match="a graph of given distances"):
+        be.TSNE(**few).fit(be.open_graph(lists[0], distances=lists[1]))
 
 
 def test_one_graph_serves_many_and_comes_back_from_parquet(rows: np.ndarray, lists: Any, tmp_path: Path) -> None:

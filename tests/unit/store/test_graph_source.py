@@ -220,6 +220,15 @@ def test_damaged_files(tmp_path: Path) -> None:
         written(be.open_graph(tmp_path / "p.npz"), tmp_path / "run")
 
 
+def test_damage_that_reading_finds(tmp_path: Path) -> None:
+    frame(weights()).to_parquet(tmp_path / "e.parquet", compression="gzip")
+    content = bytearray((tmp_path / "e.parquet").read_bytes())
+    content[200:400] = bytes(200)
+    (tmp_path / "e.parquet").write_bytes(content)
+    with pytest.raises(DamagedError, match=r"e\.parquet: edges 0:\d+ cannot be read"):
+        written(be.open_graph(tmp_path / "e.parquet"), tmp_path / "run")
+
+
 def test_rows_and_graphs_are_not_mistaken_for_each_other() -> None:
     graph = be.open_graph(weights())
     with pytest.raises(InputTypeError, match="PCA reads rows, and this is a graph"):
