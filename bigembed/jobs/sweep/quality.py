@@ -10,6 +10,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
 from bigembed.stages import Context, Stage
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.opening import open_zarr
 from bigembed.store.source import RowSource
 
@@ -26,8 +27,8 @@ def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -
     names = [stage.name for stage in stages]
     metric = getattr(estimator, "metric", "euclidean")
     known = isinstance(metric, str) and metric in ("euclidean", "cosine")
-    n = int(source.shape[0])
-    if JUDGED in names or "coordinates" not in names or source.sparse or not known or n <= 2 * NEIGHBORS:
+    n, of_rows = int(source.shape[0]), not (source.sparse or isinstance(source, GraphSource))
+    if JUDGED in names or "coordinates" not in names or not (of_rows and known) or n <= 2 * NEIGHBORS:
         return []
     asked = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0}
 

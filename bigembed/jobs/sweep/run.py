@@ -20,7 +20,7 @@ from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.points import points_of
 from bigembed.jobs.session import session, working
-from bigembed.jobs.sweep.course import PAGE, Course, courses_of, plan_sweep, refuse_large
+from bigembed.jobs.sweep.course import PAGE, Course, Step, courses_of, plan_sweep, refuse_large
 from bigembed.jobs.sweep.page import Shown, page_of, refuse_other, write_page
 from bigembed.jobs.sweep.quality import NAME as QUALITY
 from bigembed.jobs.sweep.table import NAME, outcome, write_table
@@ -28,6 +28,7 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.runs import Run
 from bigembed.stages import Event, observing, run_stages
 from bigembed.store import roots
+from bigembed.store.paths import AnyPath
 
 KIND = "sweep"
 STOPS = (OSError, ClusterError, InterruptedRun, LockedError)
@@ -69,8 +70,9 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
             with working(job.cluster, kind, reporter, lambda place: plan_sweep(job, place, rows)) as place:
                 rows = _ready(job, rows, place, reporter)
                 fits, table = [], []
+                seen: set[AnyPath] = set()
                 for course in _courses(job, rows, reporter):
-                    fits.append(_fitted(course, reporter))
+                    fits.append(_fitted(course, seen, reporter))
                     table.append(_row(fits[-1], job))
                     write_table(root, table)
                 with reporter.stage(PAGE):
@@ -104,7 +106,7 @@ def _courses(job: JobSpec, rows: Input, reporter: Reporter) -> Sequence[Course]:
     return refuse_large(replace(reporter.plan, stages=(), published=()), courses_of(job, rows), job, rows)
 
 
-def _fitted(course: Course, reporter: Reporter) -> Fit:
+def _fitted(course: Course, seen: set[AnyPath], reporter: Reporter) -> Fit:
     """Fit one point: its stages, each in its folder, see those before it."""
     fit = Fit(course, error=course.refused)
     if fit.error is not None:
@@ -112,10 +114,7 @@ def _fitted(course: Course, reporter: Reporter) -> Fit:
     try:
         with _warnings_of(course):
             for step in course.steps:
-                run = Run(step.folder, fit.runs[-1:])
-                with observing(lambda event, step=step: _tell(replace(event, stage=step.name), fit, reporter)):  # type: ignore[misc]
-                    run_stages([step.stage], run)
-                fit.runs.append(run)
+                fit.runs.append(_stage(step, fit, seen, reporter))
             course.estimator.n_features_in_ = course.source.shape[1]
             fit.estimator = course.estimator.adopt(fit.runs[-1], source=course.source)
     except (BigembedError, ArithmeticError, MemoryError, ValueError) as error:
@@ -125,10 +124,22 @@ def _fitted(course: Course, reporter: Reporter) -> Fit:
     return fit
 
 
-def _tell(event: Event, fit: Fit, reporter: Reporter) -> None:
-    if event.kind == "done":
-        fit.computed.append(event.stage)
-    reporter(event)
+def _stage(step: Step, fit: Fit, seen: set[AnyPath], reporter: Reporter) -> Run:
+    """The stage of a point, computed or found; one that this sweep has ``seen`` is not looked at again."""
+    run, name = Run(step.folder, fit.runs[-1:]), step.stage.name
+
+    def tell(event: Event) -> None:
+        if event.kind == "done":
+            fit.computed.append(step.name)
+        reporter(replace(event, stage=step.name))
+
+    if step.folder in seen:
+        tell(Event("reused", name, results=run.results(name)))
+        return run
+    with observing(tell):
+        run_stages([step.stage], run)
+    seen.add(step.folder)
+    return run
 
 
 @contextmanager
