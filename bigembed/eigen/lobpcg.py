@@ -26,13 +26,17 @@ Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sp
 16, W = .7 R / diag + 1.5 P y, the same data and columns, as tried when the local functions were new):
 
     rows                     10⁵         3·10⁵   10⁶
-    swiss roll, noise .05    13 (27)     18
+    swiss roll, noise .05    13 (27)     18      19 (two levels)
     sphere with relief       15          22      23
     64-d mixture             16 (38)     36
 
 Tried and left out: R / diag and P y as separate columns (one pass fewer, twice the vectors), a second
 P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks
 of 200 or 6000 rows as smoother (2–3 fewer), smoothed P (2–3 fewer, but L_c fills up in 12 dimensions).
+Of the coarse space (sphere, 3·10⁵ rows, 20 passes with aggregates of 128 rows and 8 functions): 64 with 4 (27),
+256 with 16 (21, and twice the entries). Of the cycle (mixture of 10⁵ rows, 64 with 4 functions, 20 passes with a
+factor): the next level once (26, on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21). The
+first eigenvectors of L_c improved on its first level too: one pass fewer on the sphere, one more on the mixture.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Of all positive semidefinite matrices with E c_a = v, this is the smallest.) The
 The cycle is one block Gauss–Seidel sweep forward, the next level (twice, except the last), one sweep backward: a
 fixed linear, symmetric and positive map, of two products with L and half as many again for all smaller levels.
 Matrices and vectors are in single precision (a preconditioner may be off by 1e-7), the last level in double.
+A cycle of 15 columns takes .12 s on one core at 85 000 unknowns (10⁶ rows of a surface; 25 steps of conjugate
+gradients on 61 000 took 1.2 s), .9 s at 850 000 (10⁷ rows), where making the levels takes 10 s.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ DENSE = 1_200
 JOINED = 8
 """Aggregates that become one, at most."""
 FUNCTIONS = 8
-"""Functions on an aggregate of the levels that follow the first."""
+"""Functions on an aggregate of the levels that follow the first, or as many as there where those are more."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
 
@@ -166,10 +168,9 @@ def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     row, p = rows.row, rows.constant.shape[1]
     label = _joined(rows, row)
     functions, constant = _functions(rows, row, label)
-    joined = len(constant)
+    joined, width = constant.shape
     pairs, slot = np.unique(label[row] * joined + label[rows.index], return_inverse=True)
-    blocks = np.empty((len(pairs), FUNCTIONS, FUNCTIONS))
-    half = np.empty((p, FUNCTIONS))
+    blocks, half = np.empty((len(pairs), width, width)), np.empty((p, width))
     compiled()["galerkin"](rows.pointer, rows.index, rows.blocks, functions, slot, half, blocks)
     settle(blocks, np.flatnonzero(pairs // joined == pairs % joined))
     diagonal = rows.blocks[row == rows.index].astype(np.float64)
@@ -208,8 +209,9 @@ def _functions(rows: BlockRows, row: Array, label: Array) -> tuple[Array, Array]
     kept = np.flatnonzero(inside)
     kept = kept[np.argsort(label[row[kept]], kind="stable")]
     edges = np.searchsorted(label[row[kept]], np.arange(len(bounds)))
-    functions = np.zeros((count, p, FUNCTIONS), np.float32)
-    constant = np.zeros((len(bounds) - 1, FUNCTIONS))
+    width = max(FUNCTIONS, p)
+    functions = np.zeros((count, p, width), np.float32)
+    constant = np.zeros((len(bounds) - 1, width))
     for s in range(len(bounds) - 1):
         members, e = order[bounds[s] : bounds[s + 1]], kept[edges[s] : edges[s + 1]]
         matrix = np.zeros((len(members), p, len(members), p))
@@ -218,7 +220,7 @@ def _functions(rows: BlockRows, row: Array, label: Array) -> tuple[Array, Array]
         matrix[own, :, own, :] -= outer[members]
         root = rows.constant[members].ravel()
         constant[s, 0] = np.linalg.norm(root)
-        chosen = _lowest(matrix.reshape(len(root), len(root)), root / constant[s, 0])
+        chosen = _lowest(matrix.reshape(len(root), len(root)), root / constant[s, 0], width)
         functions[members, :, : chosen.shape[1]] = chosen.reshape(len(members), p, -1)
     return functions, constant
 
@@ -237,9 +239,9 @@ def _outer(rows: BlockRows, row: Array, pairs: Array) -> Array:
     return out
 
 
-def _lowest(matrix: Array, unit: Array) -> Array:
+def _lowest(matrix: Array, unit: Array, width: int) -> Array:
     """The constant, then the next lowest eigenvectors of a Neumann matrix."""
-    count = min(FUNCTIONS, len(unit))
+    count = min(width, len(unit))
     if count == 1:
         return np.asarray(unit[:, None])
     matrix = (matrix + matrix.T) / 2 + 4.0 * np.outer(unit, unit)
