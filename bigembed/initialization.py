@@ -90,6 +90,11 @@ def spectral_start(
     With the packages themselves: ``openTSNE.TSNE().fit(affinities=a, initialization=spectral_start(a.P,
     scale="openTSNE"))``, ``umap.UMAP(init=spectral_start(graph, scale="umap"))``.
     """
+    if hasattr(graph, "fit") and not hasattr(graph, "graph_"):
+        raise errors.InputTypeError(
+            f"spectral_start: this {type(graph).__name__} has no graph_: it is not fitted, was fitted to weights, or is "
+            "a saved model. Give the graph or the weights"
+        )
     eigenmap = LaplacianEigenmaps(
         n_components, tol=tol, max_passes=max_passes, random_state=random_state, workdir=workdir
     )

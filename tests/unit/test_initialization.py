@@ -90,5 +90,7 @@ def test_what_is_refused() -> None:
         be.spectral_start(sparse.triu(weights()).tocsr())
     with pytest.raises(InputError, match="at least 101 rows"):
         be.spectral_start(weights(), 100)
+    with pytest.raises(InputTypeError, match="this LaplacianEigenmaps has no graph_"):
+        be.spectral_start(be.LaplacianEigenmaps())
     with pytest.raises(InputTypeError, match="'openTSNE' or 'umap'"):
         be.spectral_start(weights(), scale="tsne")
