@@ -92,8 +92,8 @@ def spectral_start(
     """
     if hasattr(graph, "fit") and not hasattr(graph, "graph_"):
         raise errors.InputTypeError(
-            f"spectral_start: this {type(graph).__name__} has no graph_: it is not fitted, was fitted to weights, or is "
-            "a saved model. Give the graph or the weights"
+            f"spectral_start: this {type(graph).__name__} has no graph_: it is not fitted, was fitted to weights, or "
+            "is a saved model. Give the graph or the weights"
         )
     eigenmap = LaplacianEigenmaps(
         n_components, tol=tol, max_passes=max_passes, random_state=random_state, workdir=workdir
