@@ -44,6 +44,9 @@ def test_columns_are_eigenvectors_in_the_order_of_the_input() -> None:
 def test_what_is_accepted() -> None:
     wanted = be.spectral_start(GRAPH)
     np.testing.assert_array_equal(be.spectral_start(be.LaplacianEigenmaps(5).fit(GRAPH)), wanted)
+    row, column = (edges := weights().tocoo()).coords
+    listed = be.open_graph(np.column_stack([row, column, edges.data]))
+    np.testing.assert_array_equal(be.spectral_start(listed), be.spectral_start(weights()))
     fitted = type("UMAP", (), {"graph_": weights()})()
     np.testing.assert_array_equal(be.spectral_start(fitted), be.spectral_start(sparse.coo_matrix(weights())))
 
