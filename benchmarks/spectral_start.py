@@ -7,7 +7,8 @@ The graph joins near rows of a data set (k = 27, weights of a heat kernel) and c
 nodes in random order, as a user's are. ``ours`` is ``be.spectral_start(be.open_graph("edges.parquet"))``, from the file
 to the array in memory. The others have the graph in memory, as a SciPy matrix, and look for the same two eigenvectors
 (and the trivial one) of S = D^{-1/2} W D^{-1/2} as umap-learn asks for them: LOBPCG from normal random vectors and √d,
-tol 1e-4; ARPACK from ones, tol 1e-4, with as many Lanczos vectors as umap takes, √n. Each side is a process of its own. ``residual`` is ‖Sv − λv‖ of the array that came out.
+tol 1e-4; ARPACK from ones, tol 1e-4, with as many Lanczos vectors as umap takes, √n.
+Each side is a process of its own. ``residual`` is ‖Sv − λv‖ of the array that came out.
 """
 
 from __future__ import annotations
