@@ -3,11 +3,12 @@
     python benchmarks/spectral_start.py --n 100000
     python benchmarks/spectral_start.py --n 1000000           # 3·10⁷ edges, each counted from both of its nodes
 
-The graph joins near rows of a data set (k = 22, weights of a heat kernel) and comes as a SciPy matrix whose nodes are
-in random order, as a user's are. ``ours`` is ``be.spectral_start(weights)``, from the matrix in memory to the array in
-memory. The others look for the same two eigenvectors (and the trivial one) of S = D^{-1/2} W D^{-1/2} as umap-learn
-asks for them: LOBPCG from normal random vectors and √d, tol 1e-4; ARPACK from ones, tol 1e-4, with as many Lanczos
-vectors as umap takes, √n. Each side is a process of its own. ``residual`` is ‖Sv − λv‖ of the array that came out.
+The graph joins near rows of a data set (k = 27, weights of a heat kernel) and comes as a list of edges in Parquet, its
+nodes in random order, as a user's are. ``ours`` is ``be.spectral_start(be.open_graph("edges.parquet"))``, from the file
+to the array in memory. The others have the graph in memory, as a SciPy matrix, and look for the same two eigenvectors
+(and the trivial one) of S = D^{-1/2} W D^{-1/2} as umap-learn asks for them: LOBPCG from normal random vectors and √d,
+tol 1e-4; ARPACK from ones, tol 1e-4, with as many Lanczos vectors as umap takes, √n.
+Each side is a process of its own. ``residual`` is ‖Sv − λv‖ of the array that came out.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from common import data_set, table
 from laplacian_eigenmaps import SETS, residuals
 
-M, TOL, K = 2, 1e-4, 22
+M, TOL, K = 2, 1e-4, 27
 TIMES = 10.0
 """The others are stopped at so many times our seconds."""
 
@@ -46,13 +47,23 @@ def weights_of(path: str) -> Any:
     return csr_array(graph[order][:, order])
 
 
-def ours(weights: Any, limit: float) -> tuple[np.ndarray, dict[str, Any]]:
+def write_edges(weights: Any, path: str) -> None:
+    """Source, target and weight of each edge, from both of its nodes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    edges = weights.tocoo()
+    row, column = edges.coords
+    pq.write_table(pa.table({"source": row, "target": column, "weight": edges.data}), path)
+
+
+def ours(path: str) -> tuple[np.ndarray, dict[str, Any]]:
     import bigembed as be
     from bigembed.stages import observing
 
     solved: list[Any] = []
     with observing(lambda event: solved.append(event) if (event.stage, event.kind) == ("solve", "done") else None):
-        start = be.spectral_start(weights, M, tol=TOL)
+        start = be.spectral_start(be.open_graph(path), M, tol=TOL)
     return start, {"solve": solved[0].seconds, "passes": solved[0].results["passes"]}
 
 
@@ -106,9 +117,11 @@ def side(name: str, path: str, limit: float) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     weights = csr_array(load_npz(path))
-    solve = {"ours": ours, "lobpcg": lobpcg, "arpack": arpack}[name]
     began = time.perf_counter()
-    coordinates, found = solve(weights, limit)
+    if name == "ours":
+        coordinates, found = ours(f"{path}.parquet")
+    else:
+        coordinates, found = {"lobpcg": lobpcg, "arpack": arpack}[name](weights, limit)
     seconds = time.perf_counter() - began
     if not len(coordinates):
         return {"seconds": seconds, **found, "stopped": True}
@@ -131,6 +144,7 @@ def main() -> None:
     weights = weights_of(data_set(given.set, Path(given.folder), n=given.n, **SETS[given.set]))
     path = f"{given.folder}/start-{given.set}-{given.n}.npz"
     save_npz(path, csr_matrix(weights), compressed=False)
+    write_edges(weights, f"{path}.parquet")
     found: dict[str, dict[str, Any]] = {}
     for name in ("ours", "lobpcg", "arpack"):
         limit = TIMES * found["ours"]["seconds"] if "ours" in found else np.inf

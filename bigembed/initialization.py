@@ -44,9 +44,9 @@ def spectral_start(
     Parameters
     ----------
     graph : weights as a symmetric SciPy sparse matrix (``graph_`` of a fitted ``umap.UMAP``, ``P`` of openTSNE's
-        affinities, ``connectivities`` of scanpy), a :class:`~bigembed.NeighborGraph` (of which the weights are those
-        of :class:`~bigembed.LaplacianEigenmaps`), or whatever else ``fit`` of that class takes. Of a fitted estimator
-        its ``graph_`` is taken.
+        affinities, ``connectivities`` of scanpy), a graph of any size (:func:`bigembed.open_graph`), a
+        :class:`~bigembed.NeighborGraph` (of which the weights are those of :class:`~bigembed.LaplacianEigenmaps`), or
+        whatever else ``fit`` of that class takes. Of a fitted estimator its ``graph_`` is taken.
     n_components : int ≥ 1, the number m of columns.
     scale : None (as the eigenmap is scaled: mean square 1), "openTSNE" (standard deviation of the first column 1e-4,
         and normal noise of 1e-6, float64), or "umap" (largest |entry| 10, and normal noise of 1e-4, float32).
@@ -60,7 +60,7 @@ def spectral_start(
     (n, m) NumPy array in the order of the input, columns by ascending μ, the trivial one left out; the largest |entry|
     of each is positive. Of a graph in several parts at most half of the columns tell the largest apart, and the others
     show the inside of single parts; nodes of islands (fewer than 1 % of few nodes, 100, or 0.1 % of many) are at the
-    place of their nearest row, or, in a graph of weights, at 0.
+    place of their nearest row, or, in a graph without rows, at 0.
 
     Raises
     ------
@@ -90,6 +90,11 @@ def spectral_start(
     With the packages themselves: ``openTSNE.TSNE().fit(affinities=a, initialization=spectral_start(a.P,
     scale="openTSNE"))``, ``umap.UMAP(init=spectral_start(graph, scale="umap"))``.
     """
+    if hasattr(graph, "fit") and not hasattr(graph, "graph_"):
+        raise errors.InputTypeError(
+            f"spectral_start: this {type(graph).__name__} has no graph_: it is not fitted, was fitted to weights, or "
+            "is a saved model. Give the graph or the weights"
+        )
     eigenmap = LaplacianEigenmaps(
         n_components, tol=tol, max_passes=max_passes, random_state=random_state, workdir=workdir
     )

@@ -202,6 +202,8 @@ SIZES = {"classical_mds": (2_000, 6_000), "kernel_pca": (2_000, 6_000), "isomap"
 JOB_PARAMETERS = {
     "diffusion_map": 'components = "largest"\nn_neighbors = 10',
     "isomap": 'components = "largest"\nn_neighbors = 10',
+    "laplacian_eigenmaps": 'components = "largest"\nn_neighbors = 10',
+    "spectral_clustering": 'components = "largest"\nn_neighbors = 10',
 }
 
 

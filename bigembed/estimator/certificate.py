@@ -162,8 +162,8 @@ def island_warnings(found: dict[str, Any], run: Run) -> list[str]:
         return [
             f"{unplaced:,} {'node' if unplaced == 1 else 'nodes'} in {islands} "
             f"{'island' if islands == 1 else 'islands'} (components of fewer than {least_rows(n)} nodes) "
-            f"{'is' if unplaced == 1 else 'are'} at 0, the middle of the map; labels_ is −1 there. A graph of weights "
-            "does not say what they are near: join them to others, or leave them out"
+            f"{'is' if unplaced == 1 else 'are'} at 0, the middle of the map; labels_ is −1 there. Without "
+            "rows nothing says what they are near: join them to others, or leave them out"
         ]
     if not found["filled_rows"]:
         return []

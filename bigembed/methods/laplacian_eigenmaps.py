@@ -45,8 +45,8 @@ class LaplacianEigenmaps(SpectralEstimator):
         ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
     metric : "euclidean" or "cosine" (distances between rows scaled to length one).
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
-        rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a user's graph 0) and the label
-        −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all
+        rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a graph without rows 0) and the
+        label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all
         components, all contrasts first. "largest": the other rows take the coordinates of their nearest row in it.
         "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.

@@ -50,10 +50,10 @@ class SpectralClustering(SpectralEstimator):
     n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
     metric : "euclidean" or "cosine" (distances between rows scaled to length one).
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
-        rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a user's graph
-        they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component is a part.
-        "largest": other rows take the cluster of their nearest row in it. "bridge": joined by their shortest edges.
-        "error": refused.
+        rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a graph
+        without rows they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component
+        is a part. "largest": other rows take the cluster of their nearest row in it. "bridge": joined by their
+        shortest edges. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the eigenpairs.
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).

@@ -44,6 +44,9 @@ def test_columns_are_eigenvectors_in_the_order_of_the_input() -> None:
 def test_what_is_accepted() -> None:
     wanted = be.spectral_start(GRAPH)
     np.testing.assert_array_equal(be.spectral_start(be.LaplacianEigenmaps(5).fit(GRAPH)), wanted)
+    row, column = (edges := weights().tocoo()).coords
+    listed = be.open_graph(np.column_stack([row, column, edges.data]))
+    np.testing.assert_array_equal(be.spectral_start(listed), be.spectral_start(weights()))
     fitted = type("UMAP", (), {"graph_": weights()})()
     np.testing.assert_array_equal(be.spectral_start(fitted), be.spectral_start(sparse.coo_matrix(weights())))
 
@@ -90,5 +93,7 @@ def test_what_is_refused() -> None:
         be.spectral_start(sparse.triu(weights()).tocsr())
     with pytest.raises(InputError, match="at least 101 rows"):
         be.spectral_start(weights(), 100)
+    with pytest.raises(InputTypeError, match="this LaplacianEigenmaps has no graph_"):
+        be.spectral_start(be.LaplacianEigenmaps())
     with pytest.raises(InputTypeError, match="'openTSNE' or 'umap'"):
         be.spectral_start(weights(), scale="tsne")

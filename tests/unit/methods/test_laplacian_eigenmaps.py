@@ -59,6 +59,14 @@ def test_it_solves_the_generalized_eigenproblem(graph: Any, parameters: Any, eps
     assert le.epsilon_ == epsilon
 
 
+def test_distances_that_are_given_are_weighed_as_those_of_rows() -> None:
+    given = be.open_graph(GRAPH.to_scipy(), values="distances")
+    for parameters in ({"bandwidth": "fixed", "epsilon": 3.0}, {"weights": "binary"}):
+        of_rows = be.LaplacianEigenmaps(2, **parameters).fit(GRAPH)
+        found = be.LaplacianEigenmaps(2, **parameters).fit(given)
+        assert apart(np.asarray(found.embedding_), of_rows.embedding_) < 1e-5
+
+
 def test_it_is_the_diffusion_map_without_density_and_time() -> None:
     le, dm = be.LaplacianEigenmaps(4).fit(GRAPH), be.DiffusionMap(4, alpha=0, t=0).fit(GRAPH)
     np.testing.assert_array_equal(le.eigenvalues_, 1 - dm.eigenvalues_)
