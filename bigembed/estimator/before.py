@@ -59,6 +59,8 @@ def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage
 def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
     stages: list[Stage] = estimator.stages(source)
+    if not estimator._steps:
+        return stages
     reading = {stage.name for stage in _reading(stages)}
     return [of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
 
