@@ -159,9 +159,21 @@ def _earlier(name: str, run: Run, stages: Mapping[str, Stage]) -> str:
     return _difference(before, stages[origin]) or f"made from another {origin!r}"
 
 
+def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Parameters with those of tables in them under dotted names.
+
+    >>> _flat({"k": 5, "kernel": {"gamma": 1}})
+    {'k': 5, 'kernel.gamma': 1}
+    """
+    out: dict[str, Any] = {}
+    for name, value in parameters.items():
+        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return out
+
+
 def _difference(before: Mapping[str, Any], stage: Stage) -> str:
     """How what was made with these parameters was made, against how the stage would make it."""
-    now = documents.jsonable(stage.parameters)
+    now, before = _flat(documents.jsonable(stage.parameters)), _flat(before)
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if "source" in names:
         return "made from other rows"

@@ -71,7 +71,7 @@ def normalized(rows: Array, model: tuple[str, float], start: int = 0) -> Array:
             f"rows are divided by their totals, and {len(bad)} of the rows {start}:{start + len(rows)} have a negative "
             f"one, the first are rows {(bad[:NAMED] + start).tolist()}. Use norm='l1' or 'l2'"
         )
-    return np.asarray(rows * (target / np.where(sizes == 0, target, sizes))[:, None])
+    return np.asarray(rows / np.where(sizes == 0, 1, sizes / target)[:, None])
 
 
 def picked(rows: Array, model: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator import AROUND
 from bigembed.estimator.progress import telling
-from bigembed.estimator.through import through
+from bigembed.estimator.through import of_mapped, through
 from bigembed.reuse import outdated
 from bigembed.runs import PartOfRun, Run
 from bigembed.stages import Context, Stage, run_stages
@@ -59,8 +59,10 @@ def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage
 def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
     stages: list[Stage] = estimator.stages(source)
+    if not estimator._steps:
+        return stages
     reading = {stage.name for stage in _reading(stages)}
-    return [_of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
+    return [of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
 
 
 def prepared(estimator: Any, source: RowSource, run: Run | None, compute: bool = False) -> Prepared:
@@ -73,7 +75,7 @@ def prepared(estimator: Any, source: RowSource, run: Run | None, compute: bool =
     known, place = run is not None, ""
     for number, step in enumerate(steps, 1):
         prefix = prefix_of(number, step)
-        own = [_within(_of_mapped(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))]
+        own = [_within(of_mapped(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))]
         todo = [stage for stage in own if not stage.on_demand]
         stages += todo
         written = next((stage for stage in own if stage.on_demand), None)
@@ -116,16 +118,6 @@ def _within(stage: Stage, prefix: str) -> Stage:
         return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
 
     return replace(stage, name=prefix + stage.name, inputs=tuple(prefix + name for name in stage.inputs), run=run)
-
-
-def _of_mapped(stage: Stage, source: RowSource) -> Stage:
-    """The stage with the cost of reading what its rows are made of."""
-    more = source.read_bytes - source.shape[0] * source.row_bytes
-    cost = stage.cost
-    if not cost.passes or (not more and not source.behind):
-        return stage
-    read = max(0, cost.read + int(cost.passes * more))
-    return replace(stage, cost=replace(cost, read=read, memory=cost.memory + source.behind))
 
 
 def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.stages import Stage
 from bigembed.store.documents import digest_of
 from bigembed.store.mapped import MappedSource
 from bigembed.store.source import RowSource
@@ -34,3 +35,13 @@ def new_rows_through(estimator: Any, source: RowSource) -> RowSource:
 def takes_missing(steps: Sequence[Any]) -> bool:
     """Whether some step knows what to do with missing values."""
     return any(getattr(step, "takes_missing", False) for step in steps)
+
+
+def of_mapped(stage: Stage, source: RowSource) -> Stage:
+    """The stage with the cost of reading what its rows are made of."""
+    more = source.read_bytes - source.shape[0] * source.row_bytes
+    cost = stage.cost
+    if not cost.passes or (not more and not source.behind):
+        return stage
+    read = max(0, cost.read + int(cost.passes * more))
+    return replace(stage, cost=replace(cost, read=read, memory=cost.memory + source.behind))

@@ -12,6 +12,7 @@ import numpy as np
 
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError
+from bigembed.jobs.copied import stamp_of
 from bigembed.jobs.dataset_reader import LOADING, DatasetReader
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.points import methods_of, points_of
@@ -19,13 +20,12 @@ from bigembed.jobs.spec import needed_aligned, placed
 from bigembed.store.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
 from bigembed.store.attributes import ABOUT, source_of
 from bigembed.store.copying import rows_of_reader, same_rows
-from bigembed.store.documents import digest_of
 from bigembed.store.formats import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.graph_source import GraphSource, open_graph
 from bigembed.store.input import column_source
 from bigembed.store.output_lock import in_turn
 from bigembed.store.output_paths import require_apart
-from bigembed.store.paths import AnyPath, at, is_url, published, retire, stamp, stored
+from bigembed.store.paths import AnyPath, at, is_url, published, retire
 from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native
 from bigembed.store.source import RowSource, rows_at
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
@@ -68,6 +68,8 @@ class Input:
     named: Mapping[str, str] = field(default_factory=dict)
     """What the job calls them: a path, or a name in the source."""
     choice: Choice = field(default_factory=Choice)
+    own: bool = False
+    """Whether it is the job that says where they are copied or generated: what it left there before is replaced."""
     doubted: bool = False
     """Whether the rows were copied, and the file they are from was written since."""
 
@@ -149,7 +151,7 @@ class Input:
         """Copy it, in the place of a copy that a job made."""
         place, about = self.aligned[name], copied_vector(self.about, name)
         if published(place):
-            if not _made_by_job(source_of(place), about):
+            if not (self.own and _made_by_job(source_of(place), about)):
                 raise ExistingOutputError(
                     f"{place}: exists and is not a copy of {name} that this job made. Nothing was changed; move it "
                     "away, or choose another [output] path"
@@ -187,7 +189,8 @@ def find_input(job: JobSpec) -> Input:
                 "give the path of an array with one entry a row"
             )
         given["labels"] = "label"
-    todo = Input(job.input_path, unwritten(reader, job.input_path), reader, reader.about, made)
+    own = job.input.path is None
+    todo = Input(job.input_path, unwritten(reader, job.input_path), reader, reader.about, made, own=own)
     found = _with_aligned(_existing(todo), reader, made.name, given, job.file.parent)
     return replace(found, named={name: found.named[name] for name in job.aligned})
 
@@ -221,7 +224,7 @@ def find_rows(
 
     ``aligned``: vectors, each by its name in the source of the rows, or by its path from ``folder`` on.
     """
-    about = {"copied": str(path), "stamp": _stamp(path), **choice.asked()}
+    about = {"copied": str(path), "stamp": stamp_of(path), **choice.asked()}
     if (copied := _copied(copy, about, aligned, folder)) is not None:
         return copied
     reader = open_reader(path, choice)
@@ -231,7 +234,7 @@ def find_rows(
         found = Input(path, rows)
     else:
         about |= choice.asked()
-        found = _existing(Input(copy, unwritten(reader, copy, choice), reader, about, choice=choice))
+        found = _existing(Input(copy, unwritten(reader, copy, choice), reader, about, choice=choice, own=True))
     return _with_aligned(found, reader, path, aligned, folder)
 
 
@@ -248,19 +251,12 @@ def _copied(copy: AnyPath, about: Mapping[str, Any], aligned: Mapping[str, str],
     for name, place in places.items():
         require_length(vector_source(place), rows.shape[0], place, name)
     called = {name: aligned[name] if name in own else str(places[name]) for name in aligned}
-    return Input(copy, rows, about=about, aligned=places, named=called)
+    return Input(copy, rows, about=about, aligned=places, named=called, own=True)
 
 
 def copied_vector(about: Mapping[str, Any], name: str) -> Any:
     """What a copy of a vector says of the source that it is from: what the copy of the rows says, and its name."""
     return _jsonable({**about, "vector": name})
-
-
-def _stamp(path: AnyPath) -> str:
-    """Changes when the file, or one in the folder, is written anew."""
-    if not path.is_dir():
-        return stamp(path) if path.exists() else ""
-    return digest_of([(file.name, file.size, file.stamp) for file in stored(path)])
 
 
 def _placed(text: str, folder: Path) -> AnyPath:
@@ -311,11 +307,12 @@ def _existing(todo: Input) -> Input:
     if not published(todo.path):
         return todo
     found = source_of(todo.path)
-    doubted = _made_by_job(found, about) and {**found, "stamp": ""} == {**about, "stamp": ""}
+    replaceable = todo.own and _made_by_job(found, about)
+    doubted = replaceable and "copied" in about and {**found, "stamp": ""} == {**about, "stamp": ""}
     if found == about or doubted:
         rows = group_source(todo.path) if todo.rows.sparse else rows_at(todo.path)
         return replace(todo, rows=rows, reader=None, doubted=found != about)
-    if _made_by_job(found, about):
+    if replaceable:
         return todo
     raise ExistingOutputError(
         f"{todo.path}: exists and holds {_told(found)}; the job would write {_told(about)} there. Nothing was changed; "
@@ -324,9 +321,9 @@ def _existing(todo: Input) -> Input:
 
 
 def _made_by_job(found: Any, about: Mapping[str, Any]) -> bool:
-    """Whether rows or a vector were copied by a job into the place of its copy, so that it may copy them anew."""
+    """Whether a job copied rows, or a vector, or generated them, so that it may do so anew in a place of its own."""
     same = isinstance(found, dict) and found.get("vector") == about.get("vector")
-    return same and "copied" in found and "copied" in about
+    return same and bool({*found} & {"copied", "dataset"})
 
 
 def _told(about: Any) -> str:

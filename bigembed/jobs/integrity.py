@@ -6,6 +6,7 @@ from typing import Any
 
 from bigembed.errors import DamagedError
 from bigembed.estimator.model_files import check_stages, read_description, steps_in
+from bigembed.jobs.copied import older_source
 from bigembed.jobs.record import kind_of, read_record
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import method_or_step
@@ -70,5 +71,6 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
         "digest": digest,
         "finished": finished,
         "superseded": old,
+        "older": older_source(record) if kind == "run" else "",
         "certificate": record.get("certificate", {}),
     }

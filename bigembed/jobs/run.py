@@ -70,6 +70,9 @@ def run_job(
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, root)
             found = None if fresh else _finished(job, rows, root)
+            if found is not None and found.get("source") != copied_source(rows):  # (written anew, as it was)
+                found = found | {"source": copied_source(rows)}
+                documents.write_json(root / RECORD, documents.sealed(found))
             if found is not None and known_status(root).get("state") == "done":
                 return {**found, "unchanged": True}
             stack.enter_context(output_lock(*_outputs(job)))
@@ -159,11 +162,17 @@ def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict
         "outputs": _outputs(job),
         "claimed": sorted({*_outputs(job), *claimed}),
         "coordinates": key_there(root, COORDINATES),
+        "source": copied_source(rows),
         "finished": False,
     }
     documents.write_json(root / RECORD, documents.sealed(record))
     reporter.status.claimed(record["claimed"])
     return record
+
+
+def copied_source(rows: Input) -> dict[str, str]:
+    """What rows were copied from, and how it was then; nothing for rows that are read where they lie."""
+    return {"path": rows.about["copied"], "stamp": rows.about["stamp"]} if "copied" in rows.about else {}
 
 
 def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Observer:

@@ -14,6 +14,7 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.quantiles import quantiles_stage
 from bigembed.estimator.step import Step, looked_at_stage
+from bigembed.estimator.through import of_mapped
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
 from bigembed.store.arrays import read_array
@@ -93,7 +94,8 @@ class Normalizer(Step):
         totals = MappedSource(
             (source.shape[0], 1), np.dtype(np.float64), base=source, function=totals_of_block, stamp="totals above 0"
         )
-        return [quantiles_stage(totals, (0.5,), missing=True), replace(found, inputs=("quantiles",), cost=Cost())]
+        learned = of_mapped(quantiles_stage(totals, (0.5,), missing=True), totals)
+        return [learned, replace(found, inputs=("quantiles",), cost=Cost())]
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)

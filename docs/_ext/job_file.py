@@ -14,7 +14,8 @@ from sphinx.util.docutils import SphinxDirective
 from bigembed import datasets
 from bigembed.estimator import AROUND
 from bigembed.jobs import spec
-from bigembed.methods import REGISTRY, method
+from bigembed.jobs.job import STEP_KEYS
+from bigembed.methods import REGISTRY, STEPS, method, step
 
 
 def key_docs(table: type[Any]) -> dict[str, str]:
@@ -87,20 +88,23 @@ class RegistryTable(SphinxDirective):
         """The table."""
         if self.arguments[0] == "methods":
             found = [(name, f":class:`bigembed.{method(name).__name__}`", _keys(method(name))) for name in REGISTRY]
+        elif self.arguments[0] == "steps":
+            found = [(name, f":class:`bigembed.{step(name).__name__}`", _keys(step(name), name)) for name in STEPS]
         else:
             found = [
                 (name, f":func:`bigembed.datasets.{name}`", _keys(call)) for name, call in datasets.REGISTRY.items()
             ]
         out = [".. list-table::", "   :widths: 28 27 45", "   :header-rows: 1", ""]
-        out += ["   * - ``name``" if self.arguments[0] == "methods" else "   * - ``dataset``"]
+        out += ["   * - ``dataset``" if self.arguments[0] == "datasets" else "   * - ``name``"]
         out += ["     - what it is", "     - keys"]
         for name, link, given in found:
             out += [f"   * - ``{name}``", f"     - {link}", f"     - {given}"]
         return self.parse_text_to_nodes("\n".join(out))
 
 
-def _keys(call: Any) -> str:
-    return ", ".join(f"``{name}``" for name in inspect.signature(call).parameters if name not in AROUND)
+def _keys(call: Any, step_name: str = "") -> str:
+    given = [name for name in inspect.signature(call).parameters if name not in AROUND]
+    return ", ".join(f"``{STEP_KEYS.get((step_name, name), name)}``" for name in given)
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -70,6 +70,7 @@ CATEGORIES: Mapping[str, tuple[str, str]] = {
     "failed": ("The run failed", "bad"),
     "unfinished": ("The run is not finished", "bad"),
     "superseded": ("Results of other parameters or rows are left out", "bad"),
+    "older": ("The rows were written anew since", "warn"),
     "running": ("The run is going on", "warn"),
     "damaged": ("Stored data are damaged", "bad"),
     "convergence": ("The solver stopped early", "warn"),

@@ -109,6 +109,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *(f"  {explanation(name, why)}" for name, why in found["superseded"].items()),
+        *([f"  {found['older']}"] if found.get("older") else []),
         *(f"  {line}; nobody reads it" for line in found["unlisted"]),
         *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
         *_readable(found),

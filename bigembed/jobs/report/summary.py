@@ -21,6 +21,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError
 from bigembed.estimator import AROUND
 from bigembed.estimator.certificate import certificate
+from bigembed.jobs.copied import older_source
 from bigembed.jobs.describe import documented
 from bigembed.jobs.record import ELSEWHERE, made_here, read_record
 from bigembed.jobs.report.figures import Figure, Line, coordinate_lines, map_figures
@@ -81,6 +82,8 @@ class RunSummary:
         if not made_here(root, found.record):
             found.warn("damaged", f"{ELSEWHERE}: what was asked for is not known. Run the job again to make it anew")
             found.record = {"finished": False}
+        if older := older_source(found.record):
+            found.warn("older", f"{older[0].upper()}{older[1:]}")
         for name in found.run.published():
             try:
                 found.run.manifest(name)

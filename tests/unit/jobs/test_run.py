@@ -137,8 +137,10 @@ def test_a_data_set_is_generated_once(write_job, tmp_path):
     again = run_job(read_job(write_job("n_components = 1", source=source)))
     assert "input" not in [stage["name"] for stage in again["stages"]]
     said = r"holds the data set swiss_roll \(500 × 3, seed=3.*\); the job would write the data set .* seed=4.* there"
+    named = f'path = "mine.zarr"\n{source}'
+    run_job(read_job(write_job("n_components = 1", source=named)))
     with pytest.raises(ExistingOutputError, match=said):
-        run_job(read_job(write_job(source=source.replace("3", "4"))))
+        run_job(read_job(write_job(source=named.replace("3", "4"))))
 
 
 def test_formats_that_need_a_copy_are_copied_beside_the_output(write_job, rows, tmp_path):
