@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bigembed.blocks.rows import MIN_BLOCK_ROWS
@@ -85,8 +83,3 @@ def force_stages(
         coordinates_stage(graph, m, asked.dof),
         *judgement,
     ]
-
-
-def learning_rates(asked: DescentOptions, n: int) -> list[Any]:
-    """Those of the two phases."""
-    return [float(asked.at(t, n)[1]) for t in (0, asked.iterations - 1)]
