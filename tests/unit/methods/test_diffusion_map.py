@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.linalg import eigh, subspace_angles
-from scipy.sparse import block_diag, csr_array, diags_array
+from scipy.sparse import block_diag, csr_array
 
 import bigembed as be
 from bigembed.errors import (
@@ -20,18 +20,13 @@ from bigembed.errors import (
     InputTypeError,
     NotFittedError,
 )
+from tests.unit.embedding.test_judgement import ring
 
 # Formulas are tested on graphs that the certificate marks, and rightly: that is the subject of test_judgement.py.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning"),
     pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning"),
 ]
-
-
-def ring(n: int) -> csr_array:
-    graph = diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[1, -1]).tolil()
-    graph[0, n - 1] = graph[n - 1, 0] = 1
-    return csr_array(graph)
 
 
 def blobs(*sizes: int, seed: int = 0) -> np.ndarray:
@@ -204,19 +199,6 @@ def test_self_tuned_and_truncated_kernels() -> None:
             n_components=2, n_neighbors=12, truncated=True, epsilon=0.02, components="joint"
         ).fit(X)
     assert truncated.certificate_["components"] > tuned.certificate_["components"]
-
-
-def test_transform_gives_fitted_rows_their_coordinates() -> None:
-    X = np.random.default_rng(8).normal(size=(1500, 4)).astype(np.float32)
-    dm = be.DiffusionMap(n_components=5, n_neighbors=12).fit(X)
-    back = dm.transform(X)
-    np.testing.assert_allclose(
-        np.linalg.norm(back - dm.embedding_, axis=1) / np.linalg.norm(dm.embedding_, axis=1), 0, atol=1e-4
-    )
-    new = np.random.default_rng(9).normal(size=(50, 4)).astype(np.float32)
-    together = dm.transform(new)
-    np.testing.assert_array_equal(np.concatenate([dm.transform(new[i : i + 1]) for i in range(50)]), together)
-    assert not np.allclose(together[:10], dm.embedding_[:10])
 
 
 @pytest.mark.parametrize("policy", ["largest", "per-component", "joint", "bridge"])

@@ -11,8 +11,9 @@ from bigembed.neighbors import local
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.local_basis import basis_block
-from bigembed.neighbors.partition import cells_block
 from bigembed.neighbors.probes import group_probes
+
+from .test_local import ordered_cells
 
 
 def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outliers=5):
@@ -23,12 +24,6 @@ def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outl
     rows[:outliers] += generator.normal(size=(outliers, d))
     rows[n - 7 :] = rows[0:7]
     return rows.astype(dtype)
-
-
-def in_cells(rows, size=48):
-    order, offsets, centers = cells_block(rows, size, seed=0)
-    rows = np.ascontiguousarray(rows[order])
-    return rows, Cells(np.arange(len(centers)), offsets, rows, np.arange(len(rows)), centers)
 
 
 @settings(max_examples=20, deadline=None)
@@ -49,7 +44,7 @@ def test_lists_are_those_of_all_pairs(seed, noise, dtype, scale):
 
 
 def _compare(seed, noise, dtype, scale):
-    rows, cells = in_cells(near_a_plane(seed, noise=noise, dtype=dtype) * dtype(scale))
+    rows, cells = ordered_cells(near_a_plane(seed, noise=noise, dtype=dtype) * dtype(scale), 48)
     everywhere = np.tile(np.arange(len(cells.numbers), dtype=np.int32), (len(rows), 1))
     expected = exact_block(rows, 9)
     own, foreign = empty_lists(len(rows), 9, rows.dtype), empty_lists(len(rows), 9, rows.dtype)
@@ -65,7 +60,7 @@ def test_reduced_distances_are_lower_bounds(dtype):
     """Beyond the allowance of the basis no reduced distance exceeds the true one; most come near to it."""
     from bigembed.neighbors.topk import residuals
 
-    rows, cells = in_cells(near_a_plane(1, dtype=dtype))
+    rows, cells = ordered_cells(near_a_plane(1, dtype=dtype), 48)
     basis = basis_block(rows[: cells.offsets[4]], cells.centers[:4], cells.offsets[:5])
     assert basis is not None
     assert basis.directions.shape[1] <= 16

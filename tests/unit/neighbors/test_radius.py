@@ -14,6 +14,8 @@ from bigembed.errors import InputError, PlanError
 from bigembed.neighbors import radius, radius_query
 from bigembed.neighbors.radius_query import join_within, radius_index_of
 
+from .test_graph import dense
+
 
 def wanted(X: np.ndarray, within: float) -> np.ndarray:
     """Dense lengths, inf where there is no edge."""
@@ -21,13 +23,6 @@ def wanted(X: np.ndarray, within: float) -> np.ndarray:
     lengths[lengths > within] = np.inf
     np.fill_diagonal(lengths, np.inf)
     return lengths
-
-
-def dense(graph: be.NeighborGraph) -> np.ndarray:
-    out = np.full((graph.n, graph.n), np.inf)
-    entries = graph.to_scipy().tocoo()
-    out[entries.row, entries.col] = entries.data
-    return out
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -15,6 +15,8 @@ from bigembed.neighbors import rerank
 from bigembed.neighbors.recall import exact_neighbors, recall_at
 from bigembed.neighbors.rerank import block_cells, compiled_pair_distances, pair_distances
 
+from .test_graph import dense
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bigembed.errors.RecallWarning"),
     pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning"),
@@ -37,13 +39,6 @@ def hybrid(X: Array, Z: Array, k: int, candidates: int) -> Array:
     joined = np.zeros(squared.shape, bool)
     np.put_along_axis(joined, chosen, True, axis=1)
     return np.where(joined | joined.T, np.sqrt(squared), np.inf)
-
-
-def dense(graph: be.NeighborGraph) -> Array:
-    out = np.full((graph.n, graph.n), np.inf)
-    sparse = graph.to_scipy().tocoo()
-    out[sparse.row, sparse.col] = sparse.data
-    return out
 
 
 def spaces(n: int, d: int = 12, m: int = 3, dtype: type = np.float64) -> tuple[Array, Array]:
