@@ -38,6 +38,7 @@ from bigembed.neighbors.survey import Shape, shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
 
@@ -81,6 +82,8 @@ class AlignedEstimator(Estimator):
     def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows to coordinates."""
         self._check()
+        if isinstance(source, GraphSource):
+            return graph_stages(self, self._conditions(1), GraphShape(source.n, source.block, given=True), self._seed())
         shape, k = shape_of(source, "euclidean"), int(self.n_neighbors)
         self._fits(shape.d, k)
         return row_stages(self, self._conditions(k), source, shape, self._seed())

@@ -21,7 +21,7 @@ class HessianLLE(AlignedEstimator):
     Around each row, with U the m leading left singular vectors of the row and its neighbors about their mean, the
     columns 1, U_a and U_a U_b (a ≤ b) are made orthonormal in this order; the last m(m + 1)/2 of them, H_i, estimate
     the second derivatives of a function from its values on these rows. The coordinates Y minimize Σ_i ‖H_iᵀ Y_i‖² under
-    Σ_i y_i = 0, YᵀY/n = I (Donoho & Grimes 2003, §3). They recover a sheet that is isometric to an open connected set
+    Σ_i y_i = 0, YᵀY/n = I (Donoho & Grimes 2003). They recover a sheet that is isometric to an open connected set
     of the plane, convex or not, up to an affine map.
 
     Parameters

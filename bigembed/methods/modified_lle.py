@@ -25,7 +25,7 @@ class ModifiedLLE(AlignedEstimator):
     of the s_i smallest eigenvalues of the Gram matrix of x_j − x_i, W_i = (1 − α) w_i 1ᵀ + V H, w_i the regularized
     weights, α = ‖Vᵀ1‖/√s_i, and H the Householder matrix with H Vᵀ1 = α 1. s_i is the largest number ≤ k − m of
     eigenvalues whose sum over that of the others is below η, the median of this ratio for k − m. The coordinates
-    minimize Σ_i ‖y_i 1ᵀ − Σ_j y_j W_i(j, ·)‖² under Σ_i y_i = 0, YᵀY/n = I (Zhang & Wang 2006, §3 and §4).
+    minimize Σ_i ‖y_i 1ᵀ − Σ_j y_j W_i(j, ·)‖² under Σ_i y_i = 0, YᵀY/n = I (Zhang & Wang 2006).
 
     Parameters
     ----------
