@@ -15,6 +15,7 @@ from bigembed.jobs.growth.versions import open_growth as open_growth
 from bigembed.methods import load as load
 from bigembed.methods.classical_mds import ClassicalMDS as ClassicalMDS
 from bigembed.methods.diffusion_map import DiffusionMap as DiffusionMap
+from bigembed.methods.hessian_lle import HessianLLE as HessianLLE
 from bigembed.methods.isomap import Isomap as Isomap
 from bigembed.methods.kernel_pca import KernelPCA as KernelPCA
 from bigembed.methods.landmark_diffusion_map import LandmarkDiffusionMap as LandmarkDiffusionMap
@@ -24,7 +25,9 @@ from bigembed.methods.linear_discriminant import LinearDiscriminantAnalysis as L
 from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap as LinearizedDiffusionMap
 from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF as LinearizedDiffusionNMF
 from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA as LinearizedKernelPCA
+from bigembed.methods.local_tangent_space_alignment import LocalTangentSpaceAlignment as LocalTangentSpaceAlignment
 from bigembed.methods.locally_linear_embedding import LocallyLinearEmbedding as LocallyLinearEmbedding
+from bigembed.methods.modified_lle import ModifiedLLE as ModifiedLLE
 from bigembed.methods.nmf import NMF as NMF
 from bigembed.methods.pca import PCA as PCA
 from bigembed.methods.spectral_clustering import SpectralClustering as SpectralClustering

@@ -176,6 +176,9 @@ TABLE: dict[str, Case] = {
         "linearized_diffusion_nmf", {"max_iter": 3, "alpha": 0.5, "epsilon": "density"}, returns=0.1
     ),
     "linearized_kernel_pca": Case("linearized_kernel_pca", {"epsilon": "auto"}),
+    "hessian_lle": Case("hessian_lle"),
+    "local_tangent_space_alignment": Case("local_tangent_space_alignment", GRAPH),
+    "modified_lle": Case("modified_lle", GRAPH),
     "locally_linear_embedding": Case("locally_linear_embedding", GRAPH),
     "locally_linear_embedding landmarks": Case("locally_linear_embedding", FEW),
     "locally_linear_embedding islands": Case("locally_linear_embedding", GRAPH, islands),

@@ -29,7 +29,8 @@ GUARDS = 4
 TOL = 1e-9
 """Turn of the vectors at which the iteration ends."""
 ENOUGH = 1e-4
-"""Turn that still counts as converged, where rounding lets it fall no further."""
+"""Length of the next step that counts as converged, where rounding lets it fall no further; of eigenvalues that are 0
+but for rounding any step does."""
 STEPS, PATIENCE = 100, 4
 """Steps at the most, and without halving the largest turn."""
 _SHIFT = 1e-14
@@ -111,6 +112,7 @@ def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES) -> Sma
     width = min(n - 1, m + GUARDS)
     block = np.random.default_rng(0).standard_normal((n, width))
     vectors, values = _ritz(conditions, inverse(_orthonormal(block, None)), width)
+    zero = np.finfo(np.float64).eps * inverse.norm
     moved, least, stuck, steps = np.zeros((n, 0)), np.inf, 0, 0
     while True:
         rest = transposed @ (conditions @ vectors) - vectors * values
@@ -137,7 +139,7 @@ def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES) -> Sma
         inverse.norm,
         inverse.band,
         steps,
-        worst <= ENOUGH,
+        bool(((np.linalg.norm(step[:, :m], axis=0) <= ENOUGH) | (values[:m] <= zero)).all()),
     )
 
 

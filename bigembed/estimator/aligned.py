@@ -17,9 +17,9 @@ from bigembed.embedding.alignment.extension import (
     grouping,
     landmark_model,
 )
-from bigembed.embedding.alignment.judgement import degenerate, localized, posed, undetermined
+from bigembed.embedding.alignment.judgement import degenerate, localized, posed, unconverged, undetermined
 from bigembed.embedding.alignment.landmarks import MAX_LANDMARKS
-from bigembed.embedding.alignment.stages import graph_stages, row_stages
+from bigembed.embedding.alignment.stages import by_landmarks, graph_stages, row_stages
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.landmark_rows import duplicates_note
@@ -38,6 +38,7 @@ from bigembed.neighbors.survey import Shape, shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
 
@@ -68,8 +69,8 @@ class AlignedEstimator(Estimator):
     callbacks: Any = None
 
     @abstractmethod
-    def _conditions(self) -> Conditions:
-        """What the coordinates of a row and of its neighbors should meet."""
+    def _conditions(self, k: int) -> Conditions:
+        """What the coordinates of a row and of its k neighbors should meet."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), or a NeighborGraph of k neighbors."""
@@ -81,17 +82,21 @@ class AlignedEstimator(Estimator):
     def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows to coordinates."""
         self._check()
-        shape = shape_of(source, "euclidean")
-        self._fits(shape.d)
-        return row_stages(self, self._conditions(), source, shape, self._seed())
+        if isinstance(source, GraphSource):
+            return graph_stages(self, self._conditions(1), GraphShape(source.n, source.block, given=True), self._seed())
+        shape, k = shape_of(source, "euclidean"), int(self.n_neighbors)
+        self._fits(shape.d, k)
+        return row_stages(self, self._conditions(k), source, shape, self._seed())
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph."""
-        self._fits(graph.width)
-        return graph_stages(self, self._conditions(), graph, seed)
+        exact = not by_landmarks(self.solver, graph.n)
+        k = graph.k if exact and graph.k else int(self.n_neighbors)
+        self._fits(graph.width, k)
+        return graph_stages(self, self._conditions(k), graph, seed)
 
-    def _fits(self, d: int) -> None:
-        """InputError where rows of d columns do not do."""
+    def _fits(self, d: int, k: int) -> None:
+        """InputError where d columns or k neighbors are too few."""
 
     def _require(self, need: Requirements) -> None:
         known = all(is_integer(value) for value in (self.n_landmarks, self.n_neighbors, self.n_components))
@@ -139,6 +144,7 @@ class AlignedEstimator(Estimator):
             out[stage] = run.results(stage)
         policy = run.manifest("solve").parameters["policy"]
         out["warnings"] = {
+            "convergence": unconverged(solve),
             "recall": recall_warnings(out),
             "components": components_warnings(out, policy) + (island_warnings(out, run) if exact else []),
             "degenerate": degenerate(solve) + ([] if exact else duplicates_note(run.results("landmarks"))),

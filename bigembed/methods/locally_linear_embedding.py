@@ -95,7 +95,7 @@ class LocallyLinearEmbedding(AlignedEstimator):
     True
     """
 
-    def _conditions(self) -> Conditions:
+    def _conditions(self, k: int) -> Conditions:
         return Conditions(weights_block, 1, {"reg": float(self.reg)})
 
 

@@ -18,8 +18,11 @@ TINY: dict[str, dict[str, Any]] = {
     "linearized_diffusion_nmf": {"max_iter": 20},
     "nmf": {"max_iter": 20},
     "spectral_clustering": {"n_clusters": 2, "n_neighbors": 5, "components": "bridge"},
+    "hessian_lle": {"n_components": 1, "n_neighbors": 5},
+    "local_tangent_space_alignment": {"n_components": 1, "n_neighbors": 5},
     "locally_linear_embedding": {"n_components": 1, "n_neighbors": 5},
     "tsne": {"perplexity": 3, "early_exaggeration_iter": 5, "n_iter": 8},
+    "modified_lle": {"n_components": 1, "n_neighbors": 5},
 }
 """Parameters for the few rows of the checks, of methods that need more than defaults."""
 OTHERS = [

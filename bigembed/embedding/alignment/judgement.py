@@ -29,6 +29,16 @@ def posed(solve: dict[str, Any], n: int, m: int) -> dict[str, Any]:
     }
 
 
+def unconverged(solve: dict[str, Any]) -> list[str]:
+    """Parts whose eigenvectors were not found to the end."""
+    return [
+        f"component {c} of the graph: the eigensolver stopped after {part['steps']} steps with coordinates that still "
+        f"turn (sine {max(part['turns']):.2g}). Ask for another number of components, or raise n_neighbors"
+        for c, part in solve["solved"].items()
+        if not part["converged"]
+    ]
+
+
 def degenerate(solve: dict[str, Any]) -> list[str]:
     """Groups of rows that no row outside decides, beside each other in a part."""
     out = []

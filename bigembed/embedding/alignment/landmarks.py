@@ -3,7 +3,7 @@
 Landmarks have neighbors among themselves, conditions around each, and an alignment matrix of their own. It is better
 posed than that of all rows, whose smallest eigenvalues fall like n^{−4/d}, and landmarks that are evenly spread carry
 the map better than rows that are not: of 10⁵ rows of a swiss roll 3000 landmarks recover both coordinates (R² 1.000
-and .97), the whole problem of 5·10⁴ rows the second one with .8.
+and .97); with the whole problem of 5·10⁴ rows the second one has a rank correlation of .9 with the height.
 """
 
 from __future__ import annotations

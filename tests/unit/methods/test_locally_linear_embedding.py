@@ -89,7 +89,13 @@ def test_a_graph_gives_the_same_bytes_as_its_rows() -> None:
 
 def test_graphs_without_lists_of_neighbors_are_refused() -> None:
     X, _ = roll(100)
-    for given in (csr_array(np.eye(5)), be.build_neighbor_graph(X, None, radius=9.0), be.build_neighbor_graph(X, None)):
+    near = np.array([[1], [0], [1]])
+    for given in (
+        be.open_graph(near, distances=np.ones((3, 1))),
+        csr_array(np.eye(5)),
+        be.build_neighbor_graph(X, None, radius=9.0),
+        be.build_neighbor_graph(X, None),
+    ):
         with pytest.raises(InputTypeError, match="k nearest rows"):
             be.LocallyLinearEmbedding().fit(given)
 

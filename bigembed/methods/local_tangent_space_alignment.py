@@ -1,0 +1,119 @@
+"""Local tangent space alignment (Zhang & Zha): coordinates that are affine in those of the tangent space."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.embedding.alignment.conditions import Conditions
+from bigembed.embedding.alignment.tangents import neighborhoods, tangent_directions
+from bigembed.errors import InputError
+from bigembed.estimator.aligned import AlignedEstimator
+
+
+@dataclass(eq=False, repr=False)
+class LocalTangentSpaceAlignment(AlignedEstimator):
+    """Local tangent space alignment (LTSA) of rows or of a neighbor graph.
+
+    Around each row the m leading left singular vectors U of the row and its neighbors about their mean are coordinates
+    in the tangent space. The coordinates Y minimize Σ_i ‖(I − G Gᵀ) Y_i‖², G = (1/√q, U), Y_i those of these q rows,
+    under Σ_i y_i = 0, YᵀY/n = I: what is not affine in U counts (Zhang & Zha 2004, eq. 3.9). Unlike
+    :class:`~bigembed.LocallyLinearEmbedding` it knows the dimension of the sheet, and hangs on no regularizer.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates and of the tangent space; at most d.
+    n_neighbors : int > n_components, k, the row itself not counted; of a NeighborGraph its own count, unless by
+        landmarks.
+    reg : number > 0. reg·tr(C) is added to the diagonal of the Gram matrix of the weights by which new rows, and rows
+        among landmarks, are placed.
+    solver : "exact" (all n ≤ 50 000 rows, in one process), "landmarks" (L rows far from each other, with neighbors,
+        conditions and eigenvectors of their own; every other row is placed among them), or "auto" (exact for
+        n ≤ 5 000).
+    n_landmarks : int > n_neighbors and n_components, L ≤ 50 000.
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
+    components : what to do with a disconnected graph (of the landmarks, where these are used). "auto": islands,
+        components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row
+        outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
+        "joint": all components. "largest": the other rows take the coordinates of their nearest row in it.
+        "per-component": each by itself. "error": refused.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
+    own_row : bool. Whether a row belongs to its own neighborhood, as in the source. Where it does not, as in
+        scikit-learn, rows that are nobody's neighbors carry coordinates by themselves.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input, by ascending eigenvalue; NumPy for NumPy input, else a lazy Dask
+        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
+        |entry| positive.
+    eigenvalues_ : (m,) of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
+        components="per-component".
+    residuals_ : of the eigenpairs, shaped like ``eigenvalues_``.
+    reconstruction_error_ : float, the sum of the eigenvalues.
+    labels_ : component of each row, (n,), or of each landmark, (L,); 0 is the largest, −1 for islands.
+    landmarks_ : (L, d) rows, or None.
+    n_components_, n_features_in_ : int.
+    graph_ : the neighbor graph, where the solve was exact.
+    certificate_ : dict: solver, condition number, components, recall, what each coordinate shows, how well the map
+        keeps neighborhoods, "warnings".
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range, as many neighbors as rows or more, k ≤ m, m > d.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : too many rows for solver="exact", or a factor of more than 2 GiB.
+    InputTypeError : a graph without lists of k nearest neighbors.
+
+    Notes
+    -----
+    Cost: landmarks: a sample, the landmarks' own problem, one pass that places the rows, 3 that judge the map. Exact:
+    the graph, a pass over an ordered copy, and one task with a factor of at most 8 n² bytes. A
+    singular value decomposition of (k, d) a row.
+    New rows (``transform``): barycentric weights on the k nearest fitted rows (or landmarks) of one part.
+
+    References
+    ----------
+    Z. Zhang, H. Zha, Principal manifolds and nonlinear dimensionality reduction via tangent space alignment, SIAM J.
+    Scientific Computing 26 (2004).
+
+    Examples
+    --------
+    >>> angle = np.linspace(0, np.pi, 100)
+    >>> arc = LocalTangentSpaceAlignment(n_components=1, n_neighbors=6)
+    >>> y = arc.fit_transform(np.column_stack([np.cos(angle), np.sin(angle)]))[:, 0]
+    >>> bool(abs(np.corrcoef(y, angle)[0, 1]) > 0.999)
+    True
+    """
+
+    _: KW_ONLY
+    own_row: bool = True
+
+    def _conditions(self, k: int) -> Conditions:
+        return Conditions(
+            tangent_block, k + bool(self.own_row), {"m": int(self.n_components), "own_row": bool(self.own_row)}
+        )
+
+    def _fits(self, d: int, k: int) -> None:
+        m = int(self.n_components)
+        if m >= k or m > d:
+            raise InputError(
+                f"n_components={m}: a tangent space of {m} dimensions needs as many columns of the rows, and more "
+                f"neighbors; got {d} columns and n_neighbors={k}. Ask for fewer components, or raise n_neighbors"
+            )
+
+
+def tangent_block(rows: Array, near: Array, *, m: int, own_row: bool) -> Array:
+    """A (n, q, 1 + k) = I − G Gᵀ, G = (1/√q, U_1 … U_m), on rows and their neighbors ``near`` (n, k, d), q = 1 + k; or
+    on these alone, q = k, beside a column of 0."""
+    points, columns = neighborhoods(rows, near, own_row)
+    tangent, q = tangent_directions(points, m), points.shape[1]
+    out = np.zeros((len(rows), q, 1 + near.shape[1]))
+    out[:, :, columns] = np.eye(q) - 1 / q - tangent @ tangent.transpose(0, 2, 1)
+    return out

@@ -1,0 +1,146 @@
+"""Modified locally linear embedding (Zhang & Wang): several weight vectors a row, so that no regularizer decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.embedding.alignment.conditions import Conditions
+from bigembed.errors import InputError
+from bigembed.estimator.aligned import AlignedEstimator
+from bigembed.landmarks.barycentric import affine_weights
+
+SMALL = 1e-12
+"""Length of a Householder vector that counts as 0."""
+
+
+@dataclass(eq=False, repr=False)
+class ModifiedLLE(AlignedEstimator):
+    """Modified locally linear embedding (MLLE) of rows or of a neighbor graph.
+
+    With k neighbors in fewer dimensions many weights reconstruct a row almost as well, and
+    :class:`~bigembed.LocallyLinearEmbedding` lets a regularizer choose. Here s_i of them count: with V the eigenvectors
+    of the s_i smallest eigenvalues of the Gram matrix of x_j − x_i, W_i = (1 − α) w_i 1ᵀ + V H, w_i the regularized
+    weights, α = ‖Vᵀ1‖/√s_i, and H the Householder matrix with H Vᵀ1 = α 1. s_i is the largest number ≤ k − m of
+    eigenvalues whose sum over that of the others is below η, the median of this ratio for k − m. The coordinates
+    minimize Σ_i ‖y_i 1ᵀ − Σ_j y_j W_i(j, ·)‖² under Σ_i y_i = 0, YᵀY/n = I (Zhang & Wang 2006).
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates and of the sheet; at most d.
+    n_neighbors : int > n_components, k, the row itself not counted; of a NeighborGraph its own count, unless by
+        landmarks.
+    reg : number > 0. reg·tr(C) is added to the diagonal of the Gram matrix C of the weights w_i, and of those by which
+        new rows, and rows among landmarks, are placed.
+    solver : "exact" (all n ≤ 50 000 rows, in one process), "landmarks" (L rows far from each other, with neighbors,
+        conditions and eigenvectors of their own; every other row is placed among them), or "auto" (exact for
+        n ≤ 5 000).
+    n_landmarks : int > n_neighbors and n_components, L ≤ 50 000.
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
+    components : what to do with a disconnected graph (of the landmarks, where these are used). "auto": islands,
+        components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row
+        outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
+        "joint": all components. "largest": the other rows take the coordinates of their nearest row in it.
+        "per-component": each by itself. "error": refused.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input, by ascending eigenvalue; NumPy for NumPy input, else a lazy Dask
+        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
+        |entry| positive.
+    eigenvalues_ : (m,) of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
+        components="per-component".
+    residuals_ : of the eigenpairs, shaped like ``eigenvalues_``.
+    reconstruction_error_ : float, the sum of the eigenvalues.
+    labels_ : component of each row, (n,), or of each landmark, (L,); 0 is the largest, −1 for islands.
+    landmarks_ : (L, d) rows, or None.
+    n_components_, n_features_in_ : int.
+    graph_ : the neighbor graph, where the solve was exact.
+    certificate_ : dict: solver, condition number, components, recall, what each coordinate shows, how well the map
+        keeps neighborhoods, "warnings".
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range, as many neighbors as rows or more, k ≤ m, m > d.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : too many rows for solver="exact", or a factor of more than 2 GiB.
+    InputTypeError : a graph without lists of k nearest neighbors.
+
+    Notes
+    -----
+    Cost: landmarks: a sample, the landmarks' own problem, one pass that places the rows, 3 that judge the map. Exact:
+    the graph, a pass over an ordered copy, and one task with a factor of at most 8 n² bytes. An
+    eigendecomposition (k, k) a row, and a second pass for η.
+    New rows (``transform``): barycentric weights on the k nearest fitted rows (or landmarks) of one part.
+
+    References
+    ----------
+    Z. Zhang, J. Wang, MLLE: modified locally linear embedding using multiple weights, NIPS 19 (2006).
+
+    Examples
+    --------
+    >>> angle = np.linspace(0, np.pi, 100)
+    >>> arc = ModifiedLLE(n_components=1, n_neighbors=6)
+    >>> y = arc.fit_transform(np.column_stack([np.cos(angle), np.sin(angle)]))[:, 0]
+    >>> bool(abs(np.corrcoef(y, angle)[0, 1]) > 0.999)
+    True
+    """
+
+    def _conditions(self, k: int) -> Conditions:
+        m = int(self.n_components)
+        return Conditions(several_weights_block, k - m, {"m": m, "reg": float(self.reg)}, level=rest_block)
+
+    def _fits(self, d: int, k: int) -> None:
+        m = int(self.n_components)
+        if m >= k or m > d:
+            raise InputError(
+                f"n_components={m}: several weights of a row on a sheet of {m} dimensions need more neighbors "
+                f"and as many columns; got n_neighbors={k} and {d} columns. Ask for fewer components, or raise "
+                "n_neighbors"
+            )
+
+
+def rest_block(rows: Array, near: Array, *, m: int, reg: float) -> Array:
+    """(n,) the sum of all but the m largest eigenvalues of each Gram matrix, over that of the m largest."""
+    values = _eigen(rows, near)[0]
+    large = values[:, :m].sum(axis=1)
+    rest = values[:, m:].sum(axis=1)
+    return np.asarray(np.divide(rest, large, out=np.zeros(len(rows)), where=large > 0))
+
+
+def several_weights_block(rows: Array, near: Array, *, m: int, reg: float, level: float) -> Array:
+    """A (n, k − m, 1 + k) with the rows (−1, W_i(·, l)), 0 beyond s_i, of rows with neighbors ``near`` (n, k, d)."""
+    n, k, _ = near.shape
+    values, vectors = _eigen(rows, near)
+    weights, total = affine_weights(near - rows[:, None], reg), values.cumsum(axis=1)
+    ratio = np.divide(total[:, -1:], total[:, :-1], out=np.full((n, k - 1), 1.0), where=total[:, :-1] > 0) - 1
+    counts = np.clip((ratio < level).sum(axis=1), 1, k - m)
+    out = np.zeros((n, k - m, 1 + k))
+    for s in np.unique(counts).tolist():
+        mine = counts == s
+        null = vectors[mine][:, :, k - s :]
+        sums = null.sum(axis=1)
+        alpha = np.linalg.norm(sums, axis=1) / np.sqrt(s)
+        mirror = alpha[:, None] - sums
+        length = np.linalg.norm(mirror, axis=1, keepdims=True)
+        mirror = np.where(length > SMALL, mirror / np.where(length > SMALL, length, 1.0), 0.0)
+        turned = null - 2 * (null @ mirror[:, :, None]) * mirror[:, None]
+        several = turned + ((1 - alpha)[:, None] * weights[mine])[:, :, None]
+        out[mine, :s, 0], out[mine, :s, 1:] = -1.0, several.transpose(0, 2, 1)
+    return out
+
+
+def _eigen(rows: Array, near: Array) -> tuple[Array, Array]:
+    """Eigenvalues (n, k), descending and ≥ 0, and eigenvectors of the Gram matrices of x_j − x_i."""
+    difference = near - rows[:, None]
+    values, vectors = np.linalg.eigh(difference @ difference.transpose(0, 2, 1))
+    values = np.where(values > 1e-14 * values[:, -1:], values, 0.0)
+    return values[:, ::-1], vectors[:, :, ::-1]
