@@ -8,7 +8,7 @@ from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError, MissingPathError
 from bigembed.jobs.growth.ledger import Ledger, Snapshot, check, snapshot, suspects
-from bigembed.jobs.growth.versions import Growth, Version, prepared
+from bigembed.jobs.growth.versions import Growth, Version, prepared, require_growing
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
@@ -21,6 +21,7 @@ from bigembed.store.lock import Lock
 def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, Reporter, Lock]]:
     """Around a job on a growing embedding, which it holds."""
     with session(job.output_path, options, job.method.name, job.output.scratch) as command:
+        require_growing(job)
         snapshot(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
         with command.held(growth.root) as (reporter, lock):

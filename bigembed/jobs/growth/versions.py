@@ -275,8 +275,8 @@ def open_growth(path: PathLike) -> Growth:
     return Growth(root)
 
 
-def prepared(job: JobSpec) -> Growth:
-    """The growing embedding of a job, made if it is not there; :class:`JobError` where the job cannot grow."""
+def require_growing(job: JobSpec) -> None:
+    """:class:`JobError` where what the job asks for cannot grow."""
     require_single(job)
     problems = [f"[input] {name}: a growing input takes only rows; leave it out" for name in job.aligned]
     problems += [
@@ -294,6 +294,10 @@ def prepared(job: JobSpec) -> Growth:
         problems.append("[output] model: each version keeps its own in [output] path; leave it out")
     if problems:
         raise JobError(f"{job.file}: " + "".join(f"\n  {problem}" for problem in problems))
+
+
+def prepared(job: JobSpec) -> Growth:
+    """The growing embedding of a job, made if it is not there."""
     require_apart(job.input_path, job.output_path, job.output.picture, job.output.report)
     root = job.output_path
     try:

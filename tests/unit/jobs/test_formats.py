@@ -458,14 +458,15 @@ def test_what_a_killed_export_left_is_swept(wanted: Any, tmp_path: Path) -> None
 
 
 def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
-    from bigembed.jobs.growth.versions import prepared
+    """It says so before it looks whether the input can grow."""
+    from bigembed.jobs.growth.refresh import refresh
 
     np.save(tmp_path / "rows.npy", rows_of())
     spec = job(tmp_path, 'path = "rows.npy"\nids = "x"\narray = "X"')
     with pytest.raises(JobError, match=r"(?s)\[input\] ids: a growing input.*\[input\] array: a growing input"):
-        prepared(spec)
+        refresh(spec)
     with pytest.raises(JobError, match=r"\[output\] table: .*export"):
-        prepared(job(tmp_path, 'path = "rows.npy"', output='table = "t.csv"'))
+        refresh(job(tmp_path, 'path = "rows.npy"', output='table = "t.csv"'))
 
 
 def test_a_data_set_is_not_loaded_to_find_the_rows_of_a_job(tmp_path: Path, monkeypatch: Any) -> None:
