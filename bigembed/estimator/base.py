@@ -44,6 +44,8 @@ class Estimator(Framed, Routed, ABC):
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     aligned: ClassVar[tuple[str, ...]] = ()
     """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""
+    of_rows: ClassVar[tuple[str, ...]] = ()
+    """Parameters that may be an array with a value for each fitted row; a saved model is without such an array."""
     follows_dtype: ClassVar[bool] = False
     """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
     of_columns: ClassVar[bool] = False

@@ -36,7 +36,7 @@ from bigembed.store import roots
 from bigembed.store.documents import write_json
 from bigembed.store.manifest import Manifest, digest_files
 from bigembed.store.output_lock import output_lock
-from bigembed.store.paths import AnyPath, PathLike, at, copy_files, move, published, remove, stored
+from bigembed.store.paths import AnyPath, PathLike, at, copy_files, is_path, move, published, remove, stored
 from bigembed.store.superseded import superseded_model
 
 OUTPUT = "coordinates"
@@ -134,7 +134,11 @@ def _named_parameters(estimator: Any) -> dict[str, Any]:
             f"{type(estimator).__name__} has additional parameters ({', '.join(own)}), and load() makes a "
             f"{known.__name__}, which has not. Pickle it instead"
         )
-    parameters = {name: _named(name, value) for name, value in given.items() if name not in (*AROUND, "random_state")}
+    parameters = {
+        name: _named(name, value)
+        for name, value in given.items()
+        if name not in (*AROUND, "random_state") and (name not in known.of_rows or is_path(value))
+    }
     if "random_state" in given:
         parameters["random_state"] = estimator.certificate_["seed"]
     return parameters

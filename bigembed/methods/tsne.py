@@ -126,6 +126,7 @@ class TSNE(Estimator):
     """
 
     takes_graphs = True
+    of_rows: ClassVar = ("init",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),

@@ -144,6 +144,17 @@ def test_every_start_leads_to_a_map(start: str) -> None:
     assert tsne.certificate_["start"] == start
 
 
+def test_a_model_is_saved_without_the_array_that_a_fit_started_from(tmp_path: Path) -> None:
+    X = digits(100)[0]
+    start = 1e-4 * np.random.default_rng(0).normal(size=(100, 2))
+    tsne = be.TSNE(init=start, perplexity=5, early_exaggeration_iter=10, n_iter=10).fit(X)
+    tsne.save(tmp_path / "model.zarr")
+    loaded = be.load(tmp_path / "model.zarr")
+    assert loaded.init == "pca"
+    assert loaded.certificate_["start"] == "array"
+    np.testing.assert_array_equal(loaded.transform(X), tsne.embedding_)
+
+
 def test_a_start_is_in_the_order_of_the_input(tmp_path: Path) -> None:
     X, start = digits(300)[0], np.random.default_rng(0).normal(size=(300, 2))
     np.save(tmp_path / "start.npy", start)
