@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import psutil
@@ -23,7 +24,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 def workers(pid: int | None = None) -> list[psutil.Process]:
     """The worker processes of a job."""
-    return [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process(pid).children():
+        with suppress(psutil.Error):  # (one that ended has no command line)
+            found += [child] if "spawn_main" in " ".join(child.cmdline()) else []
+    return found
 
 
 def test_a_job_goes_on_without_a_frozen_worker(tmp_path):

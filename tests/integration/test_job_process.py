@@ -63,7 +63,7 @@ def wait_for(process, word):
     [(signal.SIGTERM, False), pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow), (signal.SIGINT, True)],
 )
 def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, number, group):
-    job = write(tmp_path, 1.0)
+    job = write(tmp_path, 3.0)  # (a second command starts and is refused meanwhile)
     process = start("run", job)
     wait_for(process, "mean: started")
     second = run("run", job)
