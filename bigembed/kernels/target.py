@@ -33,6 +33,7 @@ from scipy.special import gammainc
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 
+TINY = float(np.finfo(np.float64).tiny)
 DRIFT = {"laplace-beltrami": 0.0, "fokker-planck": 1.0, "random-walk": 2.0}
 """c of each target: the geometry alone; Langevin motion in the potential −log p; the plain walk on the rows."""
 
@@ -79,10 +80,12 @@ class Target:
 def cut_moment(dimension: float, reach: float) -> float:
     """What ending a Gaussian kernel exp(−r²/ε) at r² = reach·ε leaves of its second moment over its mass.
 
-    (2/d) γ(d/2 + 1, u)/γ(d/2, u) with u = reach, in d dimensions: 1 where the kernel is whole.
+    (2/d) γ(d/2 + 1, u)/γ(d/2, u) with u = reach, in d dimensions: 1 where the kernel is whole, and 2u/(d + 2) for
+    small u.
 
-    >>> cut_moment(2.0, np.inf), round(cut_moment(1.0, 1.0), 3)
-    (1.0, 0.507)
+    >>> cut_moment(2.0, np.inf), round(cut_moment(1.0, 1.0), 3), cut_moment(998.0, 0.5)
+    (1.0, 0.507, 0.001)
     """
     half = dimension / 2
-    return float(gammainc(half + 1, reach) / gammainc(half, reach))
+    mass = gammainc(half, reach)
+    return float(gammainc(half + 1, reach) / mass if mass > TINY else reach / (half + 1))

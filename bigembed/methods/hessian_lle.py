@@ -7,6 +7,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
+from bigembed.blocks.declared import Auto
 from bigembed.blocks.rows import Array
 from bigembed.embedding.alignment.conditions import Conditions
 from bigembed.embedding.alignment.tangents import negligible, neighborhoods, tangent_directions
@@ -47,8 +48,9 @@ class HessianLLE(AlignedEstimator):
     verbose : bool. Whether ``fit`` shows its progress.
     callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
         of its blocks, ends.
-    own_row : bool. Whether a row belongs to its own neighborhood. Where it does not, as in scikit-learn, rows that are
-        nobody's neighbors carry coordinates by themselves.
+    own_row : bool or "auto". Whether a row belongs to its own neighborhood. Where it does not, as in scikit-learn, rows
+        that are nobody's neighbors carry coordinates by themselves. "auto": where m > 1; with m = 1 a neighborhood
+        gives one condition, and rows at an end of a curve, whose neighborhoods would be the same, too few.
 
     Attributes
     ----------
@@ -98,11 +100,12 @@ class HessianLLE(AlignedEstimator):
     """
 
     _: KW_ONLY
-    own_row: bool = True
+    own_row: bool | Auto = "auto"
 
     def _conditions(self, k: int) -> Conditions:
         m = int(self.n_components)
-        return Conditions(hessian_block, m * (m + 1) // 2, {"m": m, "own_row": bool(self.own_row)})
+        own_row = m > 1 if isinstance(self.own_row, str) else bool(self.own_row)
+        return Conditions(hessian_block, m * (m + 1) // 2, {"m": m, "own_row": own_row})
 
     def _fits(self, d: int, k: int) -> None:
         m = int(self.n_components)

@@ -1,6 +1,6 @@
 """Every figure of the sources that a method of ours draws, with its numbers: pictures beside this file, and figures.md.
 
-python docs/figures                 # all of them, some minutes
+python docs/figures --mnist FOLDER  # all of them, some minutes; without the files of MNIST one less
 python docs/figures seed003         # only those of one source: the page is left as it is
 """
 
@@ -28,13 +28,13 @@ beside those of the source. Where something that a source says is not seen, the 
 ```{code-block} text
 :class: not-run
 
-python docs/figures
+python docs/figures --mnist FOLDER
 ```
 
 Points are drawn anew (the sources do not give theirs), so numbers that depend on them agree in size only. Ranks are
-compared by Spearman's correlation ρ, without its sign. Not here: figures 4 and 5 of seed 000 (t-SNE), its figure 10,
-whose picture does not come with the project (`be.datasets.rotated` takes one of yours), and figures 2 and 3 of seed
-004, which `benchmarks/paper` draws from data of yours.
+compared by Spearman's correlation ρ, without its sign. Not here: figure 10 of seed 000, whose picture does not come
+with the project (`be.datasets.rotated` takes one of yours), and figures 2 and 3 of seed 004, which `benchmarks/paper`
+draws from data of yours.
 """
 
 
@@ -43,10 +43,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="SOURCE")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the pictures")
+    parser.add_argument("--mnist", type=Path, metavar="FOLDER", help="the files of MNIST (seed 000, figure 5)")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", BigembedWarning)  # (what is doubtful is what the sources chose)
-    book = Book(given.out)
+    book = Book(given.out, given.mnist)
     for name in given.names or SOURCES:
         SOURCES[name].draw(book)
     if not given.names:

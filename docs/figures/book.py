@@ -53,6 +53,8 @@ class Book:
 
     folder: Path
     """Where the pictures lie; the page lies beside it."""
+    mnist: Path | None = None
+    """Where the files of MNIST lie; what needs them is left out else."""
     chapters: list[tuple[str, list[Entry]]] = field(default_factory=list)
 
     def chapter(self, title: str) -> None:

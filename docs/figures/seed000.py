@@ -1,5 +1,5 @@
-"""The figures of seed 000 that a method of ours draws: cities, Isomap, LLE, diffusion maps of rolls and of a turned "
-"picture."""
+"""The figures of seed 000 that a method of ours draws: cities, Isomap, LLE, t-SNE, diffusion maps of rolls and of a "
+"turned picture."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 from book import Book, Entry, line, matrix, order, points
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import pdist, squareform
+from scipy.stats import mode
 
 import bigembed as be
 from bigembed.datasets import dataset
@@ -15,6 +19,8 @@ from bigembed.datasets.cities import US_CITIES
 NEIGHBORS = 10
 """k of the source's code."""
 EIGENVALUES = 20
+EARLY: dict[str, Any] = {"early_exaggeration": 4, "early_exaggeration_iter": 99}
+"""As Matlab's ``tsne``, by which the source draws."""
 
 
 def draw(book: Book) -> None:
@@ -24,6 +30,9 @@ def draw(book: Book) -> None:
     for name, n, noise in (("seed000_1", 1600, 0.0), ("seed000_2", 800, 0.8)):
         isomap(book, name, n, noise)
     locally_linear(book)
+    neighbor_embedding(book)
+    if book.mnist is not None:
+        handwritten(book, str(book.mnist))
     mesh = {"name": "swiss_roll_mesh", "n": 1060}
     roll(book, "seed000_6", "Figure 6", {**mesh, "noise": 0.0}, 0.7717928, 147)
     roll(book, "seed000_7", "Figure 7", {**mesh, "noise": 0.4}, 0.6108029, 300)
@@ -117,6 +126,48 @@ def locally_linear(book: Book) -> None:
         ("LLE of the data of §6", "", points(at, truth["arc_length"], 4)),
     ]
     book.add(entry, panels)
+
+
+def neighbor_embedding(book: Book) -> None:
+    rows, truth = dataset("swiss_roll", n=800, noise=0.8).draw()
+    arc = truth["arc_length"]
+    maps = {perplexity: be.TSNE(perplexity=perplexity, **EARLY).fit(rows).embedding_ for perplexity in (30, 12)}
+    groups = {perplexity: clusters(at) for perplexity, at in maps.items()}
+    entry = Entry(
+        "seed000_4", "Figure 4: t-SNE of the Swiss roll, 800 points, noise 0.8",
+        "the map falls into clusters, and a lower perplexity leads to more of them.",
+        f"{groups[30]} with perplexity 30, {groups[12]} with 12 (parts farther apart than four times the median "
+        "distance to the nearest point).",
+        groups[12] > groups[30] > 1,
+        [("perplexities", "30, 12", "30, 12"), ("exaggeration, in the first 99 iterations", "4", "4")],
+    )  # fmt: skip
+    panels = [("(a) the data", "3d", points(rows, arc, 5))]
+    panels += [(f"perplexity {perplexity}", "", points(at, arc, 4)) for perplexity, at in maps.items()]
+    book.add(entry, panels)
+
+
+def clusters(at: Any) -> int:
+    """Parts of a map, of five points and more, farther from each other than the points of one are."""
+    nearest = pdist(at)
+    usual = np.median(np.sort(squareform(nearest), axis=1)[:, 1])
+    part = fcluster(linkage(nearest), 4 * usual, "distance")
+    return int((np.bincount(part) >= 5).sum())
+
+
+def handwritten(book: Book, folder: str) -> None:
+    rows, truth = dataset("mnist", folder=folder, part="test").draw()
+    labels = np.asarray(truth["label"])
+    found = be.TSNE(**EARLY).fit(np.asarray(rows, np.float32))
+    near = cKDTree(found.embedding_).query(found.embedding_, 11)[1][:, 1:]
+    right = (mode(labels[near], axis=1).mode == labels).mean()
+    entry = Entry(
+        "seed000_5", "Figure 5: t-SNE of 10 000 digits of MNIST",
+        "the digits are clustered.",
+        f"Of ten neighbors on the map most have the digit of the point for {right:.1%} of the points.",
+        bool(right > 0.9),
+        [("KL divergence", "", f"{found.kl_divergence_:.2f}")],
+    )  # fmt: skip
+    book.add(entry, [("t-SNE, by digit", "", points(found.embedding_, labels, 2, "tab10"))])
 
 
 def walk(rows: Any, epsilon: float, t: float) -> tuple[Any, Any]:

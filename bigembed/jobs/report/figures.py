@@ -99,13 +99,13 @@ def map_figures(figures: Mapping[str, Any]) -> list[Figure]:
 
 
 def coordinate_lines(certificate: Mapping[str, Any], values: Array | None, residuals: Array | None) -> list[Line]:
-    """A line for each coordinate that was judged; none where none was.
+    """A line for each coordinate of a walk that was judged; other maps have none.
 
     ``values`` and ``residuals``: (m,), or (c, m) for components in their own coordinates, whose first line counts.
     None takes them from the certificate, if it has those of one solve.
     """
     seen = certificate.get("judgement", {})
-    if "participation" not in seen:
+    if "near_one" not in seen:
         return []
     solved = list(certificate.get("eigenpairs", {}).values())
     if values is None and len(solved) == 1:
