@@ -9,13 +9,15 @@ Both sides start from the same rows on disk (50 principal components of the pixe
 is from rows to coordinates, in a process of its own, compiled before. ``kl`` is KL(p‖q) of each map for *one* p, of our
 graph, and q summed over all pairs, tile by tile (of more than 70 000 rows: Z from 2 000 sampled rows with all, and only
 our side). ``kept`` is the share of 15 nearest neighbors kept, of 1 000 rows. The peer runs in the environment given by
-``--peer-python`` (openTSNE installed), by default this one; ``--peer 0``: without it.
+``--peer-python`` (openTSNE installed), by default this one; ``--peer 0``: without it. ``--images`` is the folder of the
+IDX files of MNIST, by default $BIGEMBED_DATA/mnist.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -69,7 +71,7 @@ def ours(path: str, out: str, out_of_core: bool, memory: int) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             be.TSNE(early_exaggeration_iter=2, n_iter=2, in_memory=not out_of_core, random_state=1).fit(warm)
-        peak, began = peak_of(__import__("os").getpid()), time.perf_counter()
+        peak, began = peak_of(os.getpid()), time.perf_counter()
         found = be.TSNE(perplexity=PERPLEXITY, in_memory=not out_of_core, workdir=f"{out}.run").fit(path)
         seconds, most = time.perf_counter() - began, peak()
     np.save(f"{out}.npy", np.asarray(found.embedding_))
@@ -91,7 +93,7 @@ def theirs(path: str, out: str) -> dict[str, Any]:
 
     rows = np.load(path)
     openTSNE.TSNE(n_jobs=2, early_exaggeration_iter=2, n_iter=2, negative_gradient_method="fft").fit(rows[:2_000])
-    peak, began = peak_of(__import__("os").getpid()), time.perf_counter()
+    peak, began = peak_of(os.getpid()), time.perf_counter()
     tsne = openTSNE.TSNE(perplexity=PERPLEXITY, n_jobs=2, negative_gradient_method="fft", random_state=0)
     start = openTSNE.initialization.pca(rows, random_state=0)
     affinities = openTSNE.affinity.PerplexityBasedNN(rows, perplexity=PERPLEXITY, n_jobs=2, random_state=0)
@@ -161,7 +163,7 @@ def in_own_process(python: str, *arguments: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
-    parser.add_argument("--images", default="/work/shared/data/mnist", help="folder of the IDX files of MNIST")
+    parser.add_argument("--images", default=str(Path(os.environ.get("BIGEMBED_DATA", ".")) / "mnist"), metavar="FOLDER")
     parser.add_argument("--n", type=int, default=MNIST)
     parser.add_argument("--out-of-core", action="store_true")
     parser.add_argument("--memory", type=int, default=1 << 30, help="bytes of a worker")
