@@ -26,7 +26,7 @@ Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sp
 16, W = .7 R / diag + 1.5 P y, the same data and columns, as tried when the local functions were new):
 
     rows                     10⁵         3·10⁵   10⁶
-    swiss roll, noise .05    13 (27)     18
+    swiss roll, noise .05    13 (27)     18      21
     sphere with relief       15          22      23
     64-d mixture             16 (38)     36
 
