@@ -42,7 +42,7 @@ class Pipeline:
 
     Raises
     ------
-    InputError, InputTypeError : something in the list that is no step; what the steps and the method raise.
+    InputError, InputTypeError : something in the list that is not a step; what the steps and the method raise.
 
     Notes
     -----
@@ -134,13 +134,13 @@ class Pipeline:
 
 
 def method_after(steps: Sequence[Any], method: Any) -> Any:
-    """The method, whose rows go through these steps first; InputError, InputTypeError where something is no step."""
+    """The method, whose rows go through these steps first; InputError, InputTypeError where something is not a step."""
     for step in steps:
         if not isinstance(step, Step) and type(step).__name__ != "PCA":
             known = "a step of bigembed (Columns, Missing, StandardScaler, …) or PCA"
             raise InputTypeError(
-                f"{type(step).__name__} is no step that can go before a method: {known} is needed. What scikit-learn "
-                "has under that name takes arrays in memory"
+                f"{type(step).__name__} is not a step that can go before a method: {known} is needed. What "
+                "scikit-learn has under that name takes arrays in memory"
             )
         step._check()
     if isinstance(method, Step) or not isinstance(method, Estimator):

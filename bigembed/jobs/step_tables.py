@@ -56,8 +56,8 @@ def _refused(kind: Any, typed: Mapping[str, Any], keys: Mapping[str, str]) -> It
         made = kind(**typed)
         made._check()
     except BigembedError as error:
-        told = str(error).removeprefix(f"{kind.__name__}: ")
-        yield "; ".join(re.sub(r"^\w+(?==)", lambda key: keys.get(key[0], key[0]), one) for one in told.split("; "))
+        text = str(error).removeprefix(f"{kind.__name__}: ")
+        yield "; ".join(re.sub(r"^\w+(?==)", lambda key: keys.get(key[0], key[0]), one) for one in text.split("; "))
         return
     if not isinstance(getattr(made, "n_components", 1), int):
         yield "n_components: a whole number, so that what follows can be planned"

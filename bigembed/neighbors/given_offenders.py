@@ -38,7 +38,8 @@ SAID = {
     "ids": "have ids that are not integers from 0 to {last}. Number the nodes 0 … n − 1 (nodes says n)",
     "values": "have values that are NaN, infinite or negative; {values} are finite and ≥ 0. {advice}",
     "large": "have lengths whose squares leave the range of float64. Divide all by a number near them",
-    "above one": "have weights above 1, of which a + b − ab is no union. Take symmetrize='max' or 'mean', or divide",
+    "above one": "have weights above 1, and a + b − ab is a union of weights up to 1 only. Take symmetrize='max' or "
+    "'mean', or divide",
 }
 
 
@@ -53,8 +54,8 @@ def refuse_scattered(source: GraphSource, found: Sequence[dict[str, Any]]) -> No
         if parts:
             count, named = sum(part[0] for part in parts), [edge for part in parts for edge in part[1]][:NAMED]
             shown = ", ".join(f"{a:.17g} → {b:.17g}: {value:.6g}" for a, b, value in named)
-            told = said.format(last=source.n - 1, values=source.values, advice=advice)
-            problems.append(f"{count:,} edges {told}. The first: {shown}")
+            text = said.format(last=source.n - 1, values=source.values, advice=advice)
+            problems.append(f"{count:,} edges {text}. The first: {shown}")
     if problems:
         raise InputError(". ".join(problems))
 

@@ -157,7 +157,7 @@ class EdgeMatrix:
 
 @dataclass(frozen=True)
 class NeighborLists:
-    """The neighbors of each row, (n, k), and their distances: −1 is no neighbor, a row itself is left out."""
+    """The neighbors of each row, (n, k), and their distances: −1 means none, a row itself is left out."""
 
     indices: Reader
     distances: Reader
@@ -234,5 +234,5 @@ def spans_of(edges: Edges, per_task: int) -> list[tuple[int, int]]:
 def refuse_shapes(name: Any, sizes: dict[str, tuple[int, ...]]) -> None:
     """InputError unless arrays that belong together have one shape."""
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{key} {shape}" for key, shape in sizes.items())
-        raise InputError(f"{name}: arrays of different shapes: {told}. Each edge needs an entry in all of them")
+        found = ", ".join(f"{key} {shape}" for key, shape in sizes.items())
+        raise InputError(f"{name}: arrays of different shapes: {found}. Each edge needs an entry in all of them")

@@ -138,7 +138,7 @@ def open_graph(
         a sparse matrix (n, n): a SciPy one, ``.npz`` of ``scipy.sparse.save_npz``, a CSR group in Zarr, ``obsp`` of an
         AnnData (``.h5ad`` or ``.zarr``);
         with ``distances``, lists of neighbors (n, k), as umap, pynndescent, scanpy and faiss leave them: the nodes
-        0 … n − 1 that are near each node. −1 is no neighbor; whether the node itself is the first one does not matter.
+        0 … n − 1 that are near each node. −1 means no neighbor; the node itself may be the first one or not.
         Nodes are numbered 0 … n − 1.
     values : "weights" (≥ 0; the larger, the nearer; the default) or "distances" (the default with ``distances`` and for
         array="obsp/distances").

@@ -44,7 +44,7 @@ def rows_of_block(neighbors: int) -> int:
 
 
 def perplexity_of(asked: float, neighbors: int) -> float:
-    """The perplexity that so many neighbors allow: a third of them.
+    """The largest perplexity that this number of neighbors allows: a third of it.
 
     >>> perplexity_of(30.0, 90), perplexity_of(30.0, 60)
     (30.0, 20.0)

@@ -141,7 +141,7 @@ def test_the_protocol_of_scikit_learn() -> None:
 @pytest.mark.parametrize(
     ("steps", "error", "message"),
     [
-        ([preprocessing.StandardScaler(), be.PCA(2)], InputTypeError, "StandardScaler is no step.*arrays in memory"),
+        ([preprocessing.StandardScaler(), be.PCA(2)], InputTypeError, "StandardScaler is not a step.*arrays in memory"),
         ([be.StandardScaler()], InputTypeError, "the last of a Pipeline is a method"),
         ([be.PCA(n_components=0.9), be.PCA(2)], InputError, "'pca' needs a number of components"),
         ([be.Missing(), be.Missing(), be.PCA(2)], InputError, "one step at the most"),
