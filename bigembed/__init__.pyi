@@ -32,8 +32,8 @@ from bigembed.methods.nmf import NMF as NMF
 from bigembed.methods.pca import PCA as PCA
 from bigembed.methods.spectral_clustering import SpectralClustering as SpectralClustering
 from bigembed.methods.tsne import TSNE as TSNE
+from bigembed.neighbors.build import build_neighbor_graph as build_neighbor_graph
 from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
-from bigembed.neighbors.graph import build_neighbor_graph as build_neighbor_graph
 from bigembed.paths.shortest_paths import geodesic_distances as geodesic_distances
 from bigembed.paths.shortest_paths import shortest_path as shortest_path
 from bigembed.quality.certify import certify as certify

@@ -33,7 +33,8 @@ from bigembed.estimator.certificate import (
     versions,
 )
 from bigembed.landmarks.select import SELECTIONS
-from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.survey import Shape, shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage

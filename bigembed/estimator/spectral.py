@@ -11,7 +11,8 @@ from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.estimator.base import Estimator
 from bigembed.kernels.gaussian import BINARY
 from bigembed.neighbors.every_pair import is_dense
-from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage

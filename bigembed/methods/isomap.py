@@ -32,7 +32,8 @@ from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, edge_shape
-from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, edge_bound, neighbor_stages
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.paths import shortest_paths
 from bigembed.runs import Run

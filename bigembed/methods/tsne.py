@@ -17,7 +17,8 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import BigembedError, InputError, InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
-from bigembed.neighbors.graph import QUERY_ARRAYS, NeighborGraph, neighbor_stages
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import METRICS, shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage

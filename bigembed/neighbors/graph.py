@@ -1,150 +1,25 @@
-"""The neighbor graph: from rows to a symmetric graph by row blocks that any method can use."""
+"""The neighbor graph on disk: what it says of itself, and its edges as other packages read them."""
 
 from __future__ import annotations
 
 import os
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.declared import declared
-from bigembed.blocks.rows import Array, remote
-from bigembed.errors import InputError, RecallWarning
-from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
-from bigembed.neighbors.given_graph import edge_graph_stages
-from bigembed.neighbors.ground_truth import recall_stage, witness_stage
-from bigembed.neighbors.order import Ordered, order_stage, partition_stage
-from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
-from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, missed, share_found
-from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
-from bigembed.neighbors.search import search_stage, shortlist_stage
-from bigembed.neighbors.survey import METRICS, Shape, checked_metric, shape_of, survey_stage
-from bigembed.neighbors.symmetrize import graph_stage
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
+from bigembed.neighbors.survey import METRICS, Shape
 from bigembed.runs import Run
-from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays import read_array
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.input import row_source
 from bigembed.store.matrix import StoredMatrix
-from bigembed.store.source import RowSource
 from bigembed.store.tables import write_columns
 
-CELL_ROWS = 192
 EDGE_COLUMNS = ("source", "target", "distance")
-
-
-QUERY_ARRAYS = {
-    "survey": (),
-    "partition": ("centers",),
-    "shortlist": ("shortlist",),
-    "recall": ("",),
-    "order": (
-        "rows",
-        "ids",
-        "blocks",
-        "starts",
-        "cell_offsets",
-        "cell_centers_of",
-        "cell_centers",
-        "cell_starts",
-        "cell_block_starts",
-    ),
-    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
-    "density": ("cell_radii",),
-    "graph": ("rho_squared",),
-}
-"""Stages and arrays of a graph that a query of new rows reads: what a saved model keeps."""
-
-
-def neighbor_stages(
-    source: RowSource,
-    n_neighbors: int | None,
-    metric: str,
-    recall: float,
-    seed: int,
-    *,
-    radius: float | None = None,
-    most: int | None = None,
-) -> list[Stage]:
-    """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
-    every pair. ``most``: rows of a block, at most."""
-    shape = replace(shape_of(source, metric), most=most)
-    if radius is not None:
-        if shape.n < 2:
-            raise InputError(f"a graph needs at least 2 rows; got n_samples = {shape.n}")
-        return [
-            survey_stage(source, shape, seed),
-            partition_stage(shape, seed),
-            order_stage(source, shape, CELL_ROWS, seed),
-            density_stage(shape, float(radius), seed),
-            radius_graph_stage(shape, float(radius)),
-        ]
-    if is_dense(n_neighbors, shape):
-        return [
-            survey_stage(source, shape, seed),
-            partition_stage(shape, seed),
-            order_stage(source, shape, CELL_ROWS, seed),
-            every_pair_stage(shape, seed),
-            recalled_stage(shape.n, recall),
-        ]
-    k = n_neighbors if n_neighbors is not None else shape.n - 1
-    return [
-        *search_stages(source, n_neighbors, metric, recall, seed, most),
-        graph_stage(shape.n, k, shape.block),
-        recall_stage(recall),
-    ]
-
-
-def search_stages(
-    source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int, most: int | None = None
-) -> list[Stage]:
-    """Stages from rows to the lists of their nearest neighbors."""
-    shape = replace(shape_of(source, metric), most=most)
-    k = n_neighbors if n_neighbors is not None else shape.n - 1
-    if shape.n < k + 1 or k < 1:
-        raise InputError(
-            f"n_neighbors={n_neighbors} needs at least {max(k, 1) + 1} rows (the row itself is not "
-            f"counted); got n_samples = {shape.n}. Lower n_neighbors or give more rows"
-        )
-    return [
-        survey_stage(source, shape, seed),
-        partition_stage(shape, seed),
-        order_stage(source, shape, CELL_ROWS, seed),
-        shortlist_stage(shape.n, shape.row_bytes, CELL_ROWS),
-        witness_stage(shape, k, recall, seed),
-        search_stage(shape.n, shape.row_bytes, k, shape.block),
-    ]
-
-
-def rerank_stages(
-    source: RowSource, given: Run, n_neighbors: int, n_candidates: int, metric: str, recall: float, seed: int
-) -> list[Stage]:
-    """Stages from candidate lists of other rows of the same points to the graph of these rows."""
-    shape = shape_of(source, metric)
-    n = given.results("survey")["n"]
-    if n != shape.n:
-        raise InputError(f"candidates were found among {n} rows, X has {shape.n}; both must be of the same points")
-    if not 1 <= n_neighbors <= n_candidates:
-        raise InputError(
-            f"n_neighbors={n_neighbors} of n_candidates={n_candidates} candidates; it must be from 1 to n_candidates"
-        )
-    return [
-        survey_stage(source, shape, seed),
-        follow_stage(source, shape, given, seed),
-        true_witness_stage(shape, n_neighbors, seed),
-        rerank_stage(shape, n_neighbors, n_candidates, given),
-        graph_stage(shape.n, n_neighbors, shape.block),
-        reranked_recall_stage(recall, n_candidates, given),
-    ]
-
-
-def edge_bound(shape: Shape, n_neighbors: int | None, radius: float | None) -> int:
-    """Edges of a graph that a plan counts with."""
-    if radius is not None:
-        return radius_edges(shape)
-    return 2 * shape.n * min(shape.n, n_neighbors or shape.n)
 
 
 class NeighborGraph:
@@ -301,121 +176,3 @@ def edges_of(b: int, view: EdgeView) -> tuple[Array, Array, Array]:
 
 def _first_block(run: Run) -> int:
     return int(read_array(run.path("order", "starts"), 0, 2)[1])
-
-
-@declared
-def build_neighbor_graph(
-    X: Any,
-    n_neighbors: int | None = 15,
-    *,
-    radius: float | None = None,
-    metric: str = "euclidean",
-    recall: float = 0.99,
-    candidates: Any = None,
-    n_candidates: int | None = None,
-    random_state: int = 0,
-    workdir: str | os.PathLike[str] | None = None,
-) -> NeighborGraph:
-    """Build the symmetric graph of the k nearest neighbors of every row, or of all within a radius, beyond memory.
-
-    Parameters
-    ----------
-    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array. Or a graph of distances that was found
-        elsewhere (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
-    n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
-    radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
-        one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
-        that proposes a radius.
-    metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
-    recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.
-    candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
-        NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
-        ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
-    n_candidates : int ≥ n_neighbors or None: max(50, 4 n_neighbors), or all that a given graph has.
-    random_state : int ≥ 0: of the sampled rows and the partition.
-    workdir : path or None. Where the graph is kept (and resumed); None is temporary.
-
-    Returns
-    -------
-    NeighborGraph
-
-    Raises
-    ------
-    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range.
-    PlanError : a radius that joins too many rows.
-    A recall below the target is a :class:`RecallWarning`.
-
-    Notes
-    -----
-    Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,
-    and the same for the rows, of which each is compared with ``n_candidates`` only. Memory: a few blocks of 32 MiB a
-    worker.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> graph = build_neighbor_graph(np.arange(10.0)[:, None], n_neighbors=2)
-    >>> graph.recall, graph.to_scipy()[[0], [1]].item()
-    (1.0, 1.0)
-    """
-    _check(radius, metric, recall, random_state, candidates, n_candidates)
-    if isinstance(X, GraphSource):
-        return _of_edges(X, workdir)
-    if candidates is not None and (radius is not None or n_neighbors is None):
-        raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
-    run = Run(workdir)
-    source, in_memory = row_source(X, run.root / "exchange")
-    if candidates is None or n_neighbors is None:
-        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius)
-    else:
-        given, width = _candidates(candidates, n_neighbors, n_candidates, recall, random_state, run)
-        run.parents = (given,)
-        stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
-    run_stages(stages, run)
-    if radius is None and (measured := run.results("recall"))["recall"] < measured["target"]:
-        warnings.warn(missed(measured), RecallWarning, stacklevel=3)
-    return NeighborGraph(run, in_memory)
-
-
-def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
-    """The graph of edges that somebody else found."""
-    run = Run(workdir)
-    run_stages(edge_graph_stages(source.settled(run.root / "exchange") if remote() else source), run)
-    return NeighborGraph(run, source.path is None)
-
-
-def _check(
-    radius: float | None, metric: str, recall: float, random_state: int, candidates: Any, n_candidates: int | None
-) -> None:
-    """InputError unless the parameters are in their ranges."""
-    checked_metric(metric)
-    wrong = []
-    if radius is not None and not (radius > 0 and np.isfinite(radius)):
-        wrong.append(f"radius={radius!r}; a finite number > 0 is allowed, or None with n_neighbors")
-    if not 0 < recall <= 1:
-        wrong.append(f"recall={recall!r}; allowed: a number in (0, 1]")
-    if random_state < 0:
-        wrong.append(f"random_state={random_state!r}; allowed: an integer ≥ 0")
-    if n_candidates is not None and candidates is None:
-        wrong.append(f"n_candidates={n_candidates!r}; it goes with candidates, which were not given")
-    if wrong:
-        raise InputError(f"build_neighbor_graph: {'; '.join(wrong)}")
-
-
-def _candidates(
-    candidates: Any, k: int, n_candidates: int | None, recall: float, seed: int, run: Run
-) -> tuple[Run, int]:
-    """The run that holds the lists of candidates, and how many of them to take."""
-    if isinstance(candidates, NeighborGraph):
-        if candidates.n_neighbors is None or candidates.dense:
-            rule = "of every pair" if candidates.dense else "of a radius"
-            raise InputError(f"candidates come from a graph of k nearest neighbors; this one is {rule}")
-        wanted = candidates.n_neighbors if n_candidates is None else n_candidates
-        if wanted > candidates.n_neighbors:
-            raise InputError(f"n_candidates={wanted}; the graph of candidates has {candidates.n_neighbors} a row")
-        return candidates.run, wanted
-    home = Run(run.root / "candidates")
-    source, _ = row_source(candidates, home.root / "exchange")
-    wanted = min(source.shape[0] - 1, max(50, 4 * k)) if n_candidates is None else n_candidates
-    run_stages(search_stages(source, wanted, "euclidean", recall, seed), home)
-    return home, wanted

@@ -19,7 +19,7 @@ from bigembed.embedding.graph.ordered_rows import OrderedRows
 from bigembed.embedding.graph.parts import ISLANDS
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError, InputTypeError
-from bigembed.neighbors.graph import neighbor_stages
+from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Stage
 from bigembed.store.source import RowSource

@@ -1,0 +1,140 @@
+"""Building a neighbor graph: what the arguments of a call ask for, checked, and run."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.declared import declared
+from bigembed.blocks.rows import remote
+from bigembed.errors import InputError, RecallWarning
+from bigembed.neighbors.given_graph import edge_graph_stages
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
+from bigembed.neighbors.recall import missed
+from bigembed.neighbors.survey import checked_metric
+from bigembed.runs import Run
+from bigembed.stages import run_stages
+from bigembed.store.graph_source import GraphSource
+from bigembed.store.input import row_source
+
+
+@declared
+def build_neighbor_graph(
+    X: Any,
+    n_neighbors: int | None = 15,
+    *,
+    radius: float | None = None,
+    metric: str = "euclidean",
+    recall: float = 0.99,
+    candidates: Any = None,
+    n_candidates: int | None = None,
+    random_state: int = 0,
+    workdir: str | os.PathLike[str] | None = None,
+) -> NeighborGraph:
+    """Build the symmetric graph of the k nearest neighbors of every row, or of all within a radius, beyond memory.
+
+    Parameters
+    ----------
+    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array. Or a graph of distances that was found
+        elsewhere (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
+    n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
+    radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
+        one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
+        that proposes a radius.
+    metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
+    recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.
+    candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
+        NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
+        ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
+    n_candidates : int ≥ n_neighbors or None: max(50, 4 n_neighbors), or all that a given graph has.
+    random_state : int ≥ 0: of the sampled rows and the partition.
+    workdir : path or None. Where the graph is kept (and resumed); None is temporary.
+
+    Returns
+    -------
+    NeighborGraph
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range.
+    PlanError : a radius that joins too many rows.
+    A recall below the target is a :class:`RecallWarning`.
+
+    Notes
+    -----
+    Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,
+    and the same for the rows, of which each is compared with ``n_candidates`` only. Memory: a few blocks of 32 MiB a
+    worker.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> graph = build_neighbor_graph(np.arange(10.0)[:, None], n_neighbors=2)
+    >>> graph.recall, graph.to_scipy()[[0], [1]].item()
+    (1.0, 1.0)
+    """
+    _check(radius, metric, recall, random_state, candidates, n_candidates)
+    if isinstance(X, GraphSource):
+        return _of_edges(X, workdir)
+    if candidates is not None and (radius is not None or n_neighbors is None):
+        raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
+    run = Run(workdir)
+    source, in_memory = row_source(X, run.root / "exchange")
+    if candidates is None or n_neighbors is None:
+        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius)
+    else:
+        given, width = _candidates(candidates, n_neighbors, n_candidates, recall, random_state, run)
+        run.parents = (given,)
+        stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
+    run_stages(stages, run)
+    if radius is None and (measured := run.results("recall"))["recall"] < measured["target"]:
+        warnings.warn(missed(measured), RecallWarning, stacklevel=3)
+    return NeighborGraph(run, in_memory)
+
+
+def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
+    """The graph of edges that somebody else found."""
+    run = Run(workdir)
+    run_stages(edge_graph_stages(source.settled(run.root / "exchange") if remote() else source), run)
+    return NeighborGraph(run, source.path is None)
+
+
+def _check(
+    radius: float | None, metric: str, recall: float, random_state: int, candidates: Any, n_candidates: int | None
+) -> None:
+    """InputError unless the parameters are in their ranges."""
+    checked_metric(metric)
+    wrong = []
+    if radius is not None and not (radius > 0 and np.isfinite(radius)):
+        wrong.append(f"radius={radius!r}; a finite number > 0 is allowed, or None with n_neighbors")
+    if not 0 < recall <= 1:
+        wrong.append(f"recall={recall!r}; allowed: a number in (0, 1]")
+    if random_state < 0:
+        wrong.append(f"random_state={random_state!r}; allowed: an integer ≥ 0")
+    if n_candidates is not None and candidates is None:
+        wrong.append(f"n_candidates={n_candidates!r}; it goes with candidates, which were not given")
+    if wrong:
+        raise InputError(f"build_neighbor_graph: {'; '.join(wrong)}")
+
+
+def _candidates(
+    candidates: Any, k: int, n_candidates: int | None, recall: float, seed: int, run: Run
+) -> tuple[Run, int]:
+    """The run that holds the lists of candidates, and how many of them to take."""
+    if isinstance(candidates, NeighborGraph):
+        if candidates.n_neighbors is None or candidates.dense:
+            rule = "of every pair" if candidates.dense else "of a radius"
+            raise InputError(f"candidates come from a graph of k nearest neighbors; this one is {rule}")
+        wanted = candidates.n_neighbors if n_candidates is None else n_candidates
+        if wanted > candidates.n_neighbors:
+            raise InputError(f"n_candidates={wanted}; the graph of candidates has {candidates.n_neighbors} a row")
+        return candidates.run, wanted
+    home = Run(run.root / "candidates")
+    source, _ = row_source(candidates, home.root / "exchange")
+    wanted = min(source.shape[0] - 1, max(50, 4 * k)) if n_candidates is None else n_candidates
+    run_stages(search_stages(source, wanted, "euclidean", recall, seed), home)
+    return home, wanted

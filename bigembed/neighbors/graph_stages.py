@@ -1,0 +1,131 @@
+"""The stages of a neighbor graph: from rows to a symmetric graph by row blocks that any method can use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bigembed.errors import InputError
+from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
+from bigembed.neighbors.ground_truth import recall_stage, witness_stage
+from bigembed.neighbors.order import order_stage, partition_stage
+from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
+from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
+from bigembed.neighbors.search import search_stage, shortlist_stage
+from bigembed.neighbors.survey import Shape, shape_of, survey_stage
+from bigembed.neighbors.symmetrize import graph_stage
+from bigembed.runs import Run
+from bigembed.stages import Stage
+from bigembed.store.source import RowSource
+
+CELL_ROWS = 192
+
+QUERY_ARRAYS = {
+    "survey": (),
+    "partition": ("centers",),
+    "shortlist": ("shortlist",),
+    "recall": ("",),
+    "order": (
+        "rows",
+        "ids",
+        "blocks",
+        "starts",
+        "cell_offsets",
+        "cell_centers_of",
+        "cell_centers",
+        "cell_starts",
+        "cell_block_starts",
+    ),
+    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
+    "density": ("cell_radii",),
+    "graph": ("rho_squared",),
+}
+"""Stages and arrays of a graph that a query of new rows reads: what a saved model keeps."""
+
+
+def neighbor_stages(
+    source: RowSource,
+    n_neighbors: int | None,
+    metric: str,
+    recall: float,
+    seed: int,
+    *,
+    radius: float | None = None,
+    most: int | None = None,
+) -> list[Stage]:
+    """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
+    every pair. ``most``: rows of a block, at most."""
+    shape = replace(shape_of(source, metric), most=most)
+    if radius is not None:
+        if shape.n < 2:
+            raise InputError(f"a graph needs at least 2 rows; got n_samples = {shape.n}")
+        return [
+            survey_stage(source, shape, seed),
+            partition_stage(shape, seed),
+            order_stage(source, shape, CELL_ROWS, seed),
+            density_stage(shape, float(radius), seed),
+            radius_graph_stage(shape, float(radius)),
+        ]
+    if is_dense(n_neighbors, shape):
+        return [
+            survey_stage(source, shape, seed),
+            partition_stage(shape, seed),
+            order_stage(source, shape, CELL_ROWS, seed),
+            every_pair_stage(shape, seed),
+            recalled_stage(shape.n, recall),
+        ]
+    k = n_neighbors if n_neighbors is not None else shape.n - 1
+    return [
+        *search_stages(source, n_neighbors, metric, recall, seed, most),
+        graph_stage(shape.n, k, shape.block),
+        recall_stage(recall),
+    ]
+
+
+def search_stages(
+    source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int, most: int | None = None
+) -> list[Stage]:
+    """Stages from rows to the lists of their nearest neighbors."""
+    shape = replace(shape_of(source, metric), most=most)
+    k = n_neighbors if n_neighbors is not None else shape.n - 1
+    if shape.n < k + 1 or k < 1:
+        raise InputError(
+            f"n_neighbors={n_neighbors} needs at least {max(k, 1) + 1} rows (the row itself is not "
+            f"counted); got n_samples = {shape.n}. Lower n_neighbors or give more rows"
+        )
+    return [
+        survey_stage(source, shape, seed),
+        partition_stage(shape, seed),
+        order_stage(source, shape, CELL_ROWS, seed),
+        shortlist_stage(shape.n, shape.row_bytes, CELL_ROWS),
+        witness_stage(shape, k, recall, seed),
+        search_stage(shape.n, shape.row_bytes, k, shape.block),
+    ]
+
+
+def rerank_stages(
+    source: RowSource, given: Run, n_neighbors: int, n_candidates: int, metric: str, recall: float, seed: int
+) -> list[Stage]:
+    """Stages from candidate lists of other rows of the same points to the graph of these rows."""
+    shape = shape_of(source, metric)
+    n = given.results("survey")["n"]
+    if n != shape.n:
+        raise InputError(f"candidates were found among {n} rows, X has {shape.n}; both must be of the same points")
+    if not 1 <= n_neighbors <= n_candidates:
+        raise InputError(
+            f"n_neighbors={n_neighbors} of n_candidates={n_candidates} candidates; it must be from 1 to n_candidates"
+        )
+    return [
+        survey_stage(source, shape, seed),
+        follow_stage(source, shape, given, seed),
+        true_witness_stage(shape, n_neighbors, seed),
+        rerank_stage(shape, n_neighbors, n_candidates, given),
+        graph_stage(shape.n, n_neighbors, shape.block),
+        reranked_recall_stage(recall, n_candidates, given),
+    ]
+
+
+def edge_bound(shape: Shape, n_neighbors: int | None, radius: float | None) -> int:
+    """Edges of a graph that a plan counts with."""
+    if radius is not None:
+        return radius_edges(shape)
+    return 2 * shape.n * min(shape.n, n_neighbors or shape.n)
