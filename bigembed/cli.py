@@ -10,6 +10,7 @@ import typer
 from bigembed import __version__
 from bigembed.jobs import arguments as given
 from bigembed.jobs.growth.commands import audit, refresh
+from bigembed.jobs.option_groups import grouped
 from bigembed.jobs.sweep.command import sweep
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 
 @app.command()
+@grouped
 def ingest(
     source: Annotated[
         str,
@@ -46,11 +48,11 @@ def ingest(
     ids: given.Ids = None,
     dense: Annotated[bool, typer.Option("--dense", help="Write sparse rows dense.")] = False,
     fill_absent: given.FillAbsent = False,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    *,
+    printing: given.Printing,
 ) -> None:
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.blocks.rows import executor
         from bigembed.jobs.places.cluster import cluster
         from bigembed.jobs.places.cluster_table import ClusterTable
@@ -68,58 +70,46 @@ def ingest(
 
 
 @app.command()
+@grouped
 def plan(
     job: given.Job,
-    scheduler: given.Scheduler = None,
-    workers: given.Workers = None,
-    memory: given.Memory = None,
+    *,
+    machines: given.Machines,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure anew how fast this machine is (a second or two).")
     ] = False,
-    allow_functions: given.AllowFunctions = None,
-    tls_ca: given.TlsCa = None,
-    tls_cert: given.TlsCert = None,
-    tls_key: given.TlsKey = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    trust: given.Trust,
+    printing: given.Printing,
 ) -> None:
     """Say what a job or sweep would read, hold and write, and how long; refuse what cannot fit (exit 3)."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.report.lines import plan_lines
         from bigembed.jobs.run import plan_job
 
-        found = plan_job(
-            given.job_of(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key), calibrate
-        )
+        found = plan_job(given.job_of(job, machines, trust), calibrate)
         console.result(found.as_dict(), plan_lines(found))
         found.refuse()
 
 
 @app.command()
+@grouped
 def run(
     job: given.Job,
-    scheduler: given.Scheduler = None,
-    workers: given.Workers = None,
-    memory: given.Memory = None,
+    *,
+    machines: given.Machines,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")] = False,
-    deadline: given.Deadline = None,
-    log: given.Log = None,
-    metrics: given.Metrics = None,
+    watching: given.Watching,
     performance_report: given.Performance = None,
-    allow_functions: given.AllowFunctions = None,
-    tls_ca: given.TlsCa = None,
-    tls_cert: given.TlsCert = None,
-    tls_key: given.TlsKey = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    trust: given.Trust,
+    printing: given.Printing,
 ) -> None:
     """Run a job; run it again to resume one that was stopped."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.report.lines import run_lines
         from bigembed.jobs.run import run_job
 
-        asked = given.job_of(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        found = run_job(asked, given.run_options(console, deadline, log, metrics, performance_report), fresh=fresh)
+        asked = given.job_of(job, machines, trust)
+        found = run_job(asked, watching.options(console, performance_report), fresh=fresh)
         console.result(found, run_lines(found))
 
 
@@ -127,6 +117,7 @@ app.command()(sweep)
 
 
 @app.command()
+@grouped
 def extend(
     model: Annotated[
         str, typer.Argument(metavar="MODEL|JOB.toml", help="A saved model, or the job file of a growing store.")
@@ -137,9 +128,8 @@ def extend(
     out: Annotated[
         str | None, typer.Argument(metavar="OUT", help="With a model: the new Zarr array of their coordinates.")
     ] = None,
-    scheduler: given.Scheduler = None,
-    workers: given.Workers = None,
-    memory: given.Memory = None,
+    *,
+    machines: given.Machines,
     epsilons: Annotated[
         str | None,
         typer.Option(metavar="NAME|PATH", help="One scale a new row, for a model that was fitted with epsilons."),
@@ -153,29 +143,22 @@ def extend(
         str | None, typer.Option("--table", metavar="FILE", help="At the end also a new .parquet, .csv or .npy.")
     ] = None,
     verify: given.Verify = False,
-    deadline: given.Deadline = None,
-    log: given.Log = None,
-    metrics: given.Metrics = None,
+    watching: given.Watching,
     performance_report: given.Performance = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
-    allow_functions: given.AllowFunctions = None,
-    tls_ca: given.TlsCa = None,
-    tls_cert: given.TlsCert = None,
-    tls_key: given.TlsKey = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    trust: given.Trust,
+    printing: given.Printing,
 ) -> None:
     """Coordinates of new rows by a saved model, or of the rows appended to a growing store (JOB.toml alone), each once.
 
     Run it again to resume one that was stopped.
     """
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.extend import extend as extend_rows
         from bigembed.jobs.extend import plan_extension
         from bigembed.jobs.report.lines import extend_lines, growth_lines, plan_lines
 
-        cluster = scheduler, workers, memory, tls_ca, tls_cert, tls_key
-        options = given.run_options(console, deadline, log, metrics, performance_report)
+        options = watching.options(console, performance_report)
         vectors = {"epsilons": epsilons, "ids": ids}
         aligned = {name: value for name, value in vectors.items() if value is not None}
         of_model = columns, array, rows, fill_absent or None, results, plan_only or None, *aligned
@@ -183,16 +166,16 @@ def extend(
         if new is None or out is None:
             from bigembed.jobs.growth.extend import extend as extend_growth
 
-            grown = extend_growth(given.job_of(Path(model), allow_functions, *cluster), options, verify=verify)
+            grown = extend_growth(given.job_of(Path(model), machines, trust), options, verify=verify)
             console.result(grown, growth_lines(grown))
             return
-        table, choice = given.cluster_of({}, *cluster), given.choice_of(columns, array, rows, fill_absent)
+        table, choice = given.cluster_of({}, machines, trust), given.choice_of(columns, array, rows, fill_absent)
         if plan_only:
-            planned = plan_extension(model, new, out, table, aligned, choice, allow_functions or ())
+            planned = plan_extension(model, new, out, table, aligned, choice, trust.allow_functions or ())
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = extend_rows(model, new, out, table, options, aligned, choice, results, allow_functions or ())
+        found = extend_rows(model, new, out, table, options, aligned, choice, results, trust.allow_functions or ())
         console.result(found, extend_lines(found))
 
 
@@ -201,6 +184,7 @@ app.command()(audit)
 
 
 @app.command()
+@grouped
 def export(
     source: Annotated[
         str, typer.Argument(metavar="RUN|ARRAY", help="A run, or the coordinates that bigembed extend wrote.")
@@ -209,11 +193,11 @@ def export(
         str, typer.Argument(help="A new .parquet, .csv or .npy; or an AnnData (.h5ad, .zarr) that is there.")
     ],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there under that name.")] = False,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    *,
+    printing: given.Printing,
 ) -> None:
     """Coordinates with the ids of their rows as a table, or into obsm of an AnnData."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.export import export as export_rows
 
         found = export_rows(source, out, overwrite=overwrite)
@@ -222,16 +206,17 @@ def export(
 
 
 @app.command()
+@grouped
 def verify(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run, a saved model or a growing embedding.")],
     deep: Annotated[
         bool, typer.Option("--deep/--quick", help="Every stored byte, or names, sizes and metadata.")
     ] = True,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    *,
+    printing: given.Printing,
 ) -> None:
     """Compare every stored byte with what was published (exit 6 if damaged); show the certificate."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.report.lines import verify_lines
         from bigembed.jobs.verify import require_whole
         from bigembed.jobs.verify import verify as check
@@ -242,6 +227,7 @@ def verify(
 
 
 @app.command()
+@grouped
 def report(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run: finished, stopped or damaged.")],
     out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="The page; by default RUN with .html.")] = None,
@@ -254,11 +240,11 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    *,
+    printing: given.Printing,
 ) -> None:
     """Write one self-contained HTML page of a run: warnings, map, spectrum, certificate, stages, memory."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.report.page import report_line, write_report
 
         found = write_report(path, out, title=title, color=color)
@@ -266,6 +252,7 @@ def report(
 
 
 @app.command()
+@grouped
 def certify(
     rows: Annotated[str, typer.Argument(metavar="ROWS", help="The rows: a Zarr array or .npy (n, d).")],
     coordinates: Annotated[
@@ -281,11 +268,11 @@ def certify(
     seed: Annotated[int, typer.Option(help="Of the rows that are drawn.")] = 0,
     out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="Also write a page of it, with the map.")] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    *,
+    printing: given.Printing,
 ) -> None:
     """How well coordinates, made by anything, show the rows: neighbors kept, trustworthiness, with standard errors."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.certify import certify_lines, certify_paths
 
         asked = {"n_neighbors": k, "samples": samples, "metric": metric, "seed": seed}
@@ -294,9 +281,10 @@ def certify(
 
 
 @app.command()
-def methods(as_json: given.Json = False, debug: given.Debug = False) -> None:
+@grouped
+def methods(*, printing: given.Printing) -> None:
     """The methods there are, and the steps that can go before them, with their parameters."""
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.describe import describe_methods, describe_steps, method_lines
 
         found, steps = describe_methods(), describe_steps()

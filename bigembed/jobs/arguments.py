@@ -1,30 +1,18 @@
-"""The arguments that commands share, and how they are read. Heavy modules are imported where they are needed."""
+"""The arguments that commands share, one by one and in groups, and how they are read.
+
+Heavy modules are imported where they are needed.
+"""
 
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line instead of text.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file; paths in it are relative to it.")]
-AllowFunctions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-functions",
-        metavar="MODULE",
-        help="Functions of this module (or only MODULE:NAME) may be called where a file names them; repeatable. "
-        "By default none.",
-    ),
-]
-Scheduler = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tls://host:8786.")
-]
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")]
-Memory = Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')]
 Columns = Annotated[
     str | None,
     typer.Option(help="Columns of a table, separated by commas; by default all but ids, weights, labels and epsilons."),
@@ -58,25 +46,76 @@ Verify = Annotated[
     ),
 ]
 FillAbsent = Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")]
-Deadline = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", help='Stop by then, resumable (exit 5): "6h", "45m", "06:30" or a date and time.'),
-]
-Log = Annotated[str | None, typer.Option(metavar="FILE|-", help="The log (JSON lines) also there; - is stderr.")]
-Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Prometheus text file, replaced as it goes on.")]
 Performance = Annotated[
     Path | None, typer.Option(metavar="FILE.html", help="Dask's report of what every worker did when.")
 ]
-TlsCa = Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")]
-TlsCert = Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")]
-TlsKey = Annotated[Path | None, typer.Option(help="Key of this client (PEM).")]
 
 
-def console_of(as_json: bool, debug: bool) -> Any:
-    """What prints for a command, and turns its errors into exit statuses."""
-    from bigembed.jobs.watching.console import Console
+@dataclass(frozen=True)
+class Printing:
+    """How a command says what it found."""
 
-    return Console(as_json, debug)
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of text.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+
+    def console(self) -> Any:
+        """What prints for a command, and turns its errors into exit statuses."""
+        from bigembed.jobs.watching.console import Console
+
+        return Console(self.as_json, self.debug)
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where the work is done, if not where the job says."""
+
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tls://host:8786.")
+    ] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")] = None
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')] = None
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Until when a command works, and where it leaves what it says meanwhile."""
+
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help='Stop by then, resumable (exit 5): "6h", "45m", "06:30" or a date and time.'),
+    ] = None
+    log: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="The log (JSON lines) also there; - is stderr.")
+    ] = None
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Prometheus text file, replaced as it goes on.")
+    ] = None
+
+    def options(self, console: Any, performance: Path | None = None) -> Any:
+        """Options of a start, which prints to the console."""
+        from bigembed.jobs.units import parse_deadline
+        from bigembed.jobs.watching.reporter import RunOptions
+
+        until = parse_deadline(self.deadline) if self.deadline else None
+        return RunOptions(console.event, console.progress, until, self.log, self.metrics, performance)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Which functions may be called, and the certificates of the cluster."""
+
+    allow_functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-functions",
+            metavar="MODULE",
+            help="Functions of this module (or only MODULE:NAME) may be called where a file names them; repeatable. "
+            "By default none.",
+        ),
+    ] = None
+    tls_ca: Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")] = None
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Key of this client (PEM).")] = None
 
 
 def choice_of(columns: str | None, array: str | None, rows: str | None, fill_absent: bool, dense: bool = False) -> Any:
@@ -89,17 +128,6 @@ def choice_of(columns: str | None, array: str | None, rows: str | None, fill_abs
 def _names(text: str | None) -> tuple[str, ...]:
     """Names separated by commas; one that holds a comma stands in quotation marks."""
     return tuple(name.strip() for row in csv.reader([text or ""]) for name in row)
-
-
-def run_options(
-    console: Any, deadline: str | None, log: str | None, metrics: Path | None, performance: Path | None = None
-) -> Any:
-    """Options of a start, which prints to the console."""
-    from bigembed.jobs.units import parse_deadline
-    from bigembed.jobs.watching.reporter import RunOptions
-
-    until = parse_deadline(deadline) if deadline else None
-    return RunOptions(console.event, console.progress, until, log, metrics, performance)
 
 
 def refuse_mixed(model: str, new: str | None, out: str | None, of_model: bool, verify: bool) -> None:
@@ -119,41 +147,25 @@ def refuse_mixed(model: str, new: str | None, out: str | None, of_model: bool, v
         raise JobError("--verify is for a growing store, with JOB.toml alone: rows that were there may have changed")
 
 
-def job_of(path: Path, functions: list[str] | None, *cluster: Any) -> Any:
-    """The job of a file; ``cluster``: arguments of :func:`cluster_of`."""
+def job_of(path: Path, machines: Machines, trust: Trust) -> Any:
+    """The job of a file, on the machines that the command line names, if it does."""
     from bigembed.jobs.spec import read_job
 
-    job = read_job(path, functions or ())
+    job = read_job(path, trust.allow_functions or ())
     given = job.cluster.model_dump(exclude_unset=True)
-    return job.model_copy(update={"cluster": cluster_of(given, *cluster)}) if any(cluster) else job
+    return job.model_copy(update={"cluster": cluster_of(given, machines, trust)}) if _named(machines, trust) else job
 
 
-def cluster_of(
-    given: dict[str, Any],
-    scheduler: str | None = None,
-    workers: int | None = None,
-    memory: str | None = None,
-    tls_ca: Path | None = None,
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
-) -> Any:
+def cluster_of(given: dict[str, Any], machines: Machines, trust: Trust) -> Any:
     """The table ``[cluster]`` of a job, with what the command line says instead; :class:`JobError`."""
     from pydantic import ValidationError
 
     from bigembed.errors import JobError
     from bigembed.jobs.places.cluster_table import ClusterTable, cluster_problems, elsewhere
 
-    changes = {
-        "address": scheduler,
-        "workers": workers,
-        "memory": memory,
-        "tls_ca": tls_ca and str(tls_ca),
-        "tls_cert": tls_cert and str(tls_cert),
-        "tls_key": tls_key and str(tls_key),
-    }
-    changed = {key: value for key, value in changes.items() if value is not None}
+    changed = _named(machines, trust)
     try:
-        table = ClusterTable(**(elsewhere(given) if scheduler else given) | changed)
+        table = ClusterTable(**(elsewhere(given) if machines.scheduler else given) | changed)
     except ValidationError as error:
         raise JobError(
             "; ".join(f"--{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors())
@@ -161,3 +173,11 @@ def cluster_of(
     if problems := cluster_problems(table):
         raise JobError("; ".join(problems))
     return table
+
+
+def _named(machines: Machines, trust: Trust) -> dict[str, Any]:
+    """Keys of ``[cluster]`` that the command line gives."""
+    certificates = {name: getattr(trust, name) for name in ("tls_ca", "tls_cert", "tls_key")}
+    given = {"address": machines.scheduler, "workers": machines.workers, "memory": machines.memory}
+    given |= {name: path and str(path) for name, path in certificates.items()}
+    return {key: value for key, value in given.items() if value}

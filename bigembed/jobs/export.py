@@ -14,7 +14,7 @@ from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
-from bigembed.steps.missing import kept_of
+from bigembed.steps.kept_rows import kept_of
 from bigembed.store import roots
 from bigembed.store.aligned import aligned_of, require_length, vector_source
 from bigembed.store.anndata_writer import is_annotated, write_obsm

@@ -7,27 +7,22 @@ from typing import Annotated
 import typer
 
 from bigembed.jobs import arguments as given
+from bigembed.jobs.option_groups import grouped
 
 
+@grouped
 def refresh(
     job: given.Job,
-    scheduler: given.Scheduler = None,
-    workers: given.Workers = None,
-    memory: given.Memory = None,
+    *,
+    machines: given.Machines,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Fit in any case, rows that were there and have changed as they are now.")
     ] = False,
     verify: given.Verify = False,
     keep: Annotated[int, typer.Option(min=0, help="Versions kept before the current one.")] = 1,
-    deadline: given.Deadline = None,
-    log: given.Log = None,
-    metrics: given.Metrics = None,
-    allow_functions: given.AllowFunctions = None,
-    tls_ca: given.TlsCa = None,
-    tls_cert: given.TlsCert = None,
-    tls_key: given.TlsKey = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    watching: given.Watching,
+    trust: given.Trust,
+    printing: given.Printing,
 ) -> None:
     """Fit all rows of a growing store, and make run, model and coordinates the current ones in one step.
 
@@ -35,21 +30,21 @@ def refresh(
     2 bad input (rows that were there have changed or are gone, too), 3 refused by the plan, 4 another job holds the
     output, 5 interrupted: the same command goes on, 6 damaged, 1 anything else.
     """
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.growth.refresh import refresh as refresh_job
         from bigembed.jobs.report.lines import refresh_lines
 
-        asked = given.job_of(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        options = given.run_options(console, deadline, log, metrics)
+        asked = given.job_of(job, machines, trust)
+        options = watching.options(console)
         found = refresh_job(asked, options, fresh=fresh, verify=verify, keep=keep)
         console.result(found, refresh_lines(found))
 
 
+@grouped
 def audit(
     job: given.Job,
-    scheduler: given.Scheduler = None,
-    workers: given.Workers = None,
-    memory: given.Memory = None,
+    *,
+    machines: given.Machines,
     growth: Annotated[float, typer.Option(min=0, help="Due at this many new rows, as a share of those fitted.")] = 1.0,
     ratio: Annotated[
         float, typer.Option(min=0, help="Due beyond this ratio of medians, new to fitted rows: distance, misfit.")
@@ -62,28 +57,22 @@ def audit(
     least: Annotated[int, typer.Option(min=1, help="Fewer new rows are judged by --growth alone.")] = 100,
     sample: Annotated[int, typer.Option(min=2, help="Rows looked at, of the new and of the fitted ones.")] = 2_000,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
-    deadline: given.Deadline = None,
-    log: given.Log = None,
-    metrics: given.Metrics = None,
-    allow_functions: given.AllowFunctions = None,
-    tls_ca: given.TlsCa = None,
-    tls_cert: given.TlsCert = None,
-    tls_key: given.TlsKey = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    watching: given.Watching,
+    trust: given.Trust,
+    printing: given.Printing,
 ) -> None:
     """Whether the current model still fits the rows appended to a growing store: audit.json, and the exit status.
 
     A refresh is due if a figure is beyond its limit by more than two standard errors. Exit status: 0 the model fits,
     7 refresh due, 2 bad input (or no model yet), 4 another audit is running, 5 interrupted, 6 damaged, 1 anything else.
     """
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.growth.audit import DUE, Limits
         from bigembed.jobs.growth.audit import audit as audit_job
         from bigembed.jobs.report.lines import audit_lines
 
-        asked = given.job_of(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        options = given.run_options(console, deadline, log, metrics)
+        asked = given.job_of(job, machines, trust)
+        options = watching.options(console)
         limits = Limits(growth, ratio, beyond, recall, least)
         found = audit_job(asked, options, limits=limits, sample=sample, seed=seed)
         console.result(found, audit_lines(found))

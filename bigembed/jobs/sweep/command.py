@@ -7,30 +7,25 @@ from typing import Annotated
 import typer
 
 from bigembed.jobs import arguments as given
+from bigembed.jobs.option_groups import grouped
 
 FAILED = 1
 """Exit status of a sweep of which some points have no map."""
 
 
+@grouped
 def sweep(
     job: given.Job,
     vary: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUES", help="A parameter and its values, separated by commas; repeatable."),
     ] = None,
-    scheduler: given.Scheduler = None,
-    workers: given.Workers = None,
-    memory: given.Memory = None,
-    deadline: given.Deadline = None,
-    log: given.Log = None,
-    metrics: given.Metrics = None,
+    *,
+    machines: given.Machines,
+    watching: given.Watching,
     performance_report: given.Performance = None,
-    allow_functions: given.AllowFunctions = None,
-    tls_ca: given.TlsCa = None,
-    tls_cert: given.TlsCert = None,
-    tls_key: given.TlsKey = None,
-    as_json: given.Json = False,
-    debug: given.Debug = False,
+    trust: given.Trust,
+    printing: given.Printing,
 ) -> None:
     """Fit every point of a job's [sweep]: what points share is computed once; a table, and a page of all maps.
 
@@ -38,13 +33,13 @@ def sweep(
     done, 1 some points were refused or failed (the table says why), 2 bad input, 3 refused by the plan, 4 another sweep
     holds the output, 5 interrupted: the same command goes on, 6 damaged.
     """
-    with given.console_of(as_json, debug) as console:
+    with printing.console() as console:
         from bigembed.jobs.report.lines import sweep_lines
         from bigembed.jobs.sweep.run import sweep as sweep_job
         from bigembed.jobs.sweep.vary import varied
 
-        asked = given.job_of(job, allow_functions, scheduler, workers, memory, tls_ca, tls_cert, tls_key)
-        options = given.run_options(console, deadline, log, metrics, performance_report)
+        asked = given.job_of(job, machines, trust)
+        options = watching.options(console, performance_report)
         found = sweep_job(varied(asked, vary or ()), options)
         console.result(found, sweep_lines(found))
         if found["refused"]:

@@ -21,7 +21,7 @@ def varied(job: JobSpec, texts: Sequence[str]) -> JobSpec:
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Values by parameter from texts such as ``n_neighbors=10,20``; words that are no TOML values are text.
+    """Values by parameter from texts such as ``n_neighbors=10,20``; words that are not TOML values are text.
 
     >>> parse_values(["k=10,20", "epsilon=auto,0.5"])
     {'k': [10, 20], 'epsilon': ['auto', 0.5]}

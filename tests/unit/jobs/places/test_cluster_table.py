@@ -83,14 +83,14 @@ def test_workers_retire_before_the_wall_time(text):
 
 
 def test_the_command_line_leads_to_a_running_cluster_instead(monkeypatch):
-    from bigembed.jobs.arguments import cluster_of
+    from bigembed.jobs.arguments import Machines, Trust, cluster_of
 
     given = table(**QUEUE, partition="long").model_dump(exclude_unset=True)
-    found = cluster_of(given, "tls://host:1", None, None, None, None, None)
+    found = cluster_of(given, Machines(scheduler="tls://host:1"), Trust())
     assert (found.manager, found.partition, found.address, found.workers) == (None, None, "tls://host:1", 4)
-    assert cluster_of(given, None, 8, None, None, None, None).workers == 8
+    assert cluster_of(given, Machines(workers=8), Trust()).workers == 8
     with pytest.raises(JobError, match="multiple"):
-        cluster_of(given | {"workers_per_job": 2}, None, 7, None, None, None, None)
+        cluster_of(given | {"workers_per_job": 2}, Machines(workers=7), Trust())
 
 
 def test_a_plan_needs_no_queue(tmp_path, monkeypatch):
