@@ -54,7 +54,7 @@ REGISTRY: dict[str, Callable[..., Dataset]] = {
 """Every data set by name."""
 
 GRAPHS = {function.__name__: function for function in (complete_graph, ring_graph, ring_graphs)}
-"""Graphs by name: weights, not rows, so that they are no data sets of a job."""
+"""Graphs by name: weights, not rows, so they are not among the data sets of a job."""
 
 __all__ = ["GRAPHS", "REGISTRY", "Dataset", "dataset", "parameters", *sorted(REGISTRY), *sorted(GRAPHS)]
 

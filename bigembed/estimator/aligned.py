@@ -17,7 +17,7 @@ from bigembed.embedding.alignment.extension import (
     grouping,
     landmark_model,
 )
-from bigembed.embedding.alignment.judgement import degenerate, localized, posed, unconverged, undetermined
+from bigembed.embedding.alignment.judgement import degenerate, left_open, localized, posed, unconverged, undetermined
 from bigembed.embedding.alignment.landmarks import MAX_LANDMARKS
 from bigembed.embedding.alignment.stages import by_landmarks, graph_stages, row_stages
 from bigembed.embedding.extension import Extension
@@ -144,11 +144,12 @@ class AlignedEstimator(Estimator):
         for stage in ("recall",) if exact else ("landmarks",):
             out[stage] = run.results(stage)
         policy = run.manifest("solve").parameters["policy"]
+        repeated = [] if exact else duplicates_note(run.results("landmarks"))
         out["warnings"] = {
             "convergence": unconverged(solve),
             "recall": recall_warnings(out),
             "components": components_warnings(out, policy) + (island_warnings(out, run) if exact else []),
-            "degenerate": degenerate(solve) + ([] if exact else duplicates_note(run.results("landmarks"))),
+            "degenerate": degenerate(solve) + left_open(solve) + repeated,
             "localized": localized(solve),
             "separation": undetermined(solve),
             "harmonic": harmonic_warnings(solve),

@@ -42,9 +42,13 @@ class SpectralClustering(SpectralEstimator):
         counted; None takes every pair (n ≤ 4096), as one dense block. Not used where a radius is given.
     radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data.
     weights : "heat", or "binary": every edge has weight 1. Of a user's graph the weights are taken as they are.
-    epsilon : number > 0 or "auto": as of LaplacianEigenmaps, as is ``bandwidth``.
-    bandwidth : "auto", "fixed", "adaptive" or "self-tuned", whether distances are measured by one scale or by that of
-        their two rows.
+    epsilon : number > 0 or "auto", the scale of the heat kernel exp(−‖x_i − x_j‖²/ε). With one scale in squared units
+        of the data; "auto" is the median squared distance to the k-th neighbor, a quarter of the squared radius, or,
+        for the complete graph, chosen by the kernel sum. With a local bandwidth a pure number; "auto" is ½ for
+        "adaptive" and 1 for "self-tuned".
+    bandwidth : "fixed": ε, one scale for all rows. "adaptive": ε (ρ_i² + ρ_j²)/2 in place of ε, ρ the distance to the
+        k-th neighbor. "self-tuned": ε ρ_i ρ_j. "auto" is "fixed" where ``epsilon`` is given, n_neighbors is None or
+        there is a radius, else "adaptive".
     normalize_rows : bool. Whether rows are scaled to length one: clusters of unlike size and density are then found
         more evenly.
     n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
@@ -69,7 +73,8 @@ class SpectralClustering(SpectralEstimator):
     cluster_centers_ : (n_clusters, m), or (n_clusters, m + 1) with normalized rows, 1/‖·‖ first.
     inertia_ : float, the sum of squared distances of the rows to their centers.
     n_iter_ : int, Lloyd's iterations over all rows.
-    embedding_ : (n, m), the eigenvectors in the order of the input, scaled as those of LaplacianEigenmaps.
+    embedding_ : (n, m), the eigenvectors in the order of the input, with RᵀQR = ΣQ · I: each column has mean 0 and mean
+        square 1 under Q, and its largest |entry| is positive.
     eigenvalues_ : (m,) μ, ascending, trivial one left out.
     residuals_ : (m,).
     certificate_ : dict: that of the eigenvectors, and under "clusters" sizes, iterations, whether k-means converged.
@@ -88,7 +93,8 @@ class SpectralClustering(SpectralEstimator):
 
     Notes
     -----
-    Cost: the passes of LaplacianEigenmaps, then some 5–20 over the coordinates, 8·n·m bytes each. Memory: a few
+    Cost: 2 passes over the input, 5–6 over an ordered copy, some 20–80 over the sparse matrix (2·8·k·n bytes), then
+    some 5–20 over the coordinates, 8·n·m bytes each. Memory: a few
     canonical blocks (32 MiB) a worker; the sample, and nothing of size n, in the coordinating process. Sums are taken
     in a fixed tree: the same labels for any chunks and workers. ``predict`` places new rows among the eigenvectors as
     ``transform`` does (the Nyström formula) and takes the nearest center.

@@ -101,7 +101,9 @@ class TSNE(Estimator):
     Cost: 4 passes over the rows (with PCA), some 5 over the ordered copy, then ``early_exaggeration_iter + n_iter``
     times 6·n·perplexity edges, 8 bytes each, from memory or disk, and transforms of a lattice of two nodes a unit of
     the map. Memory of a task: with ``in_memory`` 12 bytes an edge and 112 a row; without, some blocks; and the lattice.
-    Nothing of size n·d in one process. The repulsive forces are within about 1 % of the sums over all pairs.
+    Nothing of size n·d in one process. The repulsive forces, in the root of the sum of squares, are within 2 % of the
+    sums over all pairs for 2 000 rows of standard deviation 5, and within 5 % for 700 rows of standard deviation 30,
+    which lie far apart (``tests/unit/kernels/test_field.py``).
 
     A new row has the place where the forces on it vanish while all fitted rows stay: attraction by its own p over its
     neighbors, repulsion by the field of the map. A row that equals a fitted one gets its coordinates.

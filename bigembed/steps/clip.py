@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from bigembed.blocks.declared import Finite, Requirements, is_number
 from bigembed.blocks.elementwise import clipped
-from bigembed.estimator.step import Step, looked_at_stage
+from bigembed.estimator.step import FixedStep
 from bigembed.runs import Run
-from bigembed.stages import Stage
-from bigembed.store.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class Clip(Step):
+class Clip(FixedStep):
     """Numbers below ``low`` as ``low``, and numbers above ``high`` as ``high``: x ↦ min(max(x, low), high).
 
     After ``standardize``, ``high = 10`` is what single-cell work calls the largest value of scaled expression
@@ -55,9 +53,6 @@ class Clip(Step):
     [[-1.0, 0.5], [1.0, 1.0]]
     """
 
-    saved_stages: ClassVar = {"bounds": (), "coordinates": ("embedding",)}
-    learned: ClassVar = "bounds"
-
     _: KW_ONLY
     low: Finite | None = None
     high: Finite | None = None
@@ -70,11 +65,11 @@ class Clip(Step):
         if is_number(self.low) and is_number(self.high):
             need(float(self.low or 0) < float(self.high or 0), "high", f"a number > low={self.low}")
 
-    def _learning(self, source: RowSource) -> list[Stage]:
+    def _given(self) -> dict[str, Any]:
         low, high = (None if one is None else float(one) for one in (self.low, self.high))
-        return [looked_at_stage("bounds", source, low=low, high=high)]
+        return {"low": low, "high": high}
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        asked = run.manifest("bounds").parameters
+        asked = run.manifest(self.learned).parameters
         low, high = asked["low"], asked["high"]
         return clipped, (-inf if low is None else low, inf if high is None else high)

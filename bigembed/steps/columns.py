@@ -74,8 +74,8 @@ class Columns(Step):
     [1, 2]
     """
 
-    saved_stages: ClassVar = {"columns": ("chosen",), "coordinates": ("embedding",)}
-    learned: ClassVar = "columns"
+    saved_stages: ClassVar = {"choice": ("chosen",), "coordinates": ("embedding",)}
+    learned: ClassVar = "choice"
 
     columns: Annotated[Any, Kind(NAMES, _are_names)] | None = None
     _: KW_ONLY
@@ -109,12 +109,12 @@ class Columns(Step):
 
         varied = [] if kept is None else [moments_stage(source, diagonal=True)]
         parameters = {"source": source.fingerprint(), "columns": among, "most_variable": kept}
-        found = Stage("columns", ("moments",) if varied else (), parameters, run, Cost(disk=8 * len(among)))
+        found = Stage("choice", ("moments",) if varied else (), parameters, run, Cost(disk=8 * len(among)))
         return [*varied, found]
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)
-        self.columns_: Array = read_array(run.path("columns", "chosen"))
+        self.columns_: Array = read_array(run.path("choice", "chosen"))
 
     def _block(self, run: Run) -> tuple[Any, Any]:
         return picked, self.columns_

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from bigembed.blocks.elementwise import log1p_block
 from bigembed.embedding.extension import Extension
-from bigembed.estimator.step import Step, looked_at_stage
+from bigembed.estimator.step import FixedStep
 from bigembed.runs import Run
-from bigembed.stages import Stage
-from bigembed.store.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class Log1p(Step):
+class Log1p(FixedStep):
     """log(1 + x) of every number: counts, which spread over orders of magnitude, become comparable, and 0 stays 0.
 
     The usual second step with single-cell counts, after ``normalize`` (Wolf, Angerer & Theis 2018).
@@ -52,16 +50,10 @@ class Log1p(Step):
     [[0.0, 1.0]]
     """
 
-    saved_stages: ClassVar = {"log1p": (), "coordinates": ("embedding",)}
-    learned: ClassVar = "log1p"
-
     _: KW_ONLY
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None
-
-    def _learning(self, source: RowSource) -> list[Stage]:
-        return [looked_at_stage("log1p", source)]
 
     def _block(self, run: Run) -> tuple[Any, Any]:
         return log1p_block, None

@@ -53,6 +53,21 @@ def degenerate(solve: dict[str, Any]) -> list[str]:
     return out
 
 
+def left_open(solve: dict[str, Any]) -> list[str]:
+    """Parts in which more coordinates than are asked for meet every condition; groups of rows are named elsewhere."""
+    out = []
+    for c, part in solve["solved"].items():
+        asked, free = len(part["eigenvalues"]), part.get("free", 0)
+        if free > asked and part["closed"] <= 1:
+            out.append(
+                f"component {c} of the graph: {free} or more independent coordinates meet all local conditions (their "
+                f"eigenvalues are 0 but for rounding), and {asked} {'is' if asked == 1 else 'are'} asked for: rounding "
+                "decides which are found. The conditions are too few. Raise n_neighbors, ask for more coordinates, or "
+                "take another method (of HessianLLE with one component own_row='auto')"
+            )
+    return out
+
+
 def localized(solve: dict[str, Any]) -> list[str]:
     """Coordinates that a few rows, or landmarks, carry."""
     out, n = [], sum(part["rows"] for part in solve["solved"].values())

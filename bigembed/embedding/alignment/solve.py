@@ -98,6 +98,7 @@ def _summary(found: SmallestPairs, members: Array, ids: Array) -> dict[str, Any]
         "factor_bytes": 8 * len(members) * (found.band + 1),
         "steps": found.steps,
         "converged": found.converged,
+        "free": found.free,
         "closed": len(closed),
         "closed_rows": [members[group][:NAMED].tolist() for group in closed[:NAMED]],
     }

@@ -92,7 +92,7 @@ def test_damage_of_a_step_in_a_model_is_found(write: Any, tmp_path: Path) -> Non
     assert verify(tmp_path / "model")["problems"]
 
 
-@pytest.mark.parametrize("stage", ["step1-missing-missing", "step2-robust_standardize-quantiles", "step3-pca-solve"])
+@pytest.mark.parametrize("stage", ["step1-missing-rows", "step2-robust_standardize-quantiles", "step3-pca-solve"])
 @pytest.mark.parametrize("kind", ["start", "done"])
 def test_a_killed_job_goes_on(stage: str, kind: str, write: Any, tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
@@ -115,7 +115,7 @@ def test_the_plan_has_the_steps_with_their_costs(write: Any) -> None:
     before = make_plan(read_job(write()))
     stages = dict(before.stages)
     assert [name for name in stages if name.startswith("step")] == [
-        "step1-missing-missing",
+        "step1-missing-rows",
         "step2-robust_standardize-quantiles",
         "step3-pca-moments",
         "step3-pca-solve",

@@ -13,7 +13,7 @@ from sklearn.manifold import LocallyLinearEmbedding as Reference
 from sklearn.neighbors import NearestNeighbors
 
 import bigembed as be
-from bigembed.errors import InputError, LocalizedWarning
+from bigembed.errors import DegenerateWarning, InputError, LocalizedWarning, MapWarning
 from bigembed.methods.hessian_lle import hessian_block
 from bigembed.methods.local_tangent_space_alignment import tangent_block
 from bigembed.methods.modified_lle import several_weights_block
@@ -137,3 +137,14 @@ def test_too_few_neighbors_or_columns_are_refused(estimator: Any, said: str) -> 
     if estimator.n_components < 4:
         with pytest.raises(InputError, match=said):
             estimator.fit(be.build_neighbor_graph(curve(), estimator.n_neighbors))
+
+
+def test_conditions_that_leave_coordinates_open_are_said_to() -> None:
+    angle = np.linspace(0, np.pi, 100)
+    arc = np.column_stack([np.cos(angle), np.sin(angle)])
+    with pytest.warns(MapWarning), pytest.warns(DegenerateWarning, match="3 or more independent coordinates meet all local conditions"):
+        found = be.HessianLLE(n_components=1, n_neighbors=4, own_row=True).fit(arc)
+    assert abs(np.corrcoef(found.embedding_[:, 0], angle)[0, 1]) < 0.5
+    determined = be.HessianLLE(n_components=1, n_neighbors=4).fit(arc)
+    assert abs(np.corrcoef(determined.embedding_[:, 0], angle)[0, 1]) > 0.999
+    assert not any(determined.certificate_["warnings"].values())

@@ -1,0 +1,44 @@
+"""Rows that are made of other rows when a task reads them: what all such sources share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.store.source import RowSource
+
+
+@dataclass(frozen=True)
+class DerivedRows(RowSource):
+    """Rows made of those of another source whenever they are read; nothing of their size is written."""
+
+    base: RowSource | None = None
+    stamp: str = ""
+    """What says how they are made: its part of the fingerprint."""
+
+    @property
+    def source(self) -> RowSource:
+        """The rows that these are made of."""
+        assert self.base is not None
+        return self.base
+
+    def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+        return np.asarray(self.read(*rows)[:, slice(*columns)])
+
+    @property
+    def behind(self) -> int:
+        """Bytes that a task holds of the rows that these are made of."""
+        block = 3 * min(self.source.block, self.source.shape[0])
+        return self.source.behind + block * self.source.row_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        return self.source.read_bytes
+
+    def fingerprint(self) -> str:
+        aligned = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.aligned.items()))
+        made = f"{self.shape} {self.dtype} {self.source.fingerprint()} {self.stamp}{aligned}"
+        return sha256(made.encode()).hexdigest()
