@@ -23,6 +23,7 @@ from bigembed.store.copying import rows_of_reader, same_rows
 from bigembed.store.formats import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.graph_source import GraphSource, open_graph
 from bigembed.store.input import column_source
+from bigembed.store.mapped import PlannedRows
 from bigembed.store.output_lock import in_turn
 from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, at, is_url, published, retire
@@ -31,24 +32,6 @@ from bigembed.store.source import RowSource, rows_at
 from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
 IDS = "ids"
-
-
-@dataclass(frozen=True)
-class Unwritten(RowSource):
-    """Rows that will lie at the path: enough for a plan."""
-
-    def fingerprint(self) -> str:
-        return "not written yet"
-
-    @property
-    def grain(self) -> int:
-        """Not known yet: as many rows as a canonical block, which is how they are written."""
-        return self.block
-
-    @property
-    def chunks(self) -> tuple[int, int]:
-        """Rows and columns of a chunk: whole rows, not more than a block."""
-        return min(self.block, self.shape[0]), self.width
 
 
 @dataclass(frozen=True)
@@ -164,7 +147,7 @@ def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> Ro
     """The rows of a reader as they will lie at the path."""
     if stays_sparse(reader, choice):
         return SparseSource(reader.shape, native(reader.dtype), entries=entries_of(reader) or 0)
-    return Unwritten(reader.shape, native(reader.dtype), path=str(path))
+    return PlannedRows(reader.shape, native(reader.dtype), path=str(path), stamp="not written yet")
 
 
 def find_input(job: JobSpec) -> Input:

@@ -64,7 +64,7 @@ class PlannedRows(DerivedRows):
 
     @property
     def chunks(self) -> tuple[int, int]:
-        return self.grain, self.width
+        return min(self.grain, self.shape[0]), self.width
 
     @property
     def behind(self) -> int:

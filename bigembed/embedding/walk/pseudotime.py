@@ -39,7 +39,7 @@ def diffusion_pseudotime(
     root : int, the row of the input where time begins.
     eigenvectors : "symmetric", those of D^{-1/2} W D^{-1/2}, as in the paper and in scanpy; or "right", those of the
         walk, whose differences are diffusion distances.
-    workdir : path or None. WalkVectors the result is kept as a published stage; None is temporary.
+    workdir : path or None. Where the result is kept as a published stage; None is temporary.
 
     Returns
     -------
