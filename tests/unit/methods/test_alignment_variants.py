@@ -142,7 +142,8 @@ def test_too_few_neighbors_or_columns_are_refused(estimator: Any, said: str) -> 
 def test_conditions_that_leave_coordinates_open_are_said_to() -> None:
     angle = np.linspace(0, np.pi, 100)
     arc = np.column_stack([np.cos(angle), np.sin(angle)])
-    with pytest.warns(MapWarning), pytest.warns(DegenerateWarning, match="3 or more independent coordinates meet all local conditions"):
+    said = "3 or more independent coordinates meet all local conditions"
+    with pytest.warns(MapWarning), pytest.warns(DegenerateWarning, match=said):
         found = be.HessianLLE(n_components=1, n_neighbors=4, own_row=True).fit(arc)
     assert abs(np.corrcoef(found.embedding_[:, 0], angle)[0, 1]) < 0.5
     determined = be.HessianLLE(n_components=1, n_neighbors=4).fit(arc)
