@@ -6,7 +6,7 @@ block as they are read, unless a copy of what the last step makes costs less tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,10 +37,11 @@ class Prepared:
 
 def row_passes(stages: Sequence[Stage]) -> float:
     """How often ``fit`` reads the rows as they were given: what follows reads a copy in the order of the graph."""
-    return sum(stage.cost.passes for stage in _reading(stages) if not stage.on_demand)
+    return sum(stage.cost.passes for stage in reading_rows(stages) if not stage.on_demand)
 
 
-def _reading(stages: Sequence[Stage]) -> Sequence[Stage]:
+def reading_rows(stages: Sequence[Stage]) -> Sequence[Stage]:
+    """The stages that read the rows as they were given."""
     last = next((number for number, stage in enumerate(stages) if stage.name == "order"), len(stages))
     return stages[: last + 1]
 
@@ -52,7 +53,7 @@ def prefix_of(number: int, step: Any) -> str:
 
 def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage]:
     """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
-    found = prepared(estimator, source, run)
+    found = prepared(estimator._steps, source, run, passes_of(estimator))
     return [*found.stages, *stages_after(estimator, found.source)]
 
 
@@ -61,13 +62,37 @@ def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     stages: list[Stage] = estimator.stages(source)
     if not estimator._steps:
         return stages
-    reading = {stage.name for stage in _reading(stages)}
+    reading = {stage.name for stage in reading_rows(stages)}
     return [of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
 
 
-def prepared(estimator: Any, source: RowSource, run: Run | None, compute: bool = False) -> Prepared:
-    """The steps before an estimator, as far as they are published in the run; ``compute``: all of them, computed."""
-    if not (steps := estimator._steps):
+def passes_of(estimator: Any) -> Callable[[RowSource], float]:
+    """How often an estimator reads the rows that it is fitted to."""
+    return lambda source: row_passes(estimator.stages(source))
+
+
+def computing(estimator: Any) -> Callable[[Sequence[Stage], Run], None]:
+    """What computes stages of the steps before an estimator, which tells of them as of its own."""
+
+    def compute(stages: Sequence[Stage], run: Run) -> None:
+        with telling(estimator, stages) as todo:
+            run_stages(todo, run)
+
+    return compute
+
+
+def prepared(
+    steps: Sequence[Any],
+    source: RowSource,
+    run: Run | None,
+    passes: Callable[[RowSource], float],
+    compute: Callable[[Sequence[Stage], Run], None] | None = None,
+) -> Prepared:
+    """What comes of steps, as far as they are published in the run; all of it where something can ``compute`` them.
+
+    ``passes``: how often the rows that come out will be read.
+    """
+    if not steps:
         return Prepared((), source)
     stages: list[Stage] = []
     fitted: list[Any] = []
@@ -80,19 +105,19 @@ def prepared(estimator: Any, source: RowSource, run: Run | None, compute: bool =
         stages += todo
         written = next((stage for stage in own if stage.on_demand), None)
         if compute and run is not None:
-            _run(estimator, todo, run)
-        known = known and (compute or not outdated(stages, run))  # type: ignore[arg-type]
+            compute(todo, run)
+        known = known and (bool(compute) or not outdated(stages, run))  # type: ignore[arg-type]
         if known and run is not None:
-            made = _fitted(step, PartOfRun(run, prefix), source, quiet=not compute)
+            made = _fitted(step, PartOfRun(run, prefix), source, quiet=compute is None)
             fitted.append(made)
             source = _after(made, source)
         else:
             source = _planned(step, source)
-    if written is None or not _pays(source, row_passes(estimator.stages(source))):
+    if written is None or not _pays(source, passes(source)):
         return Prepared(tuple(stages), source, tuple(fitted))
     stages.append(written)
     if compute and run is not None:
-        _run(estimator, [written], run)
+        compute([written], run)
     if known and run is not None and (compute or not outdated(stages, run)):
         place = run.path(written.name, "embedding")
         return Prepared(tuple(stages), written_rows(place, source), tuple(fitted))
@@ -104,11 +129,6 @@ def prepared(estimator: Any, source: RowSource, run: Run | None, compute: bool =
 def said_of(steps: Sequence[Any]) -> dict[str, str]:
     """What each step did with the rows fitted, in words, by its number and name."""
     return {f"{number} {type(step).registered}": step.said() for number, step in enumerate(steps, 1)}
-
-
-def _run(estimator: Any, stages: Sequence[Stage], run: Run) -> None:
-    with telling(estimator, stages) as todo:
-        run_stages(todo, run)
 
 
 def _within(stage: Stage, prefix: str) -> Stage:

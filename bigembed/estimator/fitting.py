@@ -10,7 +10,7 @@ from bigembed.blocks.rows import MAX_BLOCK_ROWS, remote
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import edge_weights_stage, is_weights, weights_stage
 from bigembed.errors import InputTypeError
-from bigembed.estimator.before import all_stages, prepared, row_passes, said_of, stages_after
+from bigembed.estimator.before import all_stages, computing, passes_of, prepared, row_passes, said_of, stages_after
 from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
 from bigembed.estimator.through import takes_missing
@@ -65,7 +65,7 @@ def _fit_after(estimator: Any, X: Any, source: RowSource, run: Run, in_memory: b
     with locked(run):
         if not run.temporary:
             supersede(all_stages(estimator, source, run), run, whole=True)
-    before = prepared(estimator, source, run, compute=True)
+    before = prepared(estimator._steps, source, run, passes_of(estimator), computing(estimator))
     estimator.steps_ = before.steps
     stages = stages_after(estimator, before.source)
     finish(estimator, stages, run, in_memory, before.source, before.stages)

@@ -19,7 +19,7 @@ from bigembed.embedding.extension import Extension, in_one_array, write_extended
 from bigembed.embedding.streaming import STAGE, grouped_stage
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
-from bigembed.estimator.through import new_rows_through, takes_missing
+from bigembed.estimator.through import new_rows_through, of_mapped, takes_missing
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage, run_stages
 from bigembed.store import manifest as manifests
@@ -95,9 +95,15 @@ def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str,
     steps = getattr(estimator, "steps_", ())
     missing = takes_missing(steps) or extension.missing == "taken"
     source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse and not steps, missing=missing)
-    check_width(source, steps[0].n_features_in_ if steps else extension.n_features, estimator)
     columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
-    return new_rows_through(estimator, replace(source, aligned=columns)), in_memory
+    return through_steps(estimator, replace(source, aligned=columns), extension), in_memory
+
+
+def through_steps(estimator: Any, source: RowSource, extension: Extension) -> RowSource:
+    """New rows as the steps before an estimator make them; InputError if they have another width than those fitted."""
+    steps = getattr(estimator, "steps_", ())
+    check_width(source, steps[0].n_features_in_ if steps else extension.n_features, estimator)
+    return new_rows_through(estimator, source)
 
 
 def _wrong_aligned(estimator: Any, given: Iterable[str], needed: Iterable[str]) -> str:
@@ -159,14 +165,15 @@ def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stag
     """The stage that writes the coordinates of new rows; it depends on all stages of the fitted run."""
     inputs = tuple(fitted.published())
     if extension.grouping is not None:
-        return grouped_stage(source, extension, extension.grouping, inputs)
+        return of_mapped(grouped_stage(source, extension, extension.grouping, inputs), source)
 
     def run(context: Context) -> dict[str, Any]:
         write_extended(source, extension, context.path("coordinates"))
         return {"rows": source.shape[0]}
 
     parameters = {"source": source.fingerprint(), "width": extension.width, "dtype": extension.dtype}
-    return Stage(STAGE, inputs, parameters, run, output_cost(source, extension.width, extension.dtype))
+    cost = output_cost(source, extension.width, extension.dtype)
+    return of_mapped(Stage(STAGE, inputs, parameters, run, cost), source)
 
 
 def scratch_of(estimator: Any) -> AnyPath:

@@ -45,7 +45,8 @@ def key_of_run(job: JobSpec, rows: Input) -> str:
 
 def key_of_growth(job: JobSpec) -> str:
     """Of a version of a growing embedding: all but its rows, which grow."""
-    return digest_of({"input": str(job.input_path), "method": method_of(job), "version": __version__})
+    steps = {"steps": steps_of(job)} if job.steps else {}
+    return digest_of({"input": str(job.input_path), **steps, "method": method_of(job), "version": __version__})
 
 
 def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:

@@ -15,7 +15,6 @@ from bigembed.methods import REGISTRY, method
 
 MOST = 1_000
 """Points of a sweep."""
-SWEPT = "[[steps]]: a sweep takes none; run the job for each value of the method, which uses its steps again"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ def points_of(job: JobSpec) -> list[Point]:
             f"{job.file}: no table [sweep]. Give lists of values there, such as n_neighbors = [10, 20], or --vary"
         )
     points, problems = expanded(job.method, job.sweep, job.functions)
-    problems += [SWEPT] if job.steps else []
     if problems:
         raise JobError(f"{job.file}: " + "".join(f"\n  {problem}" for problem in problems))
     return points

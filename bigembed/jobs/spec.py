@@ -19,7 +19,7 @@ from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEPS, TABLES, JobSpec
 from bigembed.jobs.parameters import LISTED, SHOWN, checked_parameters, reason_of, shown, typed_values, unknown
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
-from bigembed.jobs.points import SWEPT, Point, expanded
+from bigembed.jobs.points import Point, expanded
 from bigembed.jobs.step_tables import step_tables
 from bigembed.methods import REGISTRY, method
 from bigembed.store.paths import at as located
@@ -88,7 +88,6 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
             tables[name] = _table(name, model, dict(given), functions, problems)
     if STEPS in value:
         tables[STEPS] = step_tables(value[STEPS], problems)
-        problems += [] if "sweep" not in value else [SWEPT]
     points: list[Point] = []
     chosen = tables.get("method")
     if chosen is not None and tables.get("sweep") is not None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import InputError
+from bigembed.estimator.through import new_rows_through
 from bigembed.jobs.growth.ledger import NAMED, Snapshot, snapshot
 from bigembed.jobs.growth.session import place_for, refuse_unfitted, unchanged
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
@@ -35,7 +36,7 @@ from bigembed.store.documents import write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.growing import StoreRows
 from bigembed.store.paths import remove
-from bigembed.store.source import work_dtype
+from bigembed.store.source import RowSource
 
 REPORT = "audit.json"
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
@@ -122,12 +123,12 @@ def _figures(
     from bigembed.jobs.growth.misfit import misfit_of, search_index
     from bigembed.methods import load
 
-    model, n, d = load(version.model, job.functions), version.fitted, there.shape[1]
+    model, n = load(version.model, job.functions), version.fitted
     exchange = Exchange(str(growth.root / "audit" / "exchange"))
     remove(exchange.root)  # of an audit that was killed
-    dtype, metric = str(work_dtype(there.dtype)), "cosine" if _is_cosine(model) else "euclidean"
-    every, fitted = (Shape(rows, d, dtype, metric) for rows in (there.shape[0], n))
-    source = StoreRows((n, d), there.dtype, path=there.path)
+    source, whole = (_seen(model, there, rows) for rows in (n, there.shape[0]))
+    dtype, metric = str(source.work), "cosine" if _is_cosine(model) else "euclidean"
+    every, fitted = (Shape(rows, source.width, dtype, metric) for rows in (there.shape[0], n))
     generator = np.random.default_rng([seed, n])
     ids = np.concatenate(
         [
@@ -135,7 +136,7 @@ def _figures(
             np.sort(generator.choice(n, held, replace=False)),
         ]
     )
-    rows = rows_at(StoreRows(there.shape, there.dtype, path=there.path), every, ids)
+    rows = rows_at(whole, every, ids)
     if wrong := ids[~np.isfinite(rows).all(axis=1)].tolist():
         raise InputError(
             f"{there.path}: rows {wrong[:NAMED]} hold NaN or infinity, and maybe others. Drop or impute them"
@@ -156,6 +157,11 @@ def _figures(
     exchange.clear()
     remove(exchange.root)
     return figures
+
+
+def _seen(model: Any, there: Snapshot, n: int) -> RowSource:
+    """The first n rows as the method sees them: after the steps before it."""
+    return new_rows_through(model, StoreRows((n, there.shape[1]), there.dtype, path=there.path))
 
 
 def _is_cosine(model: Any) -> bool:

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError
-from bigembed.estimator.transform import check_width, coordinates_of
+from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs.growth.account import Range, attributes, span_digest
 from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, head, snapshot
 from bigembed.jobs.growth.repair import advising, ledger_of, repair, restore
@@ -126,8 +126,7 @@ def _stage_of(fitted: Any, there: Snapshot, start: int, stop: int, content: str)
     """The stage that places rows ``start:stop``, of this content."""
     source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
     extension = fitted._map()
-    check_width(source, extension.n_features, fitted)
-    return coordinates_of(source, extension, fitted._run)
+    return coordinates_of(through_steps(fitted, source, extension), extension, fitted._run)
 
 
 def _plan(job: JobSpec, stage: Stage, there: Snapshot, place: Place | None, version: Version, fitted: Any) -> Plan:

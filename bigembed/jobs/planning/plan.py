@@ -330,7 +330,12 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
 def estimator(job: JobSpec) -> Any:
     """The estimator that the job describes, after its steps; its stages are kept in the output."""
     chosen = method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
-    return method_after([step(one.name)(**one.parameters) for one in job.steps], chosen)
+    return method_after(steps_before(job), chosen)
+
+
+def steps_before(job: JobSpec) -> list[Any]:
+    """The steps of a job, not fitted."""
+    return [step(one.name)(**one.parameters) for one in job.steps]
 
 
 def _is_run(path: AnyPath) -> bool:

@@ -12,13 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, PlanError
+from bigembed.estimator.before import reading_rows, stages_after
+from bigembed.estimator.pipeline import method_after
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
-from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
+from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries, steps_before
 from bigembed.jobs.points import Point, points_of
+from bigembed.jobs.sweep.before import steps_of
 from bigembed.jobs.sweep.quality import quality_stages
 from bigembed.methods import method
+from bigembed.reuse import outdated
 from bigembed.stages import Cost, Stage
 from bigembed.store import manifest as manifests
 from bigembed.store.documents import digest_of
@@ -31,8 +35,8 @@ PAGE_BYTES = 96 << 20
 
 
 @dataclass(frozen=True)
-class Step:
-    """A stage of a point."""
+class Leg:
+    """A stage of a point, in its folder."""
 
     stage: Stage
     folder: AnyPath
@@ -55,7 +59,7 @@ class Course:
     point: Point
     estimator: Any
     source: RowSource
-    steps: tuple[Step, ...] = ()
+    legs: tuple[Leg, ...] = ()
     refused: BigembedError | None = None
     """Why it is not computed."""
 
@@ -68,57 +72,70 @@ def plan_sweep(job: JobSpec, place: Place | None = None, rows: Input | None = No
     """
     need_libraries(job)
     rows = rows or find_input(job)
-    courses = courses_of(job, rows)
+    before, run = steps_of(job, rows, lambda source: passes_of(job, source))
+    courses = courses_of(job, before.source)
     bare = bare_plan(job, rows, place, calibrate)
-    return plan_of(bare, refuse_large(bare, courses, job, rows), job, rows)
+    todo = {} if run is None else outdated(before.stages, run)
+    done = [stage.name for stage in before.stages if run is not None and stage.name not in todo]
+    return plan_of(bare, refuse_large(bare, courses, job), job, rows, before.stages, done)
 
 
-def courses_of(job: JobSpec, rows: Input) -> list[Course]:
-    """The points with their stages; a point that the rows do not allow is refused."""
-    courses = [_course(point, job, rows) for point in points_of(job)]
+def passes_of(job: JobSpec, source: RowSource) -> float:
+    """How often the stages of all points, each counted once, read the rows."""
+    reading: dict[AnyPath, float] = {}
+    for course in courses_of(job, source):
+        names = {stage.name for stage in reading_rows([leg.stage for leg in course.legs])}
+        reading |= {leg.folder: leg.stage.cost.passes for leg in course.legs if leg.stage.name in names}
+    return sum(reading.values())
+
+
+def courses_of(job: JobSpec, source: RowSource) -> list[Course]:
+    """The points with their stages for the rows after the steps; a point that the rows do not allow is refused."""
+    courses = [_course(point, job, source) for point in points_of(job)]
     homes: dict[str, set[AnyPath]] = {}
     for course in courses:
-        for step in course.steps:
-            homes.setdefault(step.stage.name, set()).add(step.folder)
+        for leg in course.legs:
+            homes.setdefault(leg.stage.name, set()).add(leg.folder)
     names: dict[AnyPath, str] = {}
     for course in courses:
-        for step in course.steps:
-            alone = len(homes[step.stage.name]) == 1
-            names.setdefault(step.folder, step.stage.name if alone else f"{step.stage.name} [{course.point.label}]")
+        for leg in course.legs:
+            alone = len(homes[leg.stage.name]) == 1
+            names.setdefault(leg.folder, leg.stage.name if alone else f"{leg.stage.name} [{course.point.label}]")
     return [
-        replace(course, steps=tuple(replace(step, name=names[step.folder]) for step in course.steps))
+        replace(course, legs=tuple(replace(leg, name=names[leg.folder]) for leg in course.legs))
         for course in courses
     ]
 
 
-def _course(point: Point, job: JobSpec, rows: Input) -> Course:
-    kind, source = method(point.method), rows.source()
+def _course(point: Point, job: JobSpec, source: RowSource) -> Course:
+    kind = method(point.method)
     taken = {name: column for name, column in source.aligned.items() if name in kind.aligned}
-    course = Course(point, kind(**point.parameters), replace(source, aligned=taken))
+    chosen = method_after(steps_before(job), kind(**point.parameters))
+    course = Course(point, chosen, replace(source, aligned=taken))
     try:
-        stages = course.estimator.stages(course.source)
-        stages += quality_stages(stages, course.estimator, course.source)
+        stages = stages_after(chosen, course.source)
+        stages += quality_stages(stages, chosen, course.source)
     except (InputError, InputTypeError) as error:
         return replace(course, refused=error)
-    return replace(course, steps=tuple(_steps(stages, job.output_path)))
+    return replace(course, legs=tuple(_legs(stages, job.output_path)))
 
 
-def _steps(stages: Sequence[Stage], root: AnyPath) -> Iterator[Step]:
+def _legs(stages: Sequence[Stage], root: AnyPath) -> Iterator[Leg]:
     keys: dict[str, str] = {}
     for stage in stages:
         inputs = {name: keys[name] for name in stage.inputs}
         keys[stage.name] = digest_of({"stage": stage.name, "parameters": stage.parameters, "inputs": inputs})
-        yield Step(stage, root / "stages" / f"{stage.name}-{keys[stage.name][:16]}", stage.name)
+        yield Leg(stage, root / "stages" / f"{stage.name}-{keys[stage.name][:16]}", stage.name)
 
 
-def refuse_large(bare: Plan, courses: Sequence[Course], job: JobSpec, rows: Input) -> list[Course]:
+def refuse_large(bare: Plan, courses: Sequence[Course], job: JobSpec) -> list[Course]:
     """The points, refused those that do not fit into memory; :class:`BigembedError` where none is left."""
     out = []
     for course in courses:
         if course.refused is None:
-            own = [(step.name, step.stage.cost) for step in course.steps]
+            own = [(leg.name, leg.stage.cost) for leg in course.legs]
             if problems := replace(bare, stages=tuple(own)).problems():
-                course = replace(course, steps=(), refused=PlanError("; ".join(problems)))
+                course = replace(course, legs=(), refused=PlanError("; ".join(problems)))
         out.append(course)
     if all(course.refused is not None for course in out):
         kind = PlanError if any(isinstance(course.refused, PlanError) for course in out) else InputError
@@ -132,15 +149,18 @@ def refusals(courses: Sequence[Course]) -> list[str]:
     return [f"{course.point.label}: refused: {course.refused}" for course in courses if course.refused is not None]
 
 
-def plan_of(bare: Plan, courses: Sequence[Course], job: JobSpec, rows: Input) -> Plan:
-    """The plan of the points that are not refused."""
-    steps = {step.name: step for course in courses for step in course.steps}
-    before = [(name, cost) for name, cost in costs_of(job, rows, []) if name == "input"]
+def plan_of(
+    bare: Plan, courses: Sequence[Course], job: JobSpec, rows: Input, before: Sequence[Stage], done: Sequence[str]
+) -> Plan:
+    """The plan of the stages ``before`` all points, of which some are ``done``, and of the points not refused."""
+    legs = {leg.name: leg for course in courses for leg in course.legs}
+    copied = [(name, cost) for name, cost in costs_of(job, rows, []) if name == "input"]
+    first = [(stage.name, stage.cost) for stage in before]
     read = 32 * rows.shape[0] * len(courses)
     page = PAGE, Cost(read=read, coordinator=rows.loading + PAGE_BYTES)
     return replace(
         bare,
-        stages=(*before, *((name, step.stage.cost) for name, step in steps.items()), page),
-        published=tuple(name for name, step in steps.items() if step.published),
+        stages=(*copied, *first, *((name, leg.stage.cost) for name, leg in legs.items()), page),
+        published=(*done, *(name for name, leg in legs.items() if leg.published)),
         notes=tuple(refusals(courses)),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.estimator.through import of_mapped
 from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
 from bigembed.stages import Context, Stage
 from bigembed.store.graph_source import GraphSource
@@ -43,4 +44,4 @@ def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -
     width = getattr(estimator, "n_components", None) or source.width
     shown = RowSource((n, int(width)), np.dtype(np.float64))
     cost = cost_of(source, shown, n_neighbors=NEIGHBORS, samples=SAMPLES)
-    return [Stage(NAME, ("coordinates",), {"metric": metric, **asked}, run, cost)]
+    return [of_mapped(Stage(NAME, ("coordinates",), {"metric": metric, **asked}, run, cost), source)]

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, LockedError
+from bigembed.estimator.before import Prepared, said_of
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.points import points_of
 from bigembed.jobs.session import session, working
-from bigembed.jobs.sweep.course import PAGE, Course, Step, courses_of, plan_sweep, refuse_large
+from bigembed.jobs.sweep.before import fitted_steps
+from bigembed.jobs.sweep.course import PAGE, Course, Leg, courses_of, passes_of, plan_sweep, refuse_large
 from bigembed.jobs.sweep.page import Shown, page_of, refuse_other, write_page
 from bigembed.jobs.sweep.quality import NAME as QUALITY
 from bigembed.jobs.sweep.table import NAME, outcome, write_table
@@ -69,10 +71,11 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
             kind = choose(job.cluster, rows.shape, rows.nbytes)
             with working(job.cluster, kind, reporter, lambda place: plan_sweep(job, place, rows)) as place:
                 rows = _ready(job, rows, place, reporter)
+                before = fitted_steps(job, rows, lambda source: passes_of(job, source), reporter)
                 fits, table = [], []
                 seen: set[AnyPath] = set()
-                for course in _courses(job, rows, reporter):
-                    fits.append(_fitted(course, seen, reporter))
+                for course in _courses(job, before, reporter):
+                    fits.append(_fitted(course, rows, before, seen, reporter))
                     table.append(_row(fits[-1], job))
                     write_table(root, table)
                 with reporter.stage(PAGE):
@@ -100,23 +103,25 @@ def _ready(job: JobSpec, rows: Input, place: Place, reporter: Reporter) -> Input
     return rows
 
 
-def _courses(job: JobSpec, rows: Input, reporter: Reporter) -> Sequence[Course]:
+def _courses(job: JobSpec, before: Prepared, reporter: Reporter) -> Sequence[Course]:
     """The points, their folders by the rows as they are now."""
     assert reporter.plan is not None
-    return refuse_large(replace(reporter.plan, stages=(), published=()), courses_of(job, rows), job, rows)
+    return refuse_large(replace(reporter.plan, stages=(), published=()), courses_of(job, before.source), job)
 
 
-def _fitted(course: Course, seen: set[AnyPath], reporter: Reporter) -> Fit:
+def _fitted(course: Course, rows: Input, before: Prepared, seen: set[AnyPath], reporter: Reporter) -> Fit:
     """Fit one point: its stages, each in its folder, see those before it."""
     fit = Fit(course, error=course.refused)
     if fit.error is not None:
         return fit
     try:
         with _warnings_of(course):
-            for step in course.steps:
-                fit.runs.append(_stage(step, fit, seen, reporter))
-            course.estimator.n_features_in_ = course.source.shape[1]
+            for leg in course.legs:
+                fit.runs.append(_stage(leg, fit, seen, reporter))
+            course.estimator.n_features_in_, course.estimator.steps_ = rows.shape[1], before.steps
             fit.estimator = course.estimator.adopt(fit.runs[-1], source=course.source)
+            if before.steps:
+                fit.estimator.certificate_["steps"] = said_of(before.steps)
     except (BigembedError, ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, STOPS):
             raise
@@ -124,21 +129,21 @@ def _fitted(course: Course, seen: set[AnyPath], reporter: Reporter) -> Fit:
     return fit
 
 
-def _stage(step: Step, fit: Fit, seen: set[AnyPath], reporter: Reporter) -> Run:
+def _stage(leg: Leg, fit: Fit, seen: set[AnyPath], reporter: Reporter) -> Run:
     """The stage of a point, computed or found; one that this sweep has ``seen`` is not looked at again."""
-    run, name = Run(step.folder, fit.runs[-1:]), step.stage.name
+    run, name = Run(leg.folder, fit.runs[-1:]), leg.stage.name
 
     def tell(event: Event) -> None:
         if event.kind == "done":
-            fit.computed.append(step.name)
-        reporter(replace(event, stage=step.name))
+            fit.computed.append(leg.name)
+        reporter(replace(event, stage=leg.name))
 
-    if step.folder in seen:
+    if leg.folder in seen:
         tell(Event("reused", name, results=run.results(name)))
         return run
     with observing(tell):
-        run_stages([step.stage], run)
-    seen.add(step.folder)
+        run_stages([leg.stage], run)
+    seen.add(leg.folder)
     return run
 
 
@@ -169,10 +174,10 @@ def _row(fit: Fit, job: JobSpec) -> dict[str, Any]:
         quality = last.results(QUALITY) if last.has(QUALITY) else {}
         out |= {"coordinates": last.path("coordinates", "embedding"), **outcome(fit.estimator, quality)}
     seconds = [
-        run.manifest(step.stage.name).measured["seconds"] for run, step in zip(fit.runs, course.steps, strict=False)
+        run.manifest(leg.stage.name).measured["seconds"] for run, leg in zip(fit.runs, course.legs, strict=False)
     ]
     return out | {
-        "stages": len(course.steps),
+        "stages": len(course.legs),
         "stages_computed": len(fit.computed),
         "seconds": round(sum(seconds), 3),
     }

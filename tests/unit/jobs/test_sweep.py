@@ -227,3 +227,34 @@ def test_one_at_a_time_and_nothing_of_others_is_overwritten(asked, tmp_path):
     (tmp_path / "sweep.zarr" / "maps.html").write_text("mine")
     with pytest.raises(ExistingOutputError):
         sweep(asked(alpha=[1.0]))
+
+
+def test_steps_are_fitted_once_for_all_points(tmp_path, rows):
+    """The points of a sweep with steps are the runs of jobs with the same steps, whose rows may have holes."""
+    holes = np.where(np.random.default_rng(1).random(rows.shape) < 0.01, np.nan, rows)
+    np.save(tmp_path / "x.npy", holes)
+    steps = [{"name": "missing"}, {"name": "standardize"}, {"name": "pca", "n_components": 3}]
+    tables = {"input": {"path": "x.npy"}, "steps": steps, "method": METHOD}
+
+    def job(output, **more):
+        return parse_job(tables | {"output": {"path": output}} | more, tmp_path / "job.toml")
+
+    asked = job("sweep.zarr", sweep={"alpha": [0.0, 1.0], "points": [{"method": "pca"}]})
+    plan = [name for name, _ in plan_job(asked).stages]
+    assert [name for name in plan if name.startswith("step")] == [
+        "step1-missing-rows", "step2-standardize-moments", "step3-pca-moments", "step3-pca-solve"
+    ]  # fmt: skip
+    told = []
+    found = sweep(asked, RunOptions(lambda event: told.append((event.kind, event.stage))))
+    assert [told.count(("done", name)) for name in (*plan[:4], "survey", "graph")] == [1] * 6
+    for row, point in zip(found["rows"], points_of(asked), strict=True):
+        run_job(job(f"{row['point']}.zarr", method={"name": point.method, **point.parameters}))
+        expected = read_array(tmp_path / f"{row['point']}.zarr/stages/coordinates/embedding")
+        assert read_array(row["coordinates"]).tobytes() == expected.tobytes()
+        assert "were left out" in row["steps.1 missing"]
+    assert len(expected) == (~np.isnan(holes).any(axis=1)).sum()
+    again = sweep(asked, RunOptions(lambda event: told.append((event.kind, event.stage))))
+    assert (again["stages"], told.count(("reused", "step2-standardize-moments"))) == (0, 1)
+    assert set(plan) - {"page"} <= set(plan_job(asked).published)
+    tables["steps"] = [{"name": "missing"}, {"name": "robust_standardize"}]
+    assert sweep(job("sweep.zarr", sweep={"alpha": [0.0]}))["stages"] > 0

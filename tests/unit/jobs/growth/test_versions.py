@@ -23,6 +23,7 @@ from bigembed.errors import (
 )
 from bigembed.jobs.growth import extend as growth_extend
 from bigembed.jobs.growth import refresh as growth_refresh
+from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
@@ -318,3 +319,30 @@ def test_too_little_memory_is_refused(job, rows, tmp_path):
     with pytest.raises(PlanError):
         refresh(asked.model_copy(update={"cluster": cluster}))
     assert current(tmp_path).fitted == 400
+
+
+STEPS = [{"name": "missing", "action": "fill"}, {"name": "standardize"}, {"name": "pca", "n_components": 3}]
+
+
+@pytest.mark.parametrize("method", ["pca", "diffusion_map"])
+def test_rows_that_come_go_through_the_steps_of_the_model(job, rows, tmp_path, method):
+    rows[::37, 1] = np.nan
+    write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+    asked = job(method)
+    tables = {"steps": STEPS, "input": {"path": "x.zarr"}, "output": {"path": "out.zarr"}}
+    asked = parse_job(tables | {"method": {"name": method, **asked.method.parameters}}, tmp_path / "job.toml")
+    refresh(asked)
+    append_rows(tmp_path / "x.zarr", rows[400:700])
+    assert extend(asked)["placed"] == 300
+    version = current(tmp_path)
+    model, found = be.load(version.model), version.coordinates.compute()
+    steps = [be.Missing("fill"), be.StandardScaler(), be.PCA(3)]
+    expected = be.Pipeline([*steps, type(model)(**asked.method.parameters)]).fit(rows[:400])
+    np.testing.assert_array_equal(found[:400], expected.embedding_)
+    np.testing.assert_array_equal(found[400:], expected.transform(rows[400:700]))
+    report = audit(asked)
+    assert (report["due"], report["rows"]["judged"]) == ([], 300)
+    assert refresh(parse_job(tables | {"steps": STEPS[:2], "method": {"name": "pca"}}, asked.file))["fitted"] == 700
+    dropping = tables | {"steps": [{"name": "missing"}], "method": {"name": "pca"}}
+    with pytest.raises(JobError, match="each row of a growing input has its place"):
+        refresh(parse_job(dropping, asked.file))
