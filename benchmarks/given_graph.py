@@ -65,7 +65,11 @@ def ours(path: str, out: str) -> dict[str, Any]:
         run = Run(out)
         run_stages(stages, run)
         seconds = time.perf_counter() - began
-    return {"seconds": seconds, "entries": run.results("weights")["edges"], "planned_task": max(stage.cost.memory for stage in stages) / 2**20}
+    return {
+        "seconds": seconds,
+        "entries": run.results("weights")["edges"],
+        "planned_task": max(stage.cost.memory for stage in stages) / 2**20,
+    }
 
 
 def theirs(path: str, out: str) -> dict[str, Any]:

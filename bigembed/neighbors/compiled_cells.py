@@ -1,4 +1,4 @@
-"""Compiled loops over the edges of a graph and of its cells. Importing this module imports numba: only large graphs do."""
+"""Compiled loops over the edges of a graph and of its cells. Importing it imports numba: only large graphs do."""
 
 from __future__ import annotations
 

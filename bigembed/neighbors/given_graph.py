@@ -75,9 +75,7 @@ def edge_graph_stages(source: GraphSource) -> list[Stage]:
             "weights to a method that walks on them, such as DiffusionMap"
         )
     shape, rule = edge_shape(source), {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}
-    survey = Stage(
-        "survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: described(shape)
-    )
+    survey = Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: described(shape))
 
     def join(context: Context) -> dict[str, Any]:
         found = scatter(context, source)

@@ -9,6 +9,7 @@ graph alone. A graph of one block keeps the order of the input.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,8 @@ def order_stage(
         ids, starts = ordered_nodes(cell, degree, joined, block)
         _write(context, ids, starts, offsets(matrix.rows))
         context.note(f"{n:,} nodes in {len(starts) - 1:,} blocks, found by {sweeps} sweeps over the edges")
-        return {"blocks": len(starts) - 1, "cells": len(np.unique(cell)), "sweeps": sweeps, **rule}
+        counts = {"cells": len(np.unique(cell)), "sweeps": sweeps, "placed": len(matrix.rows)}
+        return {"blocks": len(starts) - 1, **counts, **rule}
 
     held = -(-entries // n) * block
     cost = Cost(
@@ -83,7 +85,7 @@ def ordered_nodes(cell: Array, degree: Array, joined: Joined, block: int) -> tup
     place = np.empty(len(names), np.int64)
     place[line] = np.arange(len(names))
     ends = offsets(nodes[line])[cuts]
-    starts = [low + part[0] for low, high in zip(ends[:-1], ends[1:]) for part in _even(int(high - low), block)]
+    starts = [low + part[0] for low, high in pairwise(ends.tolist()) for part in _even(high - low, block)]
     return np.argsort(place[number], kind="stable"), np.array([*starts, n], np.int64)
 
 
@@ -106,8 +108,10 @@ def _write(context: Context, ids: Array, starts: Array, input_starts: Array) -> 
 
 
 def reordered(context: Context, values: str) -> dict[str, Any]:
-    """All blocks of the graph of the stage ``edges`` in the order of the stage ``order``; what they count, and the share
-    of the edges ``inside`` a block."""
+    """All blocks of the graph of the stage ``edges`` in the order of the stage ``order``.
+
+    What they count, and the share of the edges that are ``inside`` a block.
+    """
     matrix, exchange = context.home.matrix(EDGES, values), context.exchange
     starts = read_array(context.of("order", "starts")).tolist()
     space = StoredSpace(matrix, exchange)

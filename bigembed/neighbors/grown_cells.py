@@ -2,7 +2,7 @@
 
 A drawn node is a cell. In a sweep each node without a cell takes the one that its neighbors with a cell are nearest to,
 
-    c(i) = argmax_c Σ_{j : c(j) = c} s_ij,    s_ij = w_ij, or of lengths 1/(m_i + ℓ_ij²), m_i the mean of node i,
+    c(i) = argmax_c Σ_{j : c(j) = c} s_ij,    s_ij = w_ij, or of lengths m_i/(m_i + ℓ_ij²), m_i = mean_j ℓ_ij²,
 
 so that a cell is what few steps reach from its first node. After :data:`ROUNDS` sweeps, eight times as many of the
 nodes that are left begin cells of their own, and so on: a small component gets one, and the sweeps are 13 at most.
@@ -86,7 +86,8 @@ def nearness(block: CSRBlock, lengths: bool) -> Array:
         return block.data
     counts = np.diff(block.indptr)
     mean = np.add.reduceat(block.data, block.indptr[:-1]) / counts  # (every row has its diagonal)
-    return np.asarray(1.0 / np.maximum(np.repeat(mean, counts) + block.data, np.finfo(np.float64).tiny))
+    scale = np.repeat(np.where(mean > 0, mean, 1.0), counts)
+    return np.asarray(scale / (scale + block.data))
 
 
 # --- which cells are joined ----------------------------------------------------------------------

@@ -159,7 +159,13 @@ def coordinates_stage(
         scratch=vectors + 12 * n,
         memory=6 * block * (8 * width + 16),
     )
-    inputs = ("kernel", "components", "solve", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))
+    inputs = (
+        "kernel",
+        "components",
+        "solve",
+        *(("order",) if graph.ordered else ()),
+        *(() if graph.weighted else ("graph",)),
+    )
     parameters = {**scaling, "policy": policy} | ({"auto": True} if auto else {})
     return Stage("coordinates", inputs, parameters, run, cost)
 

@@ -67,9 +67,7 @@ class OrderedCoordinates(RowSource):
         return 1
 
 
-def judgement_stage(
-    graph: GraphShape, width: int, tol: float, seed: int, *, rows: bool, lists: bool = True
-) -> Stage:
+def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, rows: bool, lists: bool = True) -> Stage:
     """Figures of each coordinate and of the map; ``rows`` says whether there are rows (a user's graph has none),
     ``lists`` whether there are lists of their nearest neighbors (a graph of a radius has none).
 
