@@ -70,8 +70,9 @@ def spectral_start(
 
     Notes
     -----
-    Cost: two passes over the graph to check and store it, then 10–40 over blocks of it. Memory: a few blocks a worker;
-    in this process the array that is returned, 8·n·m bytes, and the weights, if they came in memory.
+    Cost: two passes over the graph to check and store it, some twelve light ones to order the nodes of more than one
+    block by nearness, then 10–40 over blocks of it. Memory: a few blocks a worker; in this process the array that is
+    returned, 8·n·m bytes, up to 160·n bytes while the nodes are ordered, and the weights, if they came in memory.
 
     References
     ----------

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bigembed.blocks.rows import MAX_BLOCK_ROWS, remote
+from bigembed.blocks.rows import remote
 from bigembed.embedding.graph.shape import GraphShape
-from bigembed.embedding.graph.weights import edge_weights_stage, is_weights, weights_stage
+from bigembed.embedding.graph.weights import edge_weight_stages, is_weights, rows_of_block, weight_stages
 from bigembed.errors import InputTypeError
 from bigembed.estimator.before import all_stages, computing, passes_of, prepared, row_passes, said_of, stages_after
 from bigembed.estimator.names import feature_names
@@ -93,9 +93,9 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         return finish(estimator, stages, run, X.in_memory)
     if is_weights(X):
         run = Run(estimator.workdir)
-        rest = estimator._after_graph(GraphShape(X.shape[0], MAX_BLOCK_ROWS, weighted=True), estimator._seed())
+        rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
         estimator.n_features_in_ = X.shape[0]
-        return finish(estimator, [weights_stage(X), *rest], run, True)
+        return finish(estimator, [*weight_stages(X), *rest], run, True)
     return fit_rows(estimator, X)
 
 
@@ -117,7 +117,7 @@ def graph_stages(estimator: Any, source: GraphSource) -> list[Stage]:
     seed, k, block = estimator._seed(), mean_neighbors(source), min(source.block, source.n)
     if source.values == "weights":
         shape = GraphShape(source.n, block, weighted=True)
-        return [edge_weights_stage(source), *estimator._after_graph(shape, seed)]
+        return [*edge_weight_stages(source), *estimator._after_graph(shape, seed)]
     shape = GraphShape(source.n, block, source.n, k, given=True)
     return [*edge_graph_stages(source), *estimator._after_graph(shape, seed)]
 

@@ -1,4 +1,4 @@
-"""The graph of given distances, by stages: no rows, in the order of the input."""
+"""The graph of given distances, by stages: no rows, one block in the order of the input, or several of near nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import InputError
+from bigembed.neighbors import given_order
 from bigembed.neighbors.given_edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
@@ -73,25 +74,46 @@ def edge_graph_stages(source: GraphSource) -> list[Stage]:
             "this graph has weights, and lengths of edges are needed. Open distances (values='distances'), or give the "
             "weights to a method that walks on them, such as DiffusionMap"
         )
-    shape = edge_shape(source)
+    shape, rule = edge_shape(source), {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}
+    survey = Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: described(shape))
 
-    def run(context: Context) -> dict[str, Any]:
+    def join(context: Context) -> dict[str, Any]:
         found = scatter(context, source)
         counted = merge(context, source, found, "squared")
         k = max(1, min(found.widest if source.listed else mean_neighbors(source), source.n - 1))
-        blocks = [(b,) for b in range(counted["blocks"])]
-        map_blocks(scales_block, blocks, k=k, out=context.path(""))
         context.note(f"{counted['edges']:,} edges of {source.n:,} nodes are joined; {found.loops:,} loops left out")
         kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
-        return kept | {"n_neighbors": k, "radius": None, "loops": found.loops, "scales": True}
+        return kept | {"n_neighbors": k, "radius": None, "loops": found.loops}
 
-    parameters = {"source": source.fingerprint(), "metric": GIVEN}
-    cost = edge_cost(source, 32)
+    def whole(context: Context) -> dict[str, Any]:
+        joined = join(context)
+        write_scales(context, joined)
+        return joined | {"scales": True}
+
+    def ordered(context: Context) -> dict[str, Any]:
+        joined = context.results(given_order.EDGES) | given_order.reordered(context, "squared")
+        write_scales(context, joined)
+        return joined | {"scales": True}
+
+    n, entries, block = source.n, source.entries, source.block
+    if n <= block:
+        order = order_stage(shape, rule, spans(source)[1])
+        return [survey, order, Stage("graph", ("survey", "order"), source.rules(), whole, edge_cost(source, 32))]
+    edges = Stage(given_order.EDGES, ("survey",), source.rules(), join, edge_cost(source, 24))
+    both = 2 * entries
+    cost = given_order.reorder_cost(n, both, block, 32)
     return [
-        Stage("survey", (), parameters, lambda _: described(shape)),
-        order_stage(shape, {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}, spans(source)[1]),
-        Stage("graph", ("survey", "order"), source.rules(), run, cost),
+        survey,
+        edges,
+        given_order.order_stage(n, both, block, "squared", rule, ("survey",)),
+        Stage("graph", ("survey", given_order.EDGES, "order"), {}, ordered, cost),
     ]
+
+
+def write_scales(context: Context, graph: Mapping[str, Any]) -> None:
+    """How far the nearest neighbors of the nodes of all blocks are."""
+    blocks = [(b,) for b in range(graph["blocks"])]
+    map_blocks(scales_block, blocks, k=graph["n_neighbors"], out=context.path(""))
 
 
 def scales_block(b: int, *, k: int, out: str) -> None:

@@ -68,7 +68,7 @@ class NeighborGraph:
         self.n_features: int = survey["d"]
         self.metric: str = survey["metric"]
         self.shape = Shape(self.n, self.n_features, survey["dtype"], self.metric)
-        self.block: int = self.shape.block if self.metric in METRICS else _first_block(run)
+        self.block: int = self.shape.block if self.metric in METRICS else _largest_block(run)
         rule = run.results("search" if run.has("search") else "graph")
         self.n_neighbors: int | None = rule.get("n_neighbors")
         self.radius: float | None = rule.get("radius")
@@ -174,5 +174,5 @@ def edges_of(b: int, view: EdgeView) -> tuple[Array, Array, Array]:
     return ids[row[edge]], ids[block.indices[edge]], np.sqrt(block.data[edge].astype(np.float64))
 
 
-def _first_block(run: Run) -> int:
-    return int(read_array(run.path("order", "starts"), 0, 2)[1])
+def _largest_block(run: Run) -> int:
+    return int(np.diff(read_array(run.path("order", "starts"))).max())

@@ -54,15 +54,17 @@ def finish_graph(context: Context, found: Sequence[dict[str, Any]], starts: Sequ
     return {"blocks": len(found)} | {name: sum(part[name] for part in found) for name in COUNTED}
 
 
-def senders_of(sent: Sequence[Iterable[int]]) -> list[list[int]]:
+def senders_of(sent: Sequence[Iterable[int]], receivers: int | None = None) -> list[list[int]]:
     """For each block, ascending, the blocks that left something for it; ``sent`` holds the receivers of each.
+
+    ``receivers``: how many there are, if not as many as senders.
 
     >>> senders_of([[1, 2], [2], []])
     [[], [0], [0, 1]]
     """
-    senders: list[list[int]] = [[] for _ in sent]
-    for sender, receivers in enumerate(sent):
-        for receiver in receivers:
+    senders: list[list[int]] = [[] for _ in range(len(sent) if receivers is None else receivers)]
+    for sender, addressed in enumerate(sent):
+        for receiver in addressed:
             senders[receiver].append(sender)
     return senders
 

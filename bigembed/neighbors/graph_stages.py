@@ -27,6 +27,7 @@ QUERY_ARRAYS = {
     "order": (
         "rows",
         "ids",
+        "places",
         "blocks",
         "starts",
         "cell_offsets",

@@ -169,9 +169,11 @@ def open_graph(
     Notes
     -----
     Loops: of weights the chance to stay at a node; of distances they are left out. Weights of 0 join nothing, distances
-    of 0 do. Cost: of a fit one pass over the edges, which are then exchanged: 25 bytes of scratch for each end. Memory:
-    that of one block of about a million listed edges. The same bytes whatever the order of the edges, and however they
-    are stored.
+    of 0 do. Cost: of a fit one pass over the edges, which are then exchanged: 25 bytes of scratch for each end. A graph
+    of more than one block is then ordered, so that near nodes lie together and most edges stay in a block: about ten
+    light sweeps over the stored edges, and one more exchange; they are on disk twice. Memory: that of one block of
+    about a million listed edges, and, of several blocks, some 160·n bytes in the process that orders them. The same
+    bytes whatever the order of the edges, and however they are stored; results are in the order of the nodes.
 
     Examples
     --------

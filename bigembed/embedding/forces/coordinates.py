@@ -33,7 +33,7 @@ def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
         mean = tree_sum(map_blocks(sum_block, blocks, points=points)) / n
         out_rows = block_rows(m, 8)
         shared: dict[str, Any] = {"points": points, "mean": mean, "rows": rows, "exchange": exchange}
-        order = "" if graph.weighted else context.of("order")
+        order = context.of("order") if graph.ordered else ""
         equal = repeated_matrix(context) if not graph.weighted else None
         found = map_blocks(
             points_block, blocks, order=order, equal=equal, out=context.path("points"), out_rows=out_rows, **shared
@@ -66,7 +66,7 @@ def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
         memory=max(6 * block * (8 * m + 16), kept + transform),
         maps=5,
     )
-    inputs = ("kernel", "descent", *(() if graph.weighted else ("order", "graph")))
+    inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))
     return Stage("coordinates", inputs, {"dof": dof}, run, cost)
 
 

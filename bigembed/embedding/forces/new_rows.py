@@ -46,7 +46,7 @@ class PlacingModel:
 
 def model_of(run: Run, dof: float) -> PlacingModel:
     """The model of a fitted run."""
-    if not run.has("order"):
+    if not run.has("survey"):
         raise InputTypeError(
             "transform needs the rows that were fitted; this map was fitted to a user's graph, which has no place for "
             "new rows"

@@ -43,7 +43,7 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int) ->
         blocks = [(b,) for b in range(len(rows))]
         shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points")}
         if isinstance(start, RowSource):
-            source, order = start, "" if graph.weighted else context.of("order")
+            source, order = start, context.of("order") if graph.ordered else ""
             if source.array is not None:  # (tasks may be in other processes)
                 source, _ = row_source(source.array, at(context.exchange.root), "start")
             map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
@@ -77,7 +77,7 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int) ->
         flops=2 * n * d * min(d, GRAM_COLUMNS) if pca else 0,
     )
     rule = start.fingerprint() if isinstance(start, RowSource) else start
-    inputs = ("kernel", *(("order",) if not graph.weighted else ()), *(("solve",) if start == "spectral" else ()))
+    inputs = ("kernel", *(("order",) if graph.ordered else ()), *(("solve",) if start == "spectral" else ()))
     return Stage("start", inputs, {"start": rule, "n_components": m, "seed": seed}, run, cost)
 
 

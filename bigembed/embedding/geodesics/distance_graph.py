@@ -20,6 +20,7 @@ from bigembed.neighbors.survey import Shape
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import vector_blocks
 from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
@@ -208,6 +209,14 @@ class GivenIndex:
 
     order: str
     rule: Rule
+    placed: int = 0
+    """Blocks of the input, of a graph whose nodes are in an order of their own."""
+
+    def internal(self, column: Array) -> Array:
+        """Nodes of the graph for nodes of the input."""
+        if not self.placed:
+            return column
+        return np.concatenate([read_array(f"{self.order}/places/{b}") for b in range(self.placed)])[column]
 
 
 def join_given(rows: Array, index: GivenIndex, first: int = 0) -> Joined:
@@ -221,4 +230,4 @@ def join_given(rows: Array, index: GivenIndex, first: int = 0) -> Joined:
     counts = np.bincount(row, minlength=len(rows))
     none = np.zeros(len(rows), np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Joined(indptr, column, np.square(length), none.astype(np.float64), none, none)
+    return Joined(indptr, index.internal(column), np.square(length), none.astype(np.float64), none, none)

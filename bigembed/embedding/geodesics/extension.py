@@ -78,7 +78,7 @@ def model_of(run: Run) -> GeodesicModel:
 def _index(run: Run, metric: str) -> AnyIndex | GivenIndex:
     if metric == GIVEN:
         order = run.results("order")
-        return GivenIndex(run.path("order"), Rule(order["n_neighbors"], order["radius"]))
+        return GivenIndex(run.path("order"), Rule(order["n_neighbors"], order["radius"]), order.get("placed", 0))
     return any_index_of(run)
 
 

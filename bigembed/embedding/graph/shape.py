@@ -22,3 +22,8 @@ class GraphShape:
     """Of distances that were given, without rows."""
     weighted: bool = False
     """A user's weights, without rows."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its nodes are in an order of its own, that of a stage ``order``: not so of weights in one block."""
+        return not self.weighted or self.n > self.block

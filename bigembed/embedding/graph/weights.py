@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.csr import CSRBlock
-from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, bounds
+from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, block_rows, bounds
 from bigembed.errors import InputError
 from bigembed.kernels.normalize import normalize_block, row_sums
+from bigembed.neighbors import given_order
 from bigembed.neighbors.given_edges import merge, scatter
 from bigembed.neighbors.given_graph import edge_cost
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
-from bigembed.store.graph_source import GraphSource
+from bigembed.store.graph_source import ENTRY_BYTES, GraphSource
 from bigembed.store.matrix import StoredMatrix, write_values
 from bigembed.store.stored_space import StoredSpace
 
@@ -29,29 +31,37 @@ def is_weights(X: Any) -> bool:
     return type(X).__module__.startswith("scipy.sparse") and X.ndim == 2 and X.shape[0] == X.shape[1]
 
 
-def weights_stage(X: Any) -> Stage:
-    """Check a sparse matrix (square, symmetric, nonnegative, finite) and store it by row blocks."""
-    matrix = _checked(X)
+def rows_of_block(X: Any) -> int:
+    """Rows of a block of a sparse matrix: all of up to :data:`MAX_BLOCK_ROWS`, else about a million entries."""
+    n = X.shape[0]
+    return MAX_BLOCK_ROWS if n <= MAX_BLOCK_ROWS else block_rows(-(-X.nnz // n), ENTRY_BYTES)
+
+
+def weight_stages(X: Any) -> list[Stage]:
+    """Check a sparse matrix (square, symmetric, nonnegative, finite) and store it by row blocks, of near nodes where
+    there are several."""
+    matrix, block = _checked(X), rows_of_block(X)
     digest = sha256()
     for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
         digest.update(np.ascontiguousarray(part).tobytes())
 
     def run(context: Context) -> dict[str, Any]:
-        spans = bounds(matrix.shape[0], MAX_BLOCK_ROWS)
+        spans = bounds(matrix.shape[0], block)
         starts = [start for start, _ in spans] + [matrix.shape[0]]
         found = []
         for b, (start, stop) in enumerate(spans):
             part = matrix[start:stop].tocoo()
-            block = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
-            found.append(write_block(b, block, context.exchange, context.path(""), "given"))
+            csr = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
+            found.append(write_block(b, csr, context.exchange, context.path(""), "given"))
         finish_graph(context, found, starts)
         return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
 
-    return Stage("weights", (), {"matrix": digest.hexdigest()}, run, Cost(disk=16 * matrix.nnz))
+    cost = Cost(disk=16 * matrix.nnz)
+    return _by_nearness({"matrix": digest.hexdigest()}, run, cost, matrix.shape[0], int(matrix.nnz), block)
 
 
-def edge_weights_stage(source: GraphSource) -> Stage:
-    """Weights from anywhere as :func:`weights_stage` stores them: exchanged to row blocks, each merged by a task."""
+def edge_weight_stages(source: GraphSource) -> list[Stage]:
+    """Weights from anywhere as :func:`weight_stages` stores them: exchanged to row blocks, each merged by a task."""
 
     def run(context: Context) -> dict[str, Any]:
         found = scatter(context, source)
@@ -59,7 +69,28 @@ def edge_weights_stage(source: GraphSource) -> Stage:
         entries = counted["edges"] + source.n
         return {"n": source.n, "edges": entries, "blocks": counted["blocks"], "loops": found.loops}
 
-    return Stage("weights", (), {"matrix": source.fingerprint()}, run, edge_cost(source, 24))
+    parameters, cost = {"matrix": source.fingerprint()}, edge_cost(source, 24)
+    return _by_nearness(parameters, run, cost, source.n, 2 * source.entries, source.block)
+
+
+def _by_nearness(
+    parameters: dict[str, Any], run: Callable[[Context], dict[str, Any]], cost: Cost, n: int, entries: int, block: int
+) -> list[Stage]:
+    """The stage ``weights`` that ``run`` writes, if that is one block; else that stage is ``edges``, in the order of
+    the input, and ``weights`` are the same by nearness."""
+    if n <= block:
+        return [Stage("weights", (), parameters, run, cost)]
+
+    def ordered(context: Context) -> dict[str, Any]:
+        found = given_order.reordered(context, "given")
+        return context.results(given_order.EDGES) | {name: found[name] for name in ("blocks", "halo_rows", "inside")}
+
+    last = given_order.reorder_cost(n, entries, block, 24)
+    return [
+        Stage(given_order.EDGES, (), parameters, run, cost),
+        given_order.order_stage(n, entries, block, "given", {}),
+        Stage("weights", (given_order.EDGES, "order"), {}, ordered, last),
+    ]
 
 
 def _checked(X: Any) -> Any:

@@ -12,6 +12,7 @@ from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.embedding.graph.coordinates import write_coordinates
 from bigembed.embedding.graph.parts import ISLAND, PLACING, parts_from
 from bigembed.embedding.graph.replaced import find_replaced, first_replaced, keep_block, repeated_matrix
+from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.participation import Participation, carried_by_few, participation
@@ -97,17 +98,16 @@ def coordinates_stage(
     policy: str,
     width: int,
     scaling: dict[str, Any],
-    n: int,
-    block: int,
-    ordered: bool = True,
+    graph: GraphShape,
     auto: bool = False,
     rows: bool = True,
 ) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; ``auto``: the spectrum decides how many.
 
-    ``ordered``: whether there is a stage ``order`` of rows. Two rows that change places may leave the kernel as it is.
-    Without ``rows`` (of given distances) or an order, nodes of islands are at 0, where eigenvectors have their mean.
+    Two rows that change places may leave the kernel as it is. Without ``rows`` (of given distances and weights), nodes
+    of islands are at 0, where eigenvectors have their mean.
     """
+    n, block = graph.n, min(graph.block, graph.n)
 
     def run(context: Context) -> dict[str, Any]:
         eigenvalues = read_array(context.of("solve", "eigenvalues"))
@@ -119,7 +119,7 @@ def coordinates_stage(
             chosen = replace(chosen, count=kept)
         found = context.results("components")
         parts = parts_from(policy, found)
-        order = context.of("order") if ordered else None
+        order = context.of("order") if graph.ordered else None
         outside = parts.count < found["components"]
         placed = outside and order is not None and rows
         if outside and not placed and policy not in PLACING:
@@ -127,7 +127,7 @@ def coordinates_stage(
                 "components='largest' needs rows to find the nearest row in the largest component; a "
                 "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
             )
-        equal = repeated_matrix(context) if ordered else None
+        equal = None if graph.weighted else repeated_matrix(context)
         filled: list[tuple[int, int]] = []
         if order is not None and (placed or equal is not None):
             filled = find_replaced(context, order, parts.count if rows else found["components"], equal)
@@ -159,7 +159,13 @@ def coordinates_stage(
         scratch=vectors + 12 * n,
         memory=6 * block * (8 * width + 16),
     )
-    inputs = ("kernel", "components", "solve", *(("order", "graph") if ordered else ()))
+    inputs = (
+        "kernel",
+        "components",
+        "solve",
+        *(("order",) if graph.ordered else ()),
+        *(() if graph.weighted else ("graph",)),
+    )
     parameters = {**scaling, "policy": policy} | ({"auto": True} if auto else {})
     return Stage("coordinates", inputs, parameters, run, cost)
 

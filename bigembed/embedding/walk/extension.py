@@ -54,7 +54,7 @@ class WalkModel:
 
 def model_of(run: Run) -> WalkModel:
     """The extension model of a fitted run."""
-    if not run.has("order") or run.results("survey")["metric"] == GIVEN:
+    if not run.has("survey") or run.results("survey")["metric"] == GIVEN:
         raise InputTypeError(
             "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
             "has no place for new rows"

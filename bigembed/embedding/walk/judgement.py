@@ -15,6 +15,7 @@ import numpy as np
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
 from bigembed.embedding.graph.ordered_rows import OrderedRows, spans_of
+from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
 from bigembed.errors import InputError
@@ -66,9 +67,7 @@ class OrderedCoordinates(RowSource):
         return 1
 
 
-def judgement_stage(
-    n: int, d: int, width: int, tol: float, seed: int, block: int, *, rows: bool, lists: bool = True
-) -> Stage:
+def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, rows: bool, lists: bool = True) -> Stage:
     """Figures of each coordinate and of the map; ``rows`` says whether there are rows (a user's graph has none),
     ``lists`` whether there are lists of their nearest neighbors (a graph of a radius has none).
 
@@ -76,12 +75,14 @@ def judgement_stage(
     :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process four
     square matrices of the sampled rows of :func:`~bigembed.quality.harmonics.harmonics`.
     """
+    n, d, block = graph.n, graph.width, graph.block
+    ordering = rows or n > block  # (the order of one given block is that of the input)
 
     def run(context: Context) -> dict[str, Any]:
         kernel, solve, found = (context.results(name) for name in ("kernel", "solve", "coordinates"))
         blocks, kept = len(kernel["rows"]), found["n_components"]
         right, degree = context.of("solve", "right"), context.of("kernel", "degree")
-        ordered = Ordered.open(context.of("order")) if rows else None
+        ordered = Ordered.open(context.of("order")) if ordering else None
         carried = participation(right, degree, blocks)
         harmonic = harmonics(sampled(right, tuple(kernel["rows"]), seed)[:, :kept], AGAIN)
         out: dict[str, Any] = {
@@ -95,7 +96,7 @@ def judgement_stage(
             "harmonic": harmonic.harmonic.tolist(),
             **_separated(solve, kept, tol, n),
         }
-        if ordered is not None:
+        if rows and ordered is not None:
             asked = context.home.manifest("kernel").parameters
             degrees = effective_degrees(context.of("kernel", "mass" if "target" in asked else "q"), blocks)
             first = _numbers(np.array(degrees.first, np.int64), ordered)
@@ -106,7 +107,7 @@ def judgement_stage(
                 out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed)
         return out
 
-    of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ()
+    of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ("order",) if ordering else ()
     inputs = ("kernel", "components", "solve", "coordinates", *of_rows)
     samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
     double = np.dtype(np.float64)

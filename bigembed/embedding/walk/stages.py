@@ -97,8 +97,8 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
         *kernel,
         components_stage(n, k, block),
         solve_stage(spectrum, n, k, block),
-        coordinates_stage(policy, wanted, scaling, n, block, ordered=not graph.weighted, auto=auto, rows=rows),
-        judgement_stage(n, graph.width, wanted, asked.tol, seed, block, rows=rows, lists=lists),
+        coordinates_stage(policy, wanted, scaling, graph, auto=auto, rows=rows),
+        judgement_stage(graph, wanted, asked.tol, seed, rows=rows, lists=lists),
     ]
 
 

@@ -10,10 +10,10 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.blocks.rows import bounds
-from bigembed.embedding.graph.weights import edge_weights_stage
+from bigembed.embedding.graph.weights import edge_weight_stages
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.neighbors import given_edges
+from bigembed.neighbors.order import Ordered
 from bigembed.runs import Run
 from bigembed.stages import run_stages
 from bigembed.store import edges as edge_readers
@@ -42,14 +42,20 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(source: GraphSource, folder: Path) -> tuple[Any, Any]:
     """What the stage of weights leaves, as a SciPy matrix, and the bytes of its arrays."""
     run = Run(folder)
-    run_stages([edge_weights_stage(source)], run)
-    starts = np.array([0, *(stop for _, stop in bounds(source.n, BLOCK))])
+    run_stages(edge_weight_stages(source), run)
+    if source.n <= BLOCK:
+        matrix = run.matrix("weights", "given").block(0)
+        return sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), (source.n, source.n)), {}
+    ordered = Ordered.open(run.path("order"))
+    assert sorted(np.concatenate([ordered.ids(b) for b in range(len(ordered.blocks))])) == list(range(source.n))
+    assert max(ordered.rows_of) <= BLOCK
     parts = []
     matrix = run.matrix("weights", "given")
+    ids = np.concatenate([ordered.ids(b) for b in range(len(matrix.rows))])
     for b in range(len(matrix.rows)):
         block = matrix.block(b)
-        column = block.ids(b, starts)[block.indices]
-        row = np.repeat(np.arange(starts[b], starts[b + 1]), np.diff(block.indptr))
+        column = ids[block.ids(b, ordered.starts)[block.indices]]
+        row = np.repeat(ordered.ids(b), np.diff(block.indptr))
         parts.append((block.data, row, column))
     data, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))
     files = run.manifest("weights").files
