@@ -20,13 +20,14 @@ gradients on 61 000 took 1.2 s), .9 s at 850 000 (10⁷ rows), where making the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
 from bigembed.blocks.rows import Array
 from bigembed.eigen.aggregate import aggregates
-from bigembed.eigen.relaxation import compiled
 from bigembed.eigen.ritz import rayleigh_ritz
 
 SHIFT = 1e-8
@@ -39,6 +40,14 @@ FUNCTIONS = 8
 """Functions on an aggregate of the levels that follow the first, or as many as there where those are more."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
+
+
+@cache
+def relaxation() -> Any:
+    """The compiled sweeps (:mod:`bigembed.eigen.relaxation`)."""
+    from bigembed.eigen import relaxation as kernels  # imports numba: only here
+
+    return kernels
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class BlockRows:
     def product(self, x: Array) -> Array:
         """L x."""
         out = np.empty_like(x)
-        compiled()["product"](self.pointer, self.index, self.blocks, np.ascontiguousarray(x), out)
+        relaxation().product(self.pointer, self.index, self.blocks, np.ascontiguousarray(x), out)
         return out
 
 
@@ -98,15 +107,15 @@ class Multigrid:
         if depth == len(self.levels):
             part = (self.vectors.T @ right) / np.maximum(self.values, SHIFT)[:, None]
             return np.asarray(self.vectors @ part, np.float32)
-        run, level = compiled(), self.levels[depth]
+        run, level = relaxation(), self.levels[depth]
         matrix = (level.rows.pointer, level.rows.index, level.rows.blocks)
         x, left = np.empty_like(right), np.empty_like(right)
-        run["forward"](*matrix, level.inverse, right, x)
-        run["rest"](*matrix, x, left)
+        run.forward(*matrix, level.inverse, right, x)
+        run.rest(*matrix, x, left)
         below = np.empty((self._size(depth + 1), right.shape[1]), right.dtype)
-        run["restrict"](level.label, level.functions, left, below)
-        run["prolong"](level.label, level.functions, self._twice(below, depth + 1), x)
-        run["backward"](*matrix, level.inverse, right, x)
+        run.restrict(level.label, level.functions, left, below)
+        run.prolong(level.label, level.functions, self._twice(below, depth + 1), x)
+        run.backward(*matrix, level.inverse, right, x)
         return x
 
     def _twice(self, right: Array, depth: int) -> Array:
@@ -130,7 +139,7 @@ class Multigrid:
         for depth in reversed(range(len(self.levels))):
             level = self.levels[depth]
             fine = np.zeros((level.rows.size, x.shape[1]))
-            compiled()["prolong"](level.label, level.functions, np.ascontiguousarray(x), fine)
+            relaxation().prolong(level.label, level.functions, np.ascontiguousarray(x), fine)
             x = self._improved(fine, depth) if depth else fine
         return x
 
@@ -171,7 +180,7 @@ def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     joined, width = constant.shape
     pairs, slot = np.unique(label[row] * joined + label[rows.index], return_inverse=True)
     blocks, half = np.empty((len(pairs), width, width)), np.empty((p, width))
-    compiled()["galerkin"](rows.pointer, rows.index, rows.blocks, functions, slot, half, blocks)
+    relaxation().galerkin(rows.pointer, rows.index, rows.blocks, functions, slot, half, blocks)
     settle(blocks, np.flatnonzero(pairs // joined == pairs % joined))
     diagonal = rows.blocks[row == rows.index].astype(np.float64)
     inverse = np.linalg.inv((diagonal + diagonal.transpose(0, 2, 1)) / 2).astype(np.float32)

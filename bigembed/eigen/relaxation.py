@@ -1,110 +1,101 @@
 """Sweeps over a symmetric block matrix A = L + D + Lᵀ: what a multigrid cycle does on one level, compiled.
 
 Vectors are (unknowns, columns); the matrix may be in another precision than they. Rows are taken one after the other
-on one thread, so that the bytes of a result depend on nothing else.
+on one thread, so that the bytes of a result depend on nothing else. Importing this imports numba. (What is compiled
+is kept on disk only if no function stands inside of another that others name.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from numba import njit
 
 from bigembed.blocks.rows import Array
 
 
-@cache
-def compiled() -> dict[str, Callable[..., None]]:
-    """The sweeps by name; ``out`` is overwritten, and x in the first two and ``prolong``.
+@njit(cache=True, nogil=True)
+def add(out: Array, block: Array, x: Array, sign: float) -> None:
+    """out ← out ± block x."""
+    for s in range(block.shape[0]):
+        for u in range(block.shape[1]):
+            v = out.dtype.type(sign * block[s, u])
+            for c in range(out.shape[1]):
+                out[s, c] += v * x[u, c]
 
-    forward     x ← (L + D)⁻¹ r, block Gauss–Seidel from zero
-    backward    x ← x + (D + Lᵀ)⁻¹ (r − A x), in the other direction: the adjoint of ``forward``
-    rest        out ← −Lᵀ x, which is r − A x after ``forward``
-    product     out ← A x
-    restrict    out ← Qᵀ x, with the functions Q of the aggregates and the larger aggregate of each
-    prolong     x ← x + Q y
-    galerkin    out ← the blocks of QᵀAQ; ``slot`` is the place of each block of A among them
-    """
-    from numba import njit
 
-    @njit(nogil=True)
-    def add(out: Array, block: Array, x: Array, sign: float) -> None:
-        for s in range(block.shape[0]):
-            for u in range(block.shape[1]):
-                v = out.dtype.type(sign * block[s, u])
-                for c in range(out.shape[1]):
-                    out[s, c] += v * x[u, c]
-
-    @njit(cache=True, nogil=True)
-    def forward(pointer: Array, index: Array, blocks: Array, inverse: Array, right: Array, x: Array) -> None:
-        p = inverse.shape[1]
-        for a in range(len(pointer) - 1):
-            r = right[a * p : a * p + p].copy()
-            for e in range(pointer[a], pointer[a + 1]):
-                j = index[e]
-                if j < a:
-                    add(r, blocks[e], x[j * p : j * p + p], -1.0)
-            x[a * p : a * p + p] = 0
-            add(x[a * p : a * p + p], inverse[a], r, 1.0)
-
-    @njit(cache=True, nogil=True)
-    def backward(pointer: Array, index: Array, blocks: Array, inverse: Array, right: Array, x: Array) -> None:
-        p = inverse.shape[1]
-        for a in range(len(pointer) - 2, -1, -1):
-            r = right[a * p : a * p + p].copy()
-            for e in range(pointer[a], pointer[a + 1]):
-                j = index[e]
+@njit(cache=True, nogil=True)
+def forward(pointer: Array, index: Array, blocks: Array, inverse: Array, right: Array, x: Array) -> None:
+    """x ← (L + D)⁻¹ r, block Gauss–Seidel from zero."""
+    p = inverse.shape[1]
+    for a in range(len(pointer) - 1):
+        r = right[a * p : a * p + p].copy()
+        for e in range(pointer[a], pointer[a + 1]):
+            j = index[e]
+            if j < a:
                 add(r, blocks[e], x[j * p : j * p + p], -1.0)
-            add(x[a * p : a * p + p], inverse[a], r, 1.0)
+        x[a * p : a * p + p] = 0
+        add(x[a * p : a * p + p], inverse[a], r, 1.0)
 
-    @njit(cache=True, nogil=True)
-    def rest(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -> None:
-        p = blocks.shape[1]
-        out[:] = 0
-        for a in range(len(pointer) - 1):
-            for e in range(pointer[a], pointer[a + 1]):
-                j = index[e]
-                if j > a:
-                    add(out[a * p : a * p + p], blocks[e], x[j * p : j * p + p], -1.0)
 
-    @njit(cache=True, nogil=True)
-    def product(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -> None:
-        p = blocks.shape[1]
-        out[:] = 0
-        for a in range(len(pointer) - 1):
-            for e in range(pointer[a], pointer[a + 1]):
-                j = index[e]
-                add(out[a * p : a * p + p], blocks[e], x[j * p : j * p + p], 1.0)
+@njit(cache=True, nogil=True)
+def backward(pointer: Array, index: Array, blocks: Array, inverse: Array, right: Array, x: Array) -> None:
+    """x ← x + (D + Lᵀ)⁻¹ (r − A x), in the other direction: the adjoint of ``forward``."""
+    p = inverse.shape[1]
+    for a in range(len(pointer) - 2, -1, -1):
+        r = right[a * p : a * p + p].copy()
+        for e in range(pointer[a], pointer[a + 1]):
+            j = index[e]
+            add(r, blocks[e], x[j * p : j * p + p], -1.0)
+        add(x[a * p : a * p + p], inverse[a], r, 1.0)
 
-    @njit(cache=True, nogil=True)
-    def restrict(label: Array, functions: Array, x: Array, out: Array) -> None:
-        p, q = functions.shape[1:]
-        out[:] = 0
-        for a in range(len(label)):
-            add(out[label[a] * q : label[a] * q + q], functions[a].T, x[a * p : a * p + p], 1.0)
 
-    @njit(cache=True, nogil=True)
-    def prolong(label: Array, functions: Array, y: Array, x: Array) -> None:
-        p, q = functions.shape[1:]
-        for a in range(len(label)):
-            add(x[a * p : a * p + p], functions[a], y[label[a] * q : label[a] * q + q], 1.0)
+@njit(cache=True, nogil=True)
+def rest(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -> None:
+    """out ← −Lᵀ x, which is r − A x after ``forward``."""
+    p = blocks.shape[1]
+    out[:] = 0
+    for a in range(len(pointer) - 1):
+        for e in range(pointer[a], pointer[a + 1]):
+            j = index[e]
+            if j > a:
+                add(out[a * p : a * p + p], blocks[e], x[j * p : j * p + p], -1.0)
 
-    @njit(cache=True, nogil=True)
-    def galerkin(
-        pointer: Array, index: Array, blocks: Array, functions: Array, slot: Array, half: Array, out: Array
-    ) -> None:
-        out[:] = 0
-        for a in range(len(pointer) - 1):
-            for e in range(pointer[a], pointer[a + 1]):
-                half[:] = 0
-                add(half, blocks[e], functions[index[e]], 1.0)
-                add(out[slot[e]], functions[a].T, half, 1.0)
 
-    return {
-        "forward": forward,
-        "backward": backward,
-        "rest": rest,
-        "product": product,
-        "restrict": restrict,
-        "prolong": prolong,
-        "galerkin": galerkin,
-    }
+@njit(cache=True, nogil=True)
+def product(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -> None:
+    """out ← A x."""
+    p = blocks.shape[1]
+    out[:] = 0
+    for a in range(len(pointer) - 1):
+        for e in range(pointer[a], pointer[a + 1]):
+            j = index[e]
+            add(out[a * p : a * p + p], blocks[e], x[j * p : j * p + p], 1.0)
+
+
+@njit(cache=True, nogil=True)
+def restrict(label: Array, functions: Array, x: Array, out: Array) -> None:
+    """out ← Qᵀ x, with the functions Q of the aggregates and the larger aggregate of each."""
+    p, q = functions.shape[1:]
+    out[:] = 0
+    for a in range(len(label)):
+        add(out[label[a] * q : label[a] * q + q], functions[a].T, x[a * p : a * p + p], 1.0)
+
+
+@njit(cache=True, nogil=True)
+def prolong(label: Array, functions: Array, y: Array, x: Array) -> None:
+    """x ← x + Q y."""
+    p, q = functions.shape[1:]
+    for a in range(len(label)):
+        add(x[a * p : a * p + p], functions[a], y[label[a] * q : label[a] * q + q], 1.0)
+
+
+@njit(cache=True, nogil=True)
+def galerkin(
+    pointer: Array, index: Array, blocks: Array, functions: Array, slot: Array, half: Array, out: Array
+) -> None:
+    """out ← the blocks of QᵀAQ; ``slot`` is the place of each block of A among them."""
+    out[:] = 0
+    for a in range(len(pointer) - 1):
+        for e in range(pointer[a], pointer[a + 1]):
+            half[:] = 0
+            add(half, blocks[e], functions[index[e]], 1.0)
+            add(out[slot[e]], functions[a].T, half, 1.0)
