@@ -42,6 +42,8 @@ class Cost:
     """Peak of one task, above the footprint of the process."""
     coordinator: int = 0
     """Peak of the coordinating process, above its footprint."""
+    held: int = 0
+    """Vectors that are in memory where all tasks are in one process with room for them, else in files."""
     flops: float = 0.0
     """Floating-point operations of matrix products and factorizations, in tasks."""
     scalar_ops: float = 0.0

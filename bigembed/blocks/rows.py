@@ -176,6 +176,11 @@ def remote() -> bool:
     return _executor.get() is not _dask_executor or _distributed_client() or _processes()
 
 
+def here() -> bool:
+    """Whether block tasks run in this process for certain, and share its memory."""
+    return not remote() or getattr(_executor.get(), "here", False)
+
+
 def _processes() -> bool:
     import sys
 

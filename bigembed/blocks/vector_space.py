@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
-from bigembed.blocks.rows import Array, one_blas_thread
+from bigembed.blocks.rows import Array, here, map_blocks, one_blas_thread, settled
 from bigembed.errors import InputError
 
 
@@ -48,6 +48,7 @@ class VectorSpace(Protocol):
         halos: Sequence[str] = (),
         writes: Sequence[str] = (),
         posts: Sequence[str] = (),
+        spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
         """One walk over all blocks; results in block order.
@@ -55,14 +56,19 @@ class VectorSpace(Protocol):
         ``function(block, *own, *halo, *arguments) -> (arrays, result)`` is a module-level function:
         ``own`` are the blocks of ``reads``, ``halo`` the rows of the block's halo list of each of
         ``halos``, ``arrays`` what is stored under ``writes``. ``posts`` is the subset of ``writes``
-        whose boundary rows other blocks read through ``halos`` later.
+        whose boundary rows other blocks read through ``halos`` later. ``spends`` is the subset of ``reads`` that
+        nobody reads again, of which a space in memory forgets each block as it is used.
         """
         ...
 
 
 @dataclass
 class MemorySpace:
-    """Block vectors held in this process, over the rows of a matrix (or over given blocks, without halos)."""
+    """Block vectors held in this process, over the rows of a matrix (or over given blocks, without halos).
+
+    Its sweeps are maps over the blocks like those of vectors in the store, on the scheduler of this process: the same
+    functions on the same bytes. Arrays are handed out as they are, so nobody may write into them.
+    """
 
     matrix: BlockMatrix | None = None
     sizes: tuple[int, ...] = ()
@@ -74,6 +80,11 @@ class MemorySpace:
         """Rows of each block."""
         return tuple(self.matrix.rows) if self.matrix is not None else self.sizes
 
+    @property
+    def names(self) -> list[str]:
+        """Names of all vectors."""
+        return list(dict.fromkeys(name for name, _ in self.arrays))
+
     def read(self, name: str, block: int) -> Array:
         """One block of a vector."""
         try:
@@ -83,7 +94,7 @@ class MemorySpace:
 
     def write(self, name: str, block: int, array: Array) -> None:
         """Write one block of a vector."""
-        self.arrays[name, block] = array
+        self._keep({(name, block): array})
         self.posted.discard(name)
 
     def drop(self, *names: str) -> None:
@@ -100,30 +111,62 @@ class MemorySpace:
         halos: Sequence[str] = (),
         writes: Sequence[str] = (),
         posts: Sequence[str] = (),
+        spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
         """One walk over all blocks; nothing written is visible before its end."""
         missing = [name for name in halos if name not in self.posted]
         if missing:
             raise InputError(f"halos of {missing} are asked for, but these vectors were written without `posts`")
-        results: list[Any] = []
-        written: dict[tuple[str, int], Array] = {}
-        with one_blas_thread():
-            for block in range(len(self.rows)):
-                own = [self.read(name, block) for name in reads]
-                far = [self._halo(name, block) for name in halos]
-                arrays, result = function(block, *own, *far, *arguments)
-                written |= {(name, block): array for name, array in zip(writes, arrays, strict=True)}
-                results.append(result)
+        tasks = [(block,) for block in range(len(self.rows))]
+        what = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments}
+        if len(tasks) > 1 and here():
+            label = function.__name__.strip("_")
+            done = map_blocks(self._task, tasks, label=label, compute=function, **what)
+        else:  # (a small space beside tasks that run elsewhere)
+            with one_blas_thread():
+                done = [settled(self._task(block, compute=function, **what)) for (block,) in tasks]
+        self.posted = (self.posted - set(writes) - set(spends)) | set(posts)
+        for block, (arrays, _) in enumerate(done):
+            self._keep({(name, block): array for name, array in zip(writes, arrays, strict=True)})
+        return [result for _, result in done]
+
+    def _task(
+        self,
+        block: int,
+        *,
+        compute: Callable[..., tuple[Sequence[Array], Any]],
+        reads: Sequence[str],
+        halos: Sequence[str],
+        spends: Sequence[str],
+        arguments: Sequence[Any],
+    ) -> tuple[tuple[Array, ...], Any]:
+        own = [self.read(name, block) for name in reads]
+        far = [self._halo(name, block) for name in halos]
+        for name in spends:
+            del self.arrays[name, block]
+        arrays, result = compute(block, *own, *far, *arguments)
+        return tuple(arrays), result
+
+    def _keep(self, written: dict[tuple[str, int], Array]) -> None:
+        for array in written.values():
+            array.setflags(write=False)
         self.arrays |= written
-        self.posted = (self.posted - set(writes)) | set(posts)
-        return results
 
     def _halo(self, name: str, block: int) -> Array:
         if self.matrix is None:
             raise InputError("this space was made without a matrix, so it has no halos")
         parts = [self.read(name, source)[rows] for source, rows in self.matrix.block(block).segments()]
         return np.concatenate(parts) if parts else self.read(name, block)[:0]
+
+
+def copy_vectors(source: VectorSpace, target: VectorSpace, names: Sequence[str], posts: Sequence[str] = ()) -> None:
+    """Write vectors of one space into another over the same blocks; tasks run where both are seen."""
+    target.sweep(_copied_block, writes=names, posts=posts, arguments=(source, tuple(names)))
+
+
+def _copied_block(block: int, source: VectorSpace, names: Sequence[str]) -> tuple[list[Array], None]:
+    return [source.read(name, block) for name in names], None
 
 
 def assembled(space: VectorSpace, name: str) -> Array:

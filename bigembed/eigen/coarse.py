@@ -119,6 +119,7 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
         reads=["coarse.label", "coarse.basis", "coarse.cut"],
         halos=["coarse.label", "coarse.basis"],
         writes=["coarse.cross", "coarse.cross_values"],
+        spends=["coarse.cut"],
         arguments=(counts,),
     )
     return [*counts, kept]

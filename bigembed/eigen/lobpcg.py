@@ -71,7 +71,7 @@ from bigembed.eigen.sweeps import (
 from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator
 
-__all__ = ["State", "finish", "init", "solve", "step"]
+__all__ = ["State", "finish", "init", "solve", "step", "vectors_of"]
 
 RELATIVE = 0.1
 """c of the second stopping rule r ≤ c (1 − λ)."""
@@ -175,6 +175,11 @@ def solve(operator: BlockOperator, state: State, on_step: Callable[[State], None
     return result
 
 
+def vectors_of(state: State, scale: str) -> list[str]:
+    """Names of the vectors that a step from this state reads, as far as they are there."""
+    return [scale, *([state.deflate] if state.deflate else []), "T", *KEPT, *_generation(state.generation)]
+
+
 def _generation(g: int) -> list[str]:
     return [f"{name}.{g}" for name in ("X", "P", "W", "AX", "AP", "AW", "G", "H", "Y")]
 
@@ -208,6 +213,7 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
         reads=[operator.scale, *NAMES[:2], "Y.0", *deflate],
         writes=["X.0", "T"],
         posts=["X.0", "T"],
+        spends=["Y.0"],
         arguments=(width, state.seed, float(np.clip(10 * state.tol, *NOISE)) * active**-0.5),
     )
     parts = operator.product(
@@ -238,19 +244,12 @@ def _iterate(operator: BlockOperator, state: State) -> State:
     _correct(operator, state, names, mix, values)
     refresh = (state.iteration + 1) % REFRESH == 0
     posts = ["W", "X", "P"] if refresh else ["W"]
+    restricted = [f"G.{g}", *([f"H.{g}"] if "W" in names else [])]
+    vectors = [*(f"{a}.{g}" for a in names), *(f"A{a}.{g}" for a in names)]
     parts = space.sweep(
         update_block,
-        reads=[
-            operator.scale,
-            *NAMES,
-            "T",
-            f"Y.{g + 1}",
-            "coarse.known",
-            f"G.{g}",
-            *([f"H.{g}"] if "W" in names else []),
-            *(f"{a}.{g}" for a in names),
-            *(f"A{a}.{g}" for a in names),
-        ],
+        reads=[operator.scale, *NAMES, "T", f"Y.{g + 1}", "coarse.known", *restricted, *vectors],
+        spends=[f"Y.{g + 1}", *restricted, *vectors],
         writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "AX", "AP", "G")],
         posts=[f"{name}.{g + 1}" for name in posts],
         arguments=(mix, away, values, state.overlap, state.known, len(names)),
@@ -336,7 +335,9 @@ def _certify(operator: BlockOperator, state: State, reason: Reason) -> State:
     """Explicit residuals of X by one pass; if it disagrees, the iteration goes on from fresh products."""
     space, g, m = operator.space, state.generation, state.n_components
     flips = signs_of(space.sweep(extremes_block, reads=[f"X.{g}"]))
-    space.sweep(sign_block, reads=[f"X.{g}"], writes=[f"X.{g + 1}"], posts=[f"X.{g + 1}"], arguments=(flips,))
+    last, new_x = [f"X.{g}"], [f"X.{g + 1}"]
+    space.sweep(sign_block, reads=last, writes=new_x, posts=new_x, spends=last, arguments=(flips,))
+    space.drop(*_generation(g))  # (a run that is resumed goes on from the state before)
     parts = operator.product(
         [f"X.{g + 1}"],
         [f"AX.{g + 1}"],

@@ -38,6 +38,8 @@ JOINED = 8
 """Aggregates that become one, at most."""
 FUNCTIONS = 8
 """Functions on an aggregate of the levels that follow the first, or as many as there where those are more."""
+LANES = 8
+"""Columns that a processor takes at a time in single precision."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
 
@@ -101,12 +103,21 @@ class Multigrid:
 
     def solve(self, right: Array) -> Array:
         """One cycle from zero for all columns of ``right``, in single precision: an approximation of L⁻¹ right."""
-        return self._cycle(np.ascontiguousarray(right, np.float32), 0)
+        return self._filled_cycle(right, 0)
 
-    def _cycle(self, right: Array, depth: int) -> Array:
+    def _filled_cycle(self, right: Array, depth: int) -> Array:
+        """From a level down, with the columns filled up by zeros to as many as the processor takes at a time."""
+        width = right.shape[1]
+        filled = np.zeros((len(right), -(-width // LANES) * LANES), np.float32)
+        filled[:, :width] = right
+        return np.ascontiguousarray(self._cycle(filled, depth, width)[:, :width])
+
+    def _cycle(self, right: Array, depth: int, width: int) -> Array:
         if depth == len(self.levels):
-            part = (self.vectors.T @ right) / np.maximum(self.values, SHIFT)[:, None]
-            return np.asarray(self.vectors @ part, np.float32)
+            part = (self.vectors.T @ right[:, :width]) / np.maximum(self.values, SHIFT)[:, None]
+            last = np.zeros_like(right)
+            last[:, :width] = self.vectors @ part
+            return last
         run, level = relaxation(), self.levels[depth]
         matrix = (level.rows.pointer, level.rows.index, level.rows.blocks)
         x, left = np.empty_like(right), np.empty_like(right)
@@ -114,16 +125,16 @@ class Multigrid:
         run.rest(*matrix, x, left)
         below = np.empty((self._size(depth + 1), right.shape[1]), right.dtype)
         run.restrict(level.label, level.functions, left, below)
-        run.prolong(level.label, level.functions, self._twice(below, depth + 1), x)
+        run.prolong(level.label, level.functions, self._twice(below, depth + 1, width), x)
         run.backward(*matrix, level.inverse, right, x)
         return x
 
-    def _twice(self, right: Array, depth: int) -> Array:
+    def _twice(self, right: Array, depth: int, width: int) -> Array:
         """Two cycles, the second on what the first leaves over; one where the last level is solved exactly."""
-        x = self._cycle(right, depth)
+        x = self._cycle(right, depth, width)
         if depth == len(self.levels):
             return x
-        return x + self._cycle(right - self.levels[depth].rows.product(x), depth)
+        return x + self._cycle(right - self.levels[depth].rows.product(x), depth, width)
 
     def _size(self, depth: int) -> int:
         return self.levels[depth].rows.size if depth < len(self.levels) else len(self.values)
@@ -154,7 +165,7 @@ class Multigrid:
                 break
             ax = image @ mix
             away = np.where(np.arange(len(mix))[:, None] < width, 0.0, mix)
-            w = self._cycle((ax - x * (1 - values)).astype(np.float32), depth).astype(np.float64)
+            w = self._filled_cycle(ax - x * (1 - values), depth).astype(np.float64)
             p, ap = (basis @ away, image @ away) if turn else (x[:, :0], x[:, :0])
             basis, image = np.concatenate([x, p, w], axis=1), np.concatenate([ax, ap, rows.product(w)], axis=1)
         return x

@@ -47,9 +47,15 @@ def multiply_block(
 ) -> tuple[Array, int]:
     """s ∘ (W (s ∘ x)) for the rows of one block."""
     far_scale, *far = halos
-    own, halo = np.concatenate(xs, axis=1), np.concatenate(far, axis=1)
-    rows = _csr(matrix.block(block), len(scale))
-    return scale * (rows @ np.concatenate([scale * own, far_scale * halo])), halo.nbytes + far_scale.nbytes
+    n, widths = len(scale), [x.shape[1] for x in xs]
+    scaled = np.empty((n + len(far_scale), sum(widths)))
+    for x, halo, stop in zip(xs, far, np.cumsum(widths), strict=True):
+        columns = slice(stop - x.shape[1], stop)
+        np.multiply(scale, x, out=scaled[:n, columns])
+        np.multiply(far_scale, halo, out=scaled[n:, columns])
+    y = _csr(matrix.block(block), n) @ scaled
+    y *= scale
+    return y, sum(halo.nbytes for halo in far) + far_scale.nbytes
 
 
 def scaled_block(matrix: BlockMatrix, block: int, scale: Array, far_scale: Array) -> tuple[Any, Array, Array]:

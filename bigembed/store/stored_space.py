@@ -40,6 +40,10 @@ class StoredSpace:
         """Write one block of a vector, without an outbox."""
         self.exchange.put(name, block, {"own": array})
 
+    def has(self, name: str) -> bool:
+        """Whether all blocks of a vector were written."""
+        return all(self.exchange.has(name, block) for block in range(len(self.rows)))
+
     def drop(self, *names: str) -> None:
         """Forget vectors."""
         self.exchange.drop(*names)
@@ -52,9 +56,11 @@ class StoredSpace:
         halos: Sequence[str] = (),
         writes: Sequence[str] = (),
         posts: Sequence[str] = (),
+        spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One walk over all blocks: see :class:`bigembed.blocks.vector_space.VectorSpace`."""
+        """One walk over all blocks: see :class:`bigembed.blocks.vector_space.VectorSpace`. What is spent is kept until
+        it is dropped: a task that is run again reads it again."""
         return map_blocks(
             sweep_block,
             [(block,) for block in range(len(self.rows))],

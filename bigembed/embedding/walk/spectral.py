@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
+from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen import lobpcg
 from bigembed.eigen.base import EigenResult
 from bigembed.eigen.coarse import held_by_block, held_here
@@ -29,12 +30,15 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
+from bigembed.store.held_space import Checkpoints, in_memory, room
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.stored_space import StoredSpace
 
 DENSE_ROWS = 2_000
 PASSES = 40
+CHECKPOINT = 5
+"""Steps from one checkpoint to the next, where vectors are in memory."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     """
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
-    width = asked.n_components + max(5, (asked.n_components + 1) // 2)
+    width = block_width(asked.n_components)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
     small, rows = n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS), min(block, n)
     return Cost(
@@ -142,6 +146,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         if small
         else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
         coordinator=0 if small else held_here(n, width),
+        held=0 if small else held_vectors(n, edges, width),
         flops=0 if small else PASSES * 24 * n * width**2,
         scalar_ops=edges if small else PASSES * edges,
         serial_flops=3 * n**3 if small else 0,
@@ -218,15 +223,23 @@ def _normalized(weight: Any, root: Array) -> Any:
 
 
 def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Spectrum) -> dict[str, Any]:
-    """Two-level LOBPCG on the rows of one component; the state is on disk after every step."""
+    """Two-level LOBPCG on the rows of one component.
+
+    The state is on disk after every step, or after every few where its vectors are in memory.
+    """
     exchange = Exchange(f"{context.exchange.root}/component{c}")
-    space = StoredSpace(weights, exchange)
+    stored = StoredSpace(weights, exchange)
     state_file, done_file = at(exchange.root) / "state.json", at(exchange.root) / "done.json"
     if done_file.exists():
         return read_sealed(done_file)
-    operator = SparseOperator(weights, space, "scale")
+    edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
+    held = held_vectors(sum(weights.rows), edges, width) <= room()
+    matrix: Any = in_memory(weights) if held else weights
+    space: Any = MemorySpace(matrix) if held else stored
+    operator, checkpoints = SparseOperator(matrix, space, "scale"), Checkpoints(space, stored)
     if state_file.exists():
         state = lobpcg.State.from_json(read_sealed(state_file))
+        checkpoints.restore(lobpcg.vectors_of(state, "scale"))
         context.note(f"component {c} of the graph: going on from step {state.iteration}")
     else:
         exchange.clear()
@@ -243,13 +256,29 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
         )
 
     def publish(state: lobpcg.State) -> None:
-        write_json(state_file, sealed(state.to_json()), indent=None)
+        if not held or (state.iteration % CHECKPOINT == 0 and not context.home.temporary):
+            names = lobpcg.vectors_of(state, "scale")
+            checkpoints.save(names)
+            write_json(state_file, sealed(state.to_json()), indent=None)
+            checkpoints.published(names)
         context.note(f"component {c} of the graph: {state.describe()}")
 
     result = lobpcg.solve(operator, state, on_step=publish)
+    checkpoints.save([result.vectors])
     summary = _summary(result) | {"vectors": result.vectors}
     write_json(done_file, sealed(summary))
     return summary
+
+
+def block_width(n_components: int) -> int:
+    """Columns of the block of vectors: those wanted, and half as many to guard them."""
+    return n_components + max(5, (n_components + 1) // 2)
+
+
+def held_vectors(n: int, edges: int, width: int) -> int:
+    """Bytes of a solve in memory: six vectors of ``width`` columns and their restrictions, the coarse space, the
+    matrix."""
+    return (56 * width + 240) * n + 12 * edges
 
 
 def total_degree_block(b: int, labels: str, degree: str, c: int) -> tuple[tuple[()], float]:

@@ -59,4 +59,5 @@ def _in_process(progress: Progress) -> Executor:
         progress(label, len(calls), len(calls))
         return results
 
+    vars(run)["here"] = True  # (see bigembed.blocks.rows.here)
     return run

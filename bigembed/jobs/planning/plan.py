@@ -97,7 +97,8 @@ class Plan:
     @property
     def worker_peak(self) -> int:
         """Peak of one worker process (in this process: of the one process)."""
-        held = [cost.memory + (cost.coordinator if self.resources.kind == "process" else 0) for _, cost in self.stages]
+        alone = self.resources.kind == "process"
+        held = [cost.memory + (cost.coordinator + cost.held if alone else 0) for _, cost in self.stages]
         return self.resources.worker + int((1 + MARGIN) * max(held, default=0))
 
     @property
@@ -134,6 +135,16 @@ class Plan:
                 peak = max(peak, stored + cost.disk + (0 if self.scratch else cost.scratch))
                 stored += cost.disk
         return peak
+
+    @property
+    def vectors(self) -> str:
+        """Where the vectors of a solve are, and why; empty where no stage has any."""
+        held = max((cost.held for _, cost in self.stages), default=0)
+        if not held:
+            return ""
+        if self.resources.kind == "process":
+            return f"vectors of the solve: {size(held)} at the most, in the memory of this process, which has all tasks"
+        return "vectors of the solve: in files, since its tasks are in several processes"
 
     def total(self, what: str) -> float:
         """Sum of a cost over the stages."""
@@ -174,6 +185,7 @@ class Plan:
             "problems": self.problems(),
             "advice": self.advice,
             "notes": self.notes,
+            "vectors": self.vectors,
         }
 
     def _memory_problems(self) -> list[str]:

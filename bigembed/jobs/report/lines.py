@@ -53,6 +53,7 @@ def plan_lines(plan: Any) -> list[str]:
         "",
         f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, written {size(plan.total('write'))}",
         f"runs {where}{limit}",
+        *([plan.vectors] if plan.vectors else []),
         f"memory at the most: {size(plan.worker_peak)} a worker, "
         f"{size(plan.coordinator_peak)} the coordinator, {size(plan.total_peak)} all processes",
         f"time: about {duration(plan.seconds)} on a machine like this one, its start included",

@@ -77,6 +77,6 @@ def _held(planned: Mapping[str, Any], place: Mapping[str, Any]) -> int:
     """Bytes of all processes in a stage, by the plan's own arithmetic."""
     task, coordinator = planned.get("memory", 0), planned.get("coordinator", 0)
     if place["kind"] == "process":
-        return int(place["worker"] + (1 + MARGIN) * (task + coordinator))
+        return int(place["worker"] + (1 + MARGIN) * (task + coordinator + planned.get("held", 0)))
     worker = place["worker"] + (1 + MARGIN) * task
     return int(place["workers"] * worker + (1 + MARGIN) * (place["coordinator"] + coordinator) + place["others"])

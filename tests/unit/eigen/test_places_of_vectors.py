@@ -1,0 +1,129 @@
+"""Vectors in memory and in files: the same bytes on any scheduler; a solve that ended goes on in the other place."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+
+import bigembed as be
+from bigembed.blocks.rows import executor
+from bigembed.blocks.vector_space import MemorySpace, copy_vectors
+from bigembed.eigen import lobpcg
+from bigembed.embedding.walk import spectral
+from bigembed.operators.sparse import SparseOperator
+from bigembed.stages import observing
+from bigembed.store.exchange import Exchange
+from bigembed.store.held_space import Checkpoints, holding, in_memory, room
+from bigembed.store.stored_space import StoredSpace
+from tests.executors import maps
+
+FILES, MEMORY = 0, 1 << 30
+
+
+class Ended(Exception):
+    """The process ends here."""
+
+
+def solved(graphs: Any, folder: Path, weights: Any, place: str) -> tuple[Any, bytes]:
+    """The result, and the bytes of V."""
+    operator = operator_of(graphs, folder, weights, place)
+    result = lobpcg.solve(operator, lobpcg.init(operator, 5, deflate="trivial"))
+    return result, graphs.vectors(operator).tobytes()
+
+
+def operator_of(graphs: Any, folder: Path, weights: Any, place: str, empty: bool = False) -> SparseOperator:
+    """S over blocks of 500 rows, with its vectors "scale" and "trivial"."""
+    given = graphs.operator(weights)
+    matrix = in_memory(given.matrix)
+    space: Any = MemorySpace(matrix) if place == "memory" else StoredSpace(given.matrix, Exchange(str(folder)))
+    if not empty:
+        copy_vectors(given.space, space, ["scale", "trivial"], posts=["scale"])
+    return SparseOperator(matrix if place == "memory" else given.matrix, space)
+
+
+def test_the_same_bytes_in_memory_and_in_files_on_any_scheduler(graphs: Any, tmp_path: Path) -> None:
+    weights = graphs.swiss_roll(3000)
+    found = []
+    for place, scheduler in (("memory", "synchronous"), ("memory", "threads"), ("files", "threads")):
+        with dask.config.set(scheduler=scheduler):
+            found.append(solved(graphs, tmp_path, weights, place))
+    (first, vectors), *others = found
+    assert first.converged
+    for result, other in others:
+        assert other == vectors
+        assert result.eigenvalues.tobytes() == first.eigenvalues.tobytes()
+        assert (result.passes, result.bytes_moved) == (first.passes, first.bytes_moved)
+    assert solved(graphs, tmp_path / "b", weights * 1.5, "memory")[1] != vectors  # control
+
+
+@pytest.mark.parametrize("then", ["memory", "files"])
+def test_a_solve_that_ended_goes_on_from_its_checkpoint(graphs: Any, tmp_path: Path, then: str) -> None:
+    weights = graphs.swiss_roll(2000)
+    _, whole = solved(graphs, tmp_path / "whole", weights, "memory")
+    operator = operator_of(graphs, tmp_path / "run", weights, "memory")
+    stored = StoredSpace(operator.matrix, Exchange(str(tmp_path / "run")))
+    checkpoints, texts = Checkpoints(operator.space, stored), []
+
+    def publish(state: lobpcg.State) -> None:
+        if state.iteration in (0, 3):
+            names = lobpcg.vectors_of(state, "scale")
+            checkpoints.save(names)
+            texts.append(json.dumps(state.to_json()))
+            checkpoints.published(names)
+        if state.iteration == 5:
+            raise Ended
+
+    with suppress(Ended):
+        lobpcg.solve(operator, lobpcg.init(operator, 5, deflate="trivial"), publish)
+    assert len(texts) == 2
+    assert stored.has("X.3")
+    assert not stored.has("X.0")  # (of the checkpoint before)
+    state = lobpcg.State.from_json(json.loads(texts[-1]))
+    again = operator_of(graphs, tmp_path / "run", weights, then, empty=True)
+    Checkpoints(again.space, stored).restore(lobpcg.vectors_of(state, "scale"))
+    result = lobpcg.solve(again, state)
+    assert result.iterations > 3
+    assert graphs.vectors(again).tobytes() == whole
+
+
+def test_nothing_can_be_written_into_what_a_space_holds(graphs: Any) -> None:
+    space = graphs.operator(graphs.ring(1000)).space
+    with pytest.raises(ValueError, match="read-only"):
+        space.read("scale", 0)[0] = 1
+
+
+def test_memory_is_taken_where_tasks_are_in_this_process_and_there_is_room() -> None:
+    assert room() > 1 << 20
+    with holding(5):
+        assert room() == 5
+        with executor(maps()[0]):  # (which may be anywhere)
+            assert room() == 0
+
+
+@pytest.mark.parametrize("then", [FILES, MEMORY])
+def test_a_fit_goes_on_from_the_last_checkpoint_in_either_place(
+    graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: int
+) -> None:
+    monkeypatch.setattr(spectral, "CHECKPOINT", 2)
+    weights, notes = graphs.swiss_roll(2500), []
+    asked: dict[str, Any] = {"n_components": 4, "random_state": 0}
+    with holding(FILES):
+        expected = be.LaplacianEigenmaps(**asked).fit(weights).embedding_
+
+    def end(event: Any) -> None:
+        if "iteration 3" in event.message:
+            raise Ended
+
+    run = str(tmp_path / "run")
+    with suppress(Ended), observing(end), holding(MEMORY):
+        be.LaplacianEigenmaps(**asked, workdir=run).fit(weights)
+    with observing(lambda event: notes.append(event.message)), holding(then):
+        found = be.LaplacianEigenmaps(**asked, workdir=run).fit(weights).embedding_
+    assert "component 0 of the graph: going on from step 2" in notes
+    assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
