@@ -30,8 +30,8 @@ ENTRIES = (6.0e6, 5.0e7)
 """Entries of L_c at most, 12 n within these; fewer functions are kept where aggregates touch very many others."""
 EXACT = 20_000
 """Unknowns up to which a sparse factor of L_c is tried; beyond, it is solved by multigrid cycles."""
-FACTOR = 3.0e7
-"""Estimated entries of the factor at most."""
+FACTOR = 1.0e7
+"""Estimated entries of the factor at most: 2.5e7 of 5 500 unknowns (images) took three times a whole solve by cycles."""
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
 KEPT = (
     *NAMES,

@@ -23,7 +23,7 @@ SHARE = 4
 
 @contextmanager
 def holding(limit: int | None) -> Iterator[None]:
-    """Let solvers in this context hold ``limit`` bytes of vectors in memory; 0: all in files; None: what is free says."""
+    """Let solvers in this context hold ``limit`` bytes of vectors in memory: 0 for files, None for what is free."""
     token = _limit.set(limit)
     try:
         yield
