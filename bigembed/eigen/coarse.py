@@ -31,7 +31,7 @@ ENTRIES = (6.0e6, 5.0e7)
 EXACT = 20_000
 """Unknowns up to which a sparse factor of L_c is tried; beyond, it is solved by multigrid cycles."""
 FACTOR = 1.0e7
-"""Estimated entries of the factor at most; of 2.5e7 (5 500 unknowns of images) it took three times a solve by cycles."""
+"""Estimated entries of the factor at most; of 2.5e7 (5 500 unknowns) it took three times a solve by cycles."""
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
 KEPT = (
     *NAMES,
