@@ -204,7 +204,8 @@ def _exchange(run: Run, stage: Stage, key: str) -> tuple[Exchange, bool]:
         if stage.resumes and documents.read_json(mark) == key:
             return Exchange(str(root)), True
     remove(root)
-    documents.write_json(mark, key)
+    if not run.temporary:  # (which nobody resumes)
+        documents.write_json(mark, key)
     return Exchange(str(root)), False
 
 

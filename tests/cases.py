@@ -123,6 +123,13 @@ def fitted(name: str) -> Any:
     return CASES[name].fit(CASES[name].X(FEW_ROWS))
 
 
+def twin(made: Any) -> Any:
+    """Another estimator with what was fitted, for a test that changes it."""
+    found = object.__new__(type(made))
+    vars(found).update(vars(made))
+    return found
+
+
 GRAPH = {"n_neighbors": 8}
 FEW = {**GRAPH, "solver": "landmarks", "n_landmarks": 60}
 FEW_STEPS = {"n_components": 2, "perplexity": 5, "early_exaggeration_iter": 5, "n_iter": 8}

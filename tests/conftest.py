@@ -1,4 +1,4 @@
-"""Where temporary files lie, and a cluster of two worker processes that all tests of a process share."""
+"""Where temporary files lie, how property tests run, and a cluster of two workers that all tests of a process share."""
 
 from __future__ import annotations
 
@@ -10,18 +10,46 @@ from collections.abc import Iterator
 from typing import Any
 
 import dask
+import hypothesis
+import psutil
 import pytest
 
+from bigembed.store.scratch import new_folder
 from tests.blocks import on_workers
 
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
+folder = pytest.StashKey[str]()
+hypothesis.settings.register_profile("tests")  # (a busy machine is no failure)
+hypothesis.settings.load_profile("tests")
 
 
-def pytest_configure() -> None:
-    """Temporary files lie in memory where there is room for them: thousands of tests write and sync small files."""
-    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
-        os.environ["TMPDIR"], tempfile.tempdir = MEMORY, None
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary files lie in memory where there is room for them: thousands of tests write and sync small files.
+
+    They lie in one folder under the name of this process, so that the next run removes what a killed one left.
+    """
+    if "TMPDIR" not in os.environ and has_room():
+        config.stash[folder] = os.environ["TMPDIR"] = str(new_folder("tests", MEMORY))
+        tempfile.tempdir = None
+
+
+def has_room() -> bool:
+    """Whether the file system in memory, and the memory itself, take the files of a run."""
+    if not os.access(MEMORY, os.W_OK):
+        return False
+    return min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > ROOM
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """What a failed run left stays to be looked at, until the next one."""
+    if exitstatus:
+        session.config.stash[folder] = ""
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if made := config.stash.get(folder, ""):
+        shutil.rmtree(made, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

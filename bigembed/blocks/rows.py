@@ -74,6 +74,9 @@ def map_blocks(
     return [settled(result) for result in found]
 
 
+_AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))
+
+
 def settled(value: Any) -> Any:
     """The value with every array in it aligned and in C order; itself where that is so.
 
@@ -81,6 +84,8 @@ def settled(value: Any) -> Any:
     Looks into tuples, lists, dictionaries, partial functions, and objects of this package (besides what they name in
     ``as_given``: rows of the user's, of which a task takes its own part).
     """
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, np.ndarray):
         return np.require(value, requirements=["C", "A"])
     if isinstance(value, partial):

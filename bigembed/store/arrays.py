@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _OPENING = Lock()
 METADATA = ("zarr.json", ".zarray")
 """Of an array: of Zarr format 3, of format 2."""
+KEPT_OPEN = 512
+"""Arrays that a process holds open at the most: their metadata, that is."""
 CHUNK_BYTES = 256 << 10
 """Inner chunk of a block array: the unit of a partial read."""
 
@@ -205,7 +207,12 @@ def make_array(path: PathLike, *, overwrite: bool, **layout: Any) -> Any:
 
     place = at(path)
     if not isinstance(place, ObjectPath):
-        return zarr.create_array(str(place), overwrite=overwrite, config={"write_empty_chunks": True}, **layout)
+        array = zarr.create_array(str(place), overwrite=overwrite, config={"write_empty_chunks": True}, **layout)
+        with _OPENING:
+            while len(_made) >= KEPT_OPEN:
+                _made.pop(next(iter(_made)))
+            _made[_stamped(path)] = array
+        return array
     if overwrite:
         place.remove_tree()
     put_metadata(place, lambda store: zarr.create_array(store, **layout))
@@ -230,18 +237,24 @@ def zarr_place(path: PathLike) -> Any:
     return place.zarr() if isinstance(place, ObjectPath) else str(place)
 
 
-@lru_cache(maxsize=512)
+_made: dict[tuple[str, str], Any] = {}
+"""Arrays that this process made and has not read yet, by path and stamp: they need not be opened anew."""
+
+
+@lru_cache(maxsize=KEPT_OPEN)
 def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None, RowChunks | None]:
     """The array, how its rows are read here, and what proves those of a sealed array that zarr has to read."""
     import zarr
 
+    if (array := _made.pop((path, written), None)) is not None:
+        return array, row_chunks(array, path), None  # (a seal comes later, and changes the stamp)
     sealed = _sealed(path, written)
     array = zarr.open_array(zarr_place(path), mode="r")
     chunks = row_chunks(array, path, sealed)
     return array, chunks, checksummed(array, path, sealed) if chunks is None and sealed is not None else None
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=KEPT_OPEN)
 def _sealed(path: str, written: str) -> Array | None:
     """Checksums of the chunks of an array that is sealed; :class:`DamagedError` where its metadata are others."""
     file = at(path) / METADATA[0]
@@ -257,7 +270,7 @@ def _stamped(path: PathLike) -> tuple[str, str]:
     """The path of an array, and when its metadata were written."""
     for name in METADATA:
         with suppress(FileNotFoundError, NotADirectoryError):
-            return str(path), stamp(at(path) / name)
+            return str(path), stamp(f"{path}/{name}")
     raise MissingPathError(f"{path}: there is no Zarr array here")
 
 

@@ -21,7 +21,7 @@ from numcodecs import blosc, zstd
 
 from bigembed.blocks.rows import Array
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import at
+from bigembed.store.paths import at, is_url
 
 ABSENT = 2**64 - 1
 """In the index of a shard: a chunk that was not written, because it holds nothing but the fill value."""
@@ -321,8 +321,7 @@ def joined(places: Sequence[tuple[int, int]], most: int = FETCH) -> list[tuple[i
 @contextmanager
 def _opened(path: str) -> Iterator[Content | None]:
     """A shard, or a chunk, to read from; None if it does not exist."""
-    place = at(path)
-    if isinstance(place, ObjectPath):
+    if is_url(path) and isinstance(place := at(path), ObjectPath):
         yield RemoteContent(place)
         return
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -86,7 +86,7 @@ def find(root: AnyPath, stage: str) -> Manifest | None:
 
 def as_dict(manifest: Manifest) -> dict[str, Any]:
     """As it is written: sealed."""
-    return sealed(asdict(manifest))
+    return sealed(vars(manifest))
 
 
 def path_of(root: AnyPath, stage: str) -> AnyPath:
@@ -223,7 +223,7 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
     out = []
     for name in names:
         digest, size = sha256(), 0
-        with suppress(FileNotFoundError), (at(base) / name).open("rb") as file:
+        with suppress(FileNotFoundError), at(f"{base}/{name}").open("rb") as file:
             while piece := file.read(PIECE_BYTES):
                 digest.update(piece)
                 size += len(piece)

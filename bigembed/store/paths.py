@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import contextmanager, suppress
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -62,7 +63,14 @@ def at(path: PathLike) -> AnyPath:
     scheme, colon, rest = text.partition(":/")
     if colon and scheme.lower() in SCHEMES and not rest.startswith("/"):
         raise InputError(f"{text}: one slash is missing; {scheme}://{rest} is the URL of an object store")
-    return ObjectPath.of(text) if "://" in text else Path(text)
+    return ObjectPath.of(text) if "://" in text else _parsed(text)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Path:
+    """A path of a file system. The same few are asked for again and again, and taking one apart costs more than a
+    look at the file."""
+    return Path(text)
 
 
 def everywhere(
@@ -91,20 +99,26 @@ def absolute(path: PathLike) -> str:
 @everywhere(ObjectPath.stored)
 def stored(place: Path) -> list[Stored]:
     """Every file under a folder, by name; of a file, itself under the name ``.``."""
-    files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
-    return [Stored(str(file.relative_to(place)), *_looked_at(file)) for file in files]
+    if not place.is_dir():
+        return [Stored(".", *_looked_at(place.stat()))]
+    found, top = [], os.path.join(place, "")
+    for folder, _, names in os.walk(place):
+        for file in (os.path.join(folder, name) for name in names):
+            with suppress(FileNotFoundError):  # (a link to nothing, or gone meanwhile)
+                if stat.S_ISREG((there := os.stat(file)).st_mode):
+                    found.append(Stored(file.removeprefix(top), *_looked_at(there)))
+    return sorted(found, key=lambda file: file.name.split("/"))
 
 
 @everywhere(ObjectPath.stamp)
 def stamp(place: Path) -> str:
     """Size and time of a file, or what the store says of an object."""
-    size, moment, _ = _looked_at(place)
+    size, moment, _ = _looked_at(place.stat())
     return f"{size}:{moment}"
 
 
-def _looked_at(file: Path) -> tuple[int, str, str]:
-    stat = file.stat()
-    return stat.st_size, str(stat.st_mtime_ns), f"{stat.st_mtime_ns}:{stat.st_ctime_ns}:{stat.st_ino}"
+def _looked_at(there: os.stat_result) -> tuple[int, str, str]:
+    return there.st_size, str(there.st_mtime_ns), f"{there.st_mtime_ns}:{there.st_ctime_ns}:{there.st_ino}"
 
 
 @everywhere(ObjectPath.write_bytes)

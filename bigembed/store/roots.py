@@ -29,7 +29,11 @@ def prepare(root: AnyPath, kind: str) -> None:
             raise DamagedError(f"{root}: format {attributes.get('format')}, this version reads {FORMAT}")
         return
     root.mkdir(parents=True, exist_ok=True)
-    make_group(root, {"bigembed": kind, "format": FORMAT})
+    try:
+        make_group(root, {"bigembed": kind, "format": FORMAT})
+    except ValueError:  # (zarr's, of a group that exists)
+        if not sound_group(root, kind):
+            raise  # (and otherwise another process made it meanwhile: who writes in it is for its lock)
 
 
 def sound_group(root: AnyPath, kind: str) -> bool:

@@ -14,7 +14,7 @@ from scipy import sparse
 from bigembed.errors import BigembedError, ChangedInputError, ExistingOutputError, InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.store.arrays import read_array
-from tests.cases import CASES, FEW_ROWS, fitted, plain
+from tests.cases import CASES, EACH, FEW_ROWS, fitted, plain, twin
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = FEW_ROWS
@@ -108,11 +108,12 @@ def test_rows_of_another_width_are_refused(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [name for name in TABLES if name in EACH])
 def test_the_coordinates_of_an_array_that_changed_are_those_of_the_fit_or_refused(name: str) -> None:
     case, expected = CASES[name], np.asarray(fitted(name).embedding_)
     X = case.X(N).copy()
-    early, late = case.fit(X), case.fit(X)
+    early = case.fit(X)
+    late = twin(early)
     np.testing.assert_array_equal(early.embedding_, expected)
     X *= 0
     np.testing.assert_array_equal(early.embedding_, expected)

@@ -68,15 +68,6 @@ def test_worker_processes_and_chunks_on_a_disk(name: str, client: Any, tmp_path:
         assert of_rows(case, stored(case.X(N), tmp_path)) == wanted
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_one_number_more_gives_other_bytes(name: str) -> None:
-    """A control."""
-    changed = CASES[name].X(N).copy()
-    changed[N // 2, 1] *= 1.5
-    with limits_for(CASES[name], N), dask.config.set(scheduler="synchronous"):
-        assert of_rows(CASES[name], changed)["embedding_"] != in_order(name)["embedding_"]
-
-
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     "name", [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in LARGE]

@@ -182,6 +182,8 @@ def working(folder, address):
     options = ["--nthreads", "1", "--memory-limit", "700MiB", "--no-nanny", "--no-dashboard"]
     worker = start("distributed.cli.dask_worker", address, *options, "--local-directory", str(folder))
     try:
+        with cluster(ClusterTable(address=address, no_workers_timeout=60), "remote"):
+            pass  # (it is there)
         yield worker
     finally:
         worker.kill()
@@ -193,10 +195,7 @@ def test_a_running_scheduler(tmp_path):
         table = ClusterTable(address=address, no_workers_timeout=2)
         with pytest.raises(ClusterError, match="0 workers, 1 wanted"), cluster(table, "remote"):
             pass
-        with (
-            working(tmp_path, address) as worker,
-            cluster(ClusterTable(address=address, no_workers_timeout=20), "remote") as place,
-        ):
+        with working(tmp_path, address) as worker, cluster(table, "remote") as place:
             assert (place.workers, place.memory_limit) == (1, 700 << 20)
             assert sorted(place.local_pids.values()) == sorted([scheduler.pid, worker.pid])
             place.prove_access(tmp_path, None)

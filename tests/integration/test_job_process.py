@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
-def write(folder, pause, cluster="workers = 2\nmemory = '1 GiB'", n=20_000):
+def write(folder, pause, cluster="workers = 2\nmemory = '1 GiB'", n=14_000):
+    """A job; without workers this process ends what others began."""
     if not (folder / "rows.npy").exists():
         np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((n, 1000), dtype="f4"))
     (folder / "job.toml").write_text(
@@ -49,6 +50,13 @@ def run(*arguments):
     return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, check=False)
 
 
+def here(*arguments):
+    """The command in this process, which needs no other to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(REGISTRY, NAME, PLACE)
+        return CliRunner().invoke(app, [*map(str, arguments)])
+
+
 def wait_for(process, word):
     lines = []
     for line in process.stdout:
@@ -66,8 +74,8 @@ def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, num
     job = write(tmp_path, 3.0)  # (a second command starts and is refused meanwhile)
     process = start("run", job)
     wait_for(process, "mean: started")
-    second = run("run", job)
-    assert second.returncode == 4
+    second = here("run", job)
+    assert second.exit_code == 4
     assert f"process {process.pid} on {os.uname().nodename}) since 20" in second.stderr
     time.sleep(0.5)
     children = psutil.Process(process.pid).children(recursive=True)
@@ -78,9 +86,8 @@ def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, num
     assert "Traceback" not in problems
     psutil.wait_procs(children, timeout=10)
     assert not [child for child in children if child.is_running()]
-    write(tmp_path, 0.0)
-    done = run("run", write(tmp_path, 0.0))
-    assert done.returncode == 0, done.stderr
+    done = here("run", write(tmp_path, 0.0, ""))
+    assert done.exit_code == 0, done.stderr
     assert (tmp_path / "model.zarr").exists()
 
 
@@ -109,9 +116,8 @@ def test_a_killed_job_leaves_no_workers_and_is_resumed(tmp_path):
     assert record["measured"]["coordinator"] <= record["predicted"]["coordinator"]
 
 
-def test_too_little_memory_is_refused_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setitem(REGISTRY, NAME, PLACE)
-    done = CliRunner().invoke(app, ["run", str(write(tmp_path, 0.0, "workers = 2\nmemory = '100 MiB'", n=200))])
+def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
+    done = here("run", write(tmp_path, 0.0, "workers = 2\nmemory = '100 MiB'", n=200))
     assert done.exit_code == 3
     assert "memory = " in done.stderr
     assert not (tmp_path / "run.zarr").exists()
@@ -154,14 +160,14 @@ def test_overlapping_starts_leave_one_run(tmp_path):
         if process is not winner:
             assert f"process {winner.pid} on " in problems
     assert read_status(tmp_path / "run.zarr")["owner"]["pid"] == winner.pid
-    assert run("verify", tmp_path / "run.zarr").returncode == 0
+    assert here("verify", tmp_path / "run.zarr").exit_code == 0
 
 
 def test_a_deadline_leaves_a_run_that_the_same_command_ends(tmp_path):
-    stopped = run("run", write(tmp_path, 20.0), "--deadline", "12s", "--metrics", tmp_path / "m.prom", "--log", "-")
+    stopped = run("run", write(tmp_path, 20.0), "--deadline", "8s", "--metrics", tmp_path / "m.prom", "--log", "-")
     assert stopped.returncode == 5, stopped.stderr
     assert "stopped by its deadline" in stopped.stderr
     assert json.loads(stopped.stderr.splitlines()[0])["event"] == "started"
     assert "bigembed_run_exit_status" in (tmp_path / "m.prom").read_text()
     assert read_status(tmp_path / "run.zarr")["state"] == "interrupted"
-    assert run("run", write(tmp_path, 0.0)).returncode == 0
+    assert here("run", write(tmp_path, 0.0, "")).exit_code == 0

@@ -28,7 +28,7 @@ def digest(*arrays: Any) -> str:
     return sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in arrays)).hexdigest()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.lists(st.integers(1, 59), unique=True, max_size=5), st.lists(st.integers(1, 59), unique=True, max_size=5))
 def test_classical_mds_of_any_chunks(across: list[int], down: list[int]) -> None:
     apart = cdist(rows(60), rows(60), "cityblock")
@@ -42,7 +42,7 @@ def test_classical_mds_of_any_chunks(across: list[int], down: list[int]) -> None
     assert digest(np.asarray(there.embedding_), there.eigenvalues_) == digest(here.embedding_, here.eigenvalues_)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.integers(0, 2**31), st.sampled_from(["euclidean", "cityblock", "precomputed"]))
 def test_a_permutation_permutes_the_map(seed: int, metric: str) -> None:
     x = rows(80)
@@ -59,7 +59,7 @@ def test_a_permutation_permutes_the_map(seed: int, metric: str) -> None:
         np.testing.assert_allclose(two, one[order], atol=1e-8)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.integers(0, 2**31), arrays.arrays(np.float64, 4, elements=st.floats(-100, 100)), st.floats(0.01, 100))
 def test_rotations_and_shifts_do_nothing_and_scales_scale(seed: int, shift: np.ndarray, scale: float) -> None:
     x = rows(100)
@@ -74,7 +74,7 @@ def test_rotations_and_shifts_do_nothing_and_scales_scale(seed: int, shift: np.n
     )  # a control
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(5, 40), st.integers(0, 100))
 def test_distances_in_a_plane_come_back(n: int, seed: int) -> None:
     plane = np.random.default_rng(seed).normal(size=(n, 2))

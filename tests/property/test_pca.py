@@ -18,7 +18,7 @@ def drawn(case: tuple[int, int, int]) -> tuple[np.ndarray, np.random.Generator]:
     return generator.normal(size=(n, d)) * 2.0 ** -np.arange(d), generator
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(cases)
 def test_translation_scale_and_order_of_rows(case: tuple[int, int, int]) -> None:
     X, generator = drawn(case)
@@ -30,7 +30,7 @@ def test_translation_scale_and_order_of_rows(case: tuple[int, int, int]) -> None
     np.testing.assert_allclose(np.abs(moved.embedding_), 3 * np.abs(plain.embedding_[order]), atol=1e-6)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(cases)
 def test_rotation(case: tuple[int, int, int]) -> None:
     X, generator = drawn(case)
@@ -43,7 +43,7 @@ def test_rotation(case: tuple[int, int, int]) -> None:
         assert np.abs(sheared.explained_variance_ / plain.explained_variance_[: len(turn)] - 1).max() > 1e-3
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(cases)
 def test_duplicated_rows_are_weights(case: tuple[int, int, int]) -> None:
     X, generator = drawn(case)

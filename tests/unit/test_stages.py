@@ -14,9 +14,10 @@ import pytest
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
 from bigembed.runs import Run
 from bigembed.stages import Context, Event, Stage, locked, observing, run_stages
-from bigembed.store import manifest
+from bigembed.store import manifest, roots
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.documents import sealed
+from bigembed.store.groups import make_group
 from bigembed.store.manifest import digest_files, find, publish, verify
 
 
@@ -300,6 +301,17 @@ def test_a_run_whose_making_was_killed_is_made(tmp_path):
     (tmp_path / "other" / "zarr.txt").write_text("mine")
     with pytest.raises(ExistingOutputError, match="not a bigembed run"):
         Run(tmp_path / "other")
+
+
+def test_of_two_that_make_a_run_at_once_both_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(*arguments: Any) -> None:
+        make_group(*arguments)  # the other one was quicker
+        make_group(*arguments)
+
+    monkeypatch.setattr(roots, "make_group", make)
+    assert Run(tmp_path / "run.zarr").published() == []
+    with pytest.raises(ValueError, match="exists"):
+        make_group(tmp_path / "run.zarr", {})  # a control
 
 
 def test_of_two_that_think_they_hold_the_run_one_publishes(tmp_path: Path) -> None:

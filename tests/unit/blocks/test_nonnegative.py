@@ -15,7 +15,7 @@ def problem(n: int, m: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.random((n, d)), rng.random((m, d)) * (rng.random((m, d)) < 0.5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 6), st.integers(6, 12), st.integers(0, 10_000))
 def test_rows_are_those_of_the_active_set_method(m: int, d: int, seed: int) -> None:
     X, H = problem(5, m, d, seed)

@@ -70,7 +70,7 @@ def test_blocks_sum_to_the_scatters_of_all_rows(by_class: bool, cuts: list[int])
     np.testing.assert_allclose(found.scatter.sum(axis=0) + found.between(), centered.T @ centered, rtol=1e-11)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cuts=st.lists(st.integers(0, 300), max_size=6), offset=st.sampled_from([0.0, 1e6]))
 def test_any_cut_gives_the_same_however_far_the_rows_lie_from_zero(cuts: list[int], offset: float) -> None:
     rows, codes = sample()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -107,10 +106,3 @@ def test_lazy_coordinates_outlive_the_estimator_of_a_temporary_run() -> None:
     gc.collect()
     assert (np.asarray(labels) == 1).all()
     np.testing.assert_array_equal(np.asarray(new), there)
-
-
-def test_a_saved_model_has_the_seed_that_was_used(tmp_path: Any) -> None:
-    fitted = be.Isomap(2, random_state=np.random.default_rng(3)).fit(rows())
-    fitted.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr")
-    assert loaded.random_state == fitted._run.manifest("solve").parameters["seed"]

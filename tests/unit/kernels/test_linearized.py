@@ -208,7 +208,7 @@ def test_two_rows_have_the_eigenvalue_one_twice() -> None:
     assert coordinates[0, 0] == pytest.approx(-coordinates[1, 0])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(2, 60), st.integers(1, 6), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 1000))
 def test_counts_of_a_row_are_its_weight(n: int, d: int, alpha: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -227,7 +227,7 @@ def test_counts_of_a_row_are_its_weight(n: int, d: int, alpha: float, seed: int)
     np.testing.assert_allclose(a[:shared], b[:shared], atol=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 120), st.permutations(range(60)))
 def test_neither_blocks_nor_order_of_rows_matter(block: int, order: list[int]) -> None:
     X = rows_of(60, 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.linalg import qr, subspace_angles, svd
+from scipy.linalg import eigh, qr, subspace_angles, svd
 from sklearn.datasets import make_s_curve, make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding as Reference
 from sklearn.neighbors import NearestNeighbors
@@ -40,6 +40,7 @@ def test_coordinates_are_those_of_scikit_learn(ours: Any, method: str) -> None:
     assert subspace_angles(found.embedding_, other.embedding_).max() > 1e-4  # a control
 
 
+@cache
 def aligned(own_row: bool, local: Any) -> np.ndarray:
     """Eigenvectors of Σ_i S_i local(X_i) S_iᵀ, row after row."""
     X = curve()
@@ -48,7 +49,7 @@ def aligned(own_row: bool, local: Any) -> np.ndarray:
     for i, ids in enumerate(near):
         inside = [i, *ids] if own_row else list(ids)
         total[np.ix_(inside, inside)] += local(X[inside] - X[inside].mean(axis=0))
-    return np.linalg.eigh(total)[1][:, 1:3]
+    return np.asarray(eigh(total, subset_by_index=[1, 2])[1])
 
 
 def tangent_matrix(rows: np.ndarray) -> np.ndarray:
@@ -83,8 +84,7 @@ def test_with_as_few_neighbors_as_can_be_the_hessian_is_the_alignment() -> None:
         np.testing.assert_allclose(a.transpose(0, 2, 1) @ a, b.transpose(0, 2, 1) @ b, atol=1e-12)
 
 
-@pytest.mark.parametrize("ours", [be.ModifiedLLE, be.HessianLLE, be.LocalTangentSpaceAlignment])
-def test_a_swiss_roll_becomes_a_rectangle(ours: Any) -> None:
+def test_a_swiss_roll_becomes_a_rectangle() -> None:
     X, t = make_swiss_roll(1_200, random_state=1)
     true = np.column_stack([(t * np.sqrt(1 + t * t) + np.arcsinh(t)) / 2, X[:, 1]])
 
@@ -93,8 +93,9 @@ def test_a_swiss_roll_becomes_a_rectangle(ours: Any) -> None:
         rest = true - basis @ np.linalg.lstsq(basis, true, rcond=None)[0]
         return float((rest.var(axis=0) / true.var(axis=0)).max())
 
-    assert left(ours(n_neighbors=8).fit_transform(X)) < 0.01
-    assert left(ours(n_neighbors=8, solver="landmarks", n_landmarks=700).fit_transform(X)) < 0.01
+    for ours in (be.ModifiedLLE, be.HessianLLE, be.LocalTangentSpaceAlignment):
+        assert left(ours(n_neighbors=8).fit_transform(X)) < 0.01
+        assert left(ours(n_neighbors=8, solver="landmarks", n_landmarks=700).fit_transform(X)) < 0.01
     assert left(be.LocallyLinearEmbedding(n_neighbors=8).fit_transform(X)) > 0.05  # a control
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from scipy.spatial import procrustes
 from sklearn.manifold import Isomap as Reference
 
 import bigembed as be
-from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
 from bigembed.embedding.geodesics import distances as geodesics
 from bigembed.embedding.graph import parts
@@ -28,7 +26,6 @@ from bigembed.errors import (
     PlanError,
 )
 from tests.blocks import blocks_of
-from tests.executors import Killed, maps
 
 
 def roll(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -303,37 +300,3 @@ def test_paths_of_a_saved_model_are_those_of_its_graph(plain: np.ndarray, tmp_pa
     be.Isomap(2).fit(plain[:300]).save(tmp_path / "model.zarr")
     with pytest.raises(InputTypeError, match="saved model"):
         be.load(tmp_path / "model.zarr").shortest_path(0, 1)
-
-
-def digest(folder: Path) -> dict[str, str]:
-    return {
-        str(file.relative_to(folder)): sha256(file.read_bytes()).hexdigest()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
-def fit_in(folder: Path) -> None:
-    be.Isomap(2, n_neighbors=8, solver="landmarks", n_landmarks=20, workdir=folder).fit(roll(700))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, small_blocks: None) -> dict[str, str]:
-    """Of a fit that nobody killed."""
-    folder = tmp_path_factory.mktemp("whole")
-    fit_in(folder)
-    return digest(folder / "stages")
-
-
-@pytest.mark.parametrize("stop", ["open_block", "round_block", "keep_block", "moments_block", "coordinates_block"])
-def test_a_killed_fit_goes_on_and_gives_the_same_bytes(tmp_path: Path, whole: dict[str, str], stop: str) -> None:
-    with executor(maps(stop, 2 if stop == "round_block" else 1)[0]), pytest.raises(Killed):
-        fit_in(tmp_path)
-    run, again = maps()
-    with executor(run):
-        fit_in(tmp_path)
-    assert digest(tmp_path / "stages") == whole
-    assert "search_block" not in again
-    assert ("open_block" in again) == (stop == "open_block")
-    if stop == "keep_block":
-        assert "round_block" not in again

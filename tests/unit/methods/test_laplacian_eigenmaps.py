@@ -30,8 +30,8 @@ def solved(kernel: Any, m: int) -> tuple[Any, Any]:
     """μ and R of L R = Q R M without the trivial pair, RᵀQR = ΣQ."""
     dense = kernel.toarray()
     q = dense.sum(axis=1)
-    values, vectors = linalg.eigh(np.diag(q) - dense, np.diag(q))
-    return values[1 : m + 1], vectors[:, 1 : m + 1] * np.sqrt(q.sum())
+    values, vectors = linalg.eigh(np.diag(q) - dense, np.diag(q), subset_by_index=[1, m])
+    return values, vectors * np.sqrt(q.sum())
 
 
 def apart(found: Any, wanted: Any) -> float:

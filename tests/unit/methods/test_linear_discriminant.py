@@ -142,7 +142,7 @@ def test_another_shrinkage_needs_no_new_pass(tmp_path: Path) -> None:
     np.testing.assert_allclose(other.coef_[::-1], first.coef_, rtol=1e-8)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**16), shift=st.sampled_from([0.0, 5.0, 1e5]), scale=st.sampled_from([1e-4, 1.0, 1e4]))
 def test_rotation_shift_scale_and_order_do_not_matter(seed: int, shift: float, scale: float) -> None:
     X, y = sample(300)

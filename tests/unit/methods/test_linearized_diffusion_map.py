@@ -123,7 +123,7 @@ def test_scales_by_density() -> None:
     assert np.array_equal(ldm.transform(X[7:90]), ldm.embedding_[7:90])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     unit=st.sampled_from([1e-5, 1.0, 1e5]),
     shift=st.floats(-1e3, 1e3),
@@ -143,7 +143,7 @@ def test_units_place_and_direction_do_not_matter(unit: float, shift: float, alph
     assert np.abs(stretched.eigenvalues_ - one.eigenvalues_).max() > 1e-3
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(counts=st.lists(st.integers(0, 3), min_size=40, max_size=40), alpha=st.sampled_from([0.0, 1.0]))
 def test_a_weight_is_a_number_of_equal_rows(counts: list[int], alpha: float) -> None:
     counts[:8] = [1, 2, 1, 2, 1, 1, 3, 1]

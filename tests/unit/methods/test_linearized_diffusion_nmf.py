@@ -69,7 +69,7 @@ def test_als_comes_closer_in_fewer_passes() -> None:
     assert fast.reconstruction_err_ < slow.reconstruction_err_
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0.1, 10))
 def test_a_careful_step_cannot_raise_the_objective(seed: int, m: int, size: float) -> None:
     """From starts of any size, where the multiplicative step can."""

@@ -90,7 +90,7 @@ def test_a_start_of_ones_own() -> None:
         be.NMF(5, init=-first.components_).fit(X)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.integers(0, 3), min_size=30, max_size=30), st.permutations(range(30)))
 def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: list[int]) -> None:
     counts[:6] = [1, 2, 1, 1, 3, 1]

@@ -30,7 +30,7 @@ def cut(generator: np.random.Generator, n: int) -> list[int]:
     return [0, *np.sort(generator.choice(np.arange(1, n), min(3, n - 1), replace=False)).tolist(), n]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 99), st.integers(3, 60), st.integers(1, 9), st.sampled_from([np.float32, np.float64]))
 def test_the_blocks_are_the_dense_graph(tmp_path_factory, seed, n, k, dtype):
     ids, squared, joined = lists(seed, n, min(k, n - 1), dtype)

@@ -58,7 +58,7 @@ def test_paired_squared_sums_eight_lanes_and_a_tree(d, dtype):
         assert paired_squared(b, a)[i] == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 99), st.integers(1, 40), st.integers(1, 20), KINDS, DTYPES, st.floats(-6, 6))
 def test_approximate_squared_is_within_its_bound(seed, n, d, kind, dtype, log_scale):
     rows = (draw_rows(seed, n, d, kind) * 10**log_scale).astype(dtype)
@@ -68,7 +68,7 @@ def test_approximate_squared_is_within_its_bound(seed, n, d, kind, dtype, log_sc
         assert (np.abs(approximate[i] - exact) <= slack[i]).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 99), st.integers(1, 60), st.integers(1, 12), st.integers(1, 8), KINDS, DTYPES)
 def test_exact_block_is_the_definition(seed, n, d, k, kind, dtype):
     rows = draw_rows(seed, n, d, kind, dtype)
@@ -76,7 +76,7 @@ def test_exact_block_is_the_definition(seed, n, d, k, kind, dtype):
         np.testing.assert_array_equal(got, expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 99), KINDS, st.integers(1, 9))
 def test_lists_do_not_depend_on_pieces(seed, kind, k):
     rows = draw_rows(seed, 200, 3, kind)

@@ -48,7 +48,7 @@ def reference(rows, cells, probes, k):
     return ids, squared
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 99), st.integers(20, 300), st.sampled_from([1, 3, 21]), KINDS, DTYPES, st.integers(1, 12))
 def test_search_is_the_reference_in_any_pieces(seed, n, d, kind, dtype, k):
     rows, cells = ordered_cells(draw_rows(seed, n, d, kind, dtype), 24)
@@ -71,7 +71,7 @@ def test_search_is_the_reference_in_any_pieces(seed, n, d, kind, dtype, k):
         np.testing.assert_array_equal(got[1], expected[1])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 99), KINDS, DTYPES, st.integers(1, 40))
 def test_search_rows_is_update_lists(seed, kind, dtype, k):
     rows = draw_rows(seed, 1300, 5, kind, dtype)

@@ -26,7 +26,7 @@ def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outl
     return rows.astype(dtype)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.integers(0, 999),
     st.sampled_from([1e-6, 1e-2, 0.1]),

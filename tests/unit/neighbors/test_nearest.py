@@ -19,7 +19,7 @@ def exact(rows, centers):
     return np.stack([paired_squared(rows, np.broadcast_to(c, rows.shape)) for c in centers], axis=1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 99), st.integers(1, 150), st.integers(1, 70), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
 def test_the_nearest_center_is_that_of_the_exact_distances(seed, n, c, d, kind, dtype):
     rows = draw_rows(seed, n + c, d, kind, dtype)
@@ -33,7 +33,7 @@ def test_the_nearest_center_is_that_of_the_exact_distances(seed, n, c, d, kind, 
 
 
 @pytest.mark.parametrize("tile", [1, 1 << 18])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 99), st.integers(1, 60), st.integers(1, 80), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
 def test_lists_are_those_of_the_reference_in_any_tiles(tile, seed, n, c, d, kind, dtype):
     rows = draw_rows(seed, n + c, d, kind, dtype)

@@ -115,7 +115,7 @@ def test_rows_that_do_not_probe_their_own_cell_still_find_their_twin(graph, monk
         assert joined.squared[mine][joined.ids[mine] == i] == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 99), st.integers(1, 60), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
 def test_the_reverse_search_finds_all_pairs_within_reach(seed, m, d, kind, dtype):
     rows, cells = ordered_cells(draw_rows(seed, 200, d, kind, dtype), 24)

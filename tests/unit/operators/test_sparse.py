@@ -33,7 +33,7 @@ def build(n, cuts, seed=0, symmetric=True):
     return SparseOperator(matrix, space), scale * weights.toarray() * scale.T
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(edges=st.lists(st.integers(1, 39), max_size=5, unique=True), width=st.integers(1, 4))
 def test_product_is_that_of_the_assembled_matrix(edges, width):
     """y = s ∘ (W (s ∘ x)) for any blocks."""

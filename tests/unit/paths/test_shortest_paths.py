@@ -54,6 +54,9 @@ def test_a_path_through_identical_rows_ends(small_blocks: None) -> None:
     steps = [abs(X[a] - X[b]).item() for a, b in pairwise(rows)]
     assert sum(steps) == 39.0
     assert be.shortest_path(graph, 0, 4)[0] == 0.0
+    near, lengths = np.array([[1, -1], [0, 2], [1, 3], [2, -1]]), np.array([[1.0, 0], [1, 0], [0, 1], [1, 0]])
+    chain = be.build_neighbor_graph(be.open_graph(near, distances=lengths))  # only one of two that are alike leads on
+    assert be.shortest_path(chain, 0, 3)[1].tolist() == [0, 1, 2, 3]
 
 
 def test_what_is_not_joined_has_no_path() -> None:

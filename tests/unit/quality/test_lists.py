@@ -34,7 +34,7 @@ def by_definition(rows, sample):
     return np.argsort(squared, axis=1, kind="stable"), squared
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, DTYPES, st.booleans())
 def test_nearest_rows_of_blocks_are_those_of_all_pairs(shape, dtype, compiled):
     rows = draw(*shape, dtype)
@@ -49,7 +49,7 @@ def test_nearest_rows_of_blocks_are_those_of_all_pairs(shape, dtype, compiled):
     np.testing.assert_array_equal(found, np.take_along_axis(squared, ids, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, DTYPES, st.booleans())
 def test_counts_of_blocks_add_up_to_ranks(shape, dtype, compiled):
     rows = draw(*shape, dtype)

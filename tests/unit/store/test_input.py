@@ -71,7 +71,7 @@ def test_a_stored_array_is_read_where_it_lies(places: dict[str, str], kind: str,
     assert not list(tmp_path.iterdir())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_slices_of_a_stored_array_are_windows_of_it(places: dict[str, str], data: Any, kind: str) -> None:
     X, wanted = opened(places, kind), ROWS
