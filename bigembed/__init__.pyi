@@ -42,6 +42,7 @@ from bigembed.steps.columns import Columns as Columns
 from bigembed.steps.log1p import Log1p as Log1p
 from bigembed.steps.missing import Missing as Missing
 from bigembed.steps.normalize import Normalizer as Normalizer
+from bigembed.steps.one_hot import OneHotEncoder as OneHotEncoder
 from bigembed.steps.robust_standardize import RobustScaler as RobustScaler
 from bigembed.steps.standardize import StandardScaler as StandardScaler
 from bigembed.store.graph_source import open_graph as open_graph

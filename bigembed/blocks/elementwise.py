@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,3 +78,30 @@ def normalized(rows: Array, model: tuple[str, float], start: int = 0) -> Array:
 def picked(rows: Array, model: Array) -> Array:
     """Columns of these numbers."""
     return rows[:, model]
+
+
+def indicators(rows: Array, model: tuple[Sequence[Array | None], bool], start: int = 0) -> Array:
+    """Each column that has categories as a column of 0 and 1 for each of them; NaN as NaN in all of them.
+
+    ``model``: the categories of each column, None for one that stays; whether others are an InputError (rows named).
+
+    >>> indicators(np.array([[5.0, 2.0], [5.0, 3.0]]), ([None, np.array([2.0, 3.0])], True)).tolist()
+    [[5.0, 1.0, 0.0], [5.0, 0.0, 1.0]]
+    """
+    categories, strict = model
+    parts = []
+    for number, known in enumerate(categories):
+        column = rows[:, number]
+        if known is None:
+            parts.append(column[:, None])
+            continue
+        found, missing = column[:, None] == known, np.isnan(column)
+        bad = np.flatnonzero(~found.any(axis=1) & ~missing)
+        if len(bad) and strict:
+            raise InputError(
+                f"column {number} (counted from 0): {len(bad)} of the rows {start}:{start + len(rows)} hold a category "
+                f"that the fitted rows did not have, the first are rows {(bad[:NAMED] + start).tolist()}. Leave them "
+                "out, fit with such rows, or take unknown='zeros'"
+            )
+        parts.append(np.where(missing[:, None], np.nan, found).astype(rows.dtype))
+    return np.concatenate(parts, axis=1)

@@ -131,7 +131,11 @@ def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, alig
     given = dict(aligned or {})
     expected = tuple(getattr(fitted, "feature_names_in_", ()))
     missing = takes_missing(fitted._steps)
-    chosen = replace(choice or Choice(), aligned=tuple(given.values()), expected=expected, missing=missing)
+    encoders = [step for step in getattr(fitted, "steps_", ()) if hasattr(step, "texts")]
+    categories = tuple((name, tuple(texts)) for step in encoders for name, texts in step.texts().items())
+    chosen = replace(
+        choice or Choice(), aligned=tuple(given.values()), expected=expected, missing=missing, categories=categories
+    )
     copy = at(f"{at(out).absolute().with_suffix('')}-input.zarr")
     rows = find_rows(at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: _takes_sparse(fitted))
     require_names(fitted, rows.columns)

@@ -147,7 +147,10 @@ def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> Ro
     """The rows of a reader as they will lie at the path."""
     if stays_sparse(reader, choice):
         return SparseSource(reader.shape, native(reader.dtype), entries=entries_of(reader) or 0)
-    return PlannedRows(reader.shape, native(reader.dtype), path=str(path), stamp="not written yet")
+    names, texts = features_of(reader), getattr(reader, "categories", {})
+    return PlannedRows(
+        reader.shape, native(reader.dtype), path=str(path), stamp="not written yet", named=names, texts=texts
+    )
 
 
 def find_input(job: JobSpec) -> Input:

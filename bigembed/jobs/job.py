@@ -148,7 +148,11 @@ class JobSpec(Table):
         columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
         missing = any(step.name == "missing" for step in self.steps)
         aligned = tuple(self.aligned.values())
-        return Choice(columns, array, rows, self.input.fill_absent, aligned=aligned, missing=missing)
+        encoded = [step.parameters.get("columns") or () for step in self.steps if step.name == "one_hot"]
+        categories = tuple((name, ()) for names in encoded for name in names if isinstance(name, str))
+        return Choice(
+            columns, array, rows, self.input.fill_absent, aligned=aligned, missing=missing, categories=categories
+        )
 
     @property
     def aligned(self) -> dict[str, str]:

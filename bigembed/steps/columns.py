@@ -26,7 +26,7 @@ from bigembed.store.source import RowSource
 NAMES = "a list of names or of numbers of columns, each once"
 
 
-def _are_names(value: Any) -> bool:
+def are_names(value: Any) -> bool:
     given = isinstance(value, (list, tuple, np.ndarray)) and len(value) > 0
     return given and all(isinstance(one, str) or is_integer(one) for one in value) and len({*value}) == len(value)
 
@@ -77,7 +77,7 @@ class Columns(Step):
     saved_stages: ClassVar = {"choice": ("chosen",), "coordinates": ("embedding",)}
     learned: ClassVar = "choice"
 
-    columns: Annotated[Any, Kind(NAMES, _are_names)] | None = None
+    columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
     _: KW_ONLY
     most_variable: Count | None = None
     workdir: str | os.PathLike[str] | None = None

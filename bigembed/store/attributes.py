@@ -10,6 +10,7 @@ from bigembed.store.paths import PathLike
 
 ABOUT = "bigembed_source"
 COLUMNS = "bigembed_columns"
+CATEGORIES = "bigembed_categories"
 
 
 def attributes_of(path: PathLike) -> dict[str, Any] | None:
@@ -35,6 +36,11 @@ def named_columns(names: Sequence[str]) -> dict[str, Any]:
 def columns_of(path: PathLike) -> tuple[str, ...]:
     """The names of the columns of the rows at a path, where they were copied from something that has such names."""
     return tuple((attributes_of(path) or {}).get(COLUMNS, ()))
+
+
+def categories_at(path: PathLike) -> dict[str, list[str]]:
+    """The texts of the columns of categories of the rows at a path, by their names, where they were copied."""
+    return dict((attributes_of(path) or {}).get(CATEGORIES, {}))
 
 
 def describe(path: PathLike, attributes: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
+from bigembed.store.categories import Categories, texts_of, wanted_categories
 from bigembed.store.extras import needed
 from bigembed.store.missing import missing_values
 from bigembed.store.parquet import batch_rows_of
@@ -73,6 +74,8 @@ class DelimitedReader:
     row_ids: None = None
     missing: bool = False
     """Whether empty cells come as NaN; they are refused otherwise."""
+    categories: Categories = field(default_factory=dict, repr=False)
+    """Columns of categories, which come as their places among these texts."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -91,7 +94,7 @@ class DelimitedReader:
 
     def vector(self, name: str) -> DelimitedReader:
         """One column as text, as it stands there (see :func:`unguarded`)."""
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT, missing=False)
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT, missing=False, categories={})
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         looked = False
@@ -101,7 +104,7 @@ class DelimitedReader:
                 part = batch.slice(low, high - low)
                 if not self.missing and any(column.null_count for column in part.columns):
                     raise missing_values(self._numbered())
-                rows = batch_rows_of(part, self.columns, self.dtype)
+                rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
                     self._refuse_rounded()
                     looked = True
@@ -114,7 +117,7 @@ class DelimitedReader:
         row = 0
         for batch in self.batches("string"):
             for name, column in zip(self.columns, batch.columns, strict=True):
-                for place, text in enumerate(column.to_pylist()):
+                for place, text in enumerate([] if name in self.categories else column.to_pylist()):
                     if text and len(text) > 15 and WHOLE.fullmatch(text) and int(float(text)) != int(text):
                         raise InputError(
                             f"{self.path}: row {row + place} has {text[:40]} in {name}, an integer beyond 2^53, which "
@@ -139,7 +142,10 @@ class DelimitedReader:
             "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": text.ConvertOptions(
                 include_columns=list(self.columns),
-                column_types={name: getattr(arrow, kind)() for name in self.columns},
+                column_types={
+                    name: getattr(arrow, "string" if name in self.categories else kind)() for name in self.columns
+                },
+                strings_can_be_null=bool(self.categories),
                 decimal_point=self.decimal,
             ),
         }
@@ -176,9 +182,20 @@ def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
     _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
     wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}
-    reader = DelimitedReader(str(path), separator, decimal, head, wanted, names, missing=choice.missing)
-    rows = sum(batch.num_rows for batch in replace(reader, columns=wanted[:1]).batches("string"))
-    return replace(reader, shape=(rows, len(wanted)))
+    coded = wanted_categories(choice.categories, wanted)
+    reader = DelimitedReader(
+        str(path), separator, decimal, head, wanted, names, missing=choice.missing, categories=coded
+    )
+    todo, rows = tuple(name for name, texts in coded.items() if not texts), 0
+
+    def counted() -> Iterator[Any]:
+        nonlocal rows
+        for batch in replace(reader, columns=todo or wanted[:1]).batches("string"):
+            rows += batch.num_rows
+            yield batch
+
+    found = texts_of(path, counted(), todo)
+    return replace(reader, shape=(rows, len(wanted)), categories={**coded, **found})
 
 
 @contextmanager

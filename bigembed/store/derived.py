@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -37,6 +38,11 @@ class DerivedRows(RowSource):
     @property
     def read_bytes(self) -> int:
         return self.source.read_bytes
+
+    @property
+    def categories(self) -> Mapping[str, Sequence[str]]:
+        """Those of the columns that have kept their names."""
+        return {name: texts for name, texts in self.source.categories.items() if name in self.features}
 
     def fingerprint(self) -> str:
         aligned = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.aligned.items()))

@@ -14,7 +14,7 @@ from bigembed.store import anndata_reader, delimited, fvecs, hdf5, netcdf
 from bigembed.store.aligned import aligned_path, link, named_vector, vector_source
 from bigembed.store.anndata_reader import CsrReader
 from bigembed.store.arrays import cached, zarr_place
-from bigembed.store.attributes import named_columns
+from bigembed.store.attributes import CATEGORIES, named_columns
 from bigembed.store.claims import (
     CHUNKS,
     refuse_rows,
@@ -147,7 +147,8 @@ def write_copy(
     label: str = "ingest",
 ) -> None:
     """Copy rows with the names of their columns: dense ones to an array; sparse ones to a group, unless ``dense``."""
-    attributes = {**(attributes or {}), **named_columns(features_of(reader))}
+    known = getattr(reader, "categories", {})
+    attributes = {**(attributes or {}), **named_columns(features_of(reader)), **({CATEGORIES: known} if known else {})}
     if stays_sparse(reader, choice):
         copy_sparse(_parts(reader), reader.shape, dest, attributes, label)
     else:

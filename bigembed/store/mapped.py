@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,12 @@ class PlannedRows(DerivedRows):
     """
 
     stamp: str = "not known yet"
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The texts of columns of categories, where the rows are not written yet."""
+
+    @property
+    def categories(self) -> Mapping[str, Sequence[str]]:
+        return self.texts if self.base is None else super().categories
 
     def fingerprint(self) -> str:
         return self.stamp

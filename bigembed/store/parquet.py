@@ -10,6 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
+from bigembed.store.categories import Categories, codes_of, texts_of, wanted_categories
 from bigembed.store.extras import needed
 from bigembed.store.masked import nan_dtype
 from bigembed.store.missing import missing_values
@@ -43,6 +44,8 @@ class ParquetReader:
     row_ids: None = None
     missing: bool = False
     """Whether nulls come as NaN; they are refused otherwise."""
+    categories: Categories = field(default_factory=dict, repr=False)
+    """Columns of categories, which come as their places among these texts."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -52,13 +55,13 @@ class ParquetReader:
     def vector(self, name: str) -> ParquetReader:
         """One column, of numbers or of text."""
         kind = _vector_dtype(self.names[name])
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False)
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, categories={})
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for _, _, batch in self._batches(start, stop):
             if not self.missing and any(column.null_count for column in batch.columns):
                 raise missing_values(self._batches(0, self.shape[0]))
-            rows = batch_rows_of(batch, self.columns, self.dtype)
+            rows = batch_rows_of(batch, self.columns, self.dtype, self.categories)
             yield rows if len(self.shape) == 2 else rows[:, 0]
 
     def _batches(self, start: int, stop: int) -> Iterator[tuple[str, int, Any]]:
@@ -77,11 +80,16 @@ class ParquetReader:
                     first += batch.num_rows
 
 
-def batch_rows_of(batch: Any, columns: Sequence[str], dtype: np.dtype[Any]) -> Array:
-    """Columns of a batch of Arrow as rows; what is missing is NaN."""
+def batch_rows_of(
+    batch: Any, columns: Sequence[str], dtype: np.dtype[Any], categories: Categories | None = None
+) -> Array:
+    """Columns of a batch of Arrow as rows; what is missing is NaN, and of categories their places among the texts."""
     out = np.empty((batch.num_rows, len(columns)), dtype)
     for position, name in enumerate(columns):
         column = batch.column(name)
+        if categories and name in categories:
+            out[:, position] = codes_of(column, categories[name])
+            continue
         if dtype == TEXT:
             column = column.cast(_pyarrow("").string())
         values = column.to_numpy(zero_copy_only=False)
@@ -114,11 +122,16 @@ def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
             largest = max(largest, meta.row_group(group).num_rows)
     there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
     wanted = choice.of_table(paths[0], there)
-    dtype = _rows_dtype(paths[0], schema, wanted)
+    categories = wanted_categories(choice.categories, wanted)
+    dtype = _rows_dtype(paths[0], schema, wanted, categories)
     dtype = nan_dtype(dtype) if choice.missing else dtype
     shape = (total, len(wanted))
     files, grain = tuple(map(str, paths)), 4 * largest
-    return ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
+    found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
+    if todo := [name for name, texts in categories.items() if not texts]:
+        batches = (batch for _, _, batch in replace(found, columns=tuple(todo))._batches(0, total))
+        categories = {**categories, **texts_of(paths[0], batches, todo)}
+    return replace(found, categories=categories)
 
 
 def largest_in(reader: Any) -> float | None:
@@ -138,7 +151,7 @@ def largest_in(reader: Any) -> float | None:
     return largest
 
 
-def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str]) -> np.dtype[Any]:
+def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: Categories) -> np.dtype[Any]:
     types = _pyarrow("types")
     twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
     if twice:
@@ -147,14 +160,14 @@ def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str]) -> np.dtype[An
     wrong = [
         f"{name} ({kind})"
         for name, kind in kinds.items()
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+        if name not in categories and not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
     ]
     if wrong:
         raise InputError(
-            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns), or say that "
-            "it names the rows (ids)"
+            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns), say that it "
+            "names the rows (ids), or make categories columns of 0 and 1 (the step 'one_hot' of a job)"
         )
-    found = [np.dtype(kind.to_pandas_dtype()) for kind in kinds.values()]
+    found = [np.dtype(np.int32 if name in categories else kind.to_pandas_dtype()) for name, kind in kinds.items()]
     return np.result_type(*found) if found else np.dtype(np.float64)
 
 

@@ -101,6 +101,8 @@ class Choice:
     """Columns that a model was fitted with: those of a table where none are chosen."""
     missing: bool = False
     """Whether values that are missing come as NaN; they are refused otherwise."""
+    categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Columns of a table whose entries are categories, each with the texts that are known; none: those it holds."""
 
     def asked(self) -> dict[str, Any]:
         """What was chosen, by the name under which the attributes of a copy record it."""
@@ -117,9 +119,8 @@ class Choice:
 
     def only(self, path: Any, what: str, *known: str) -> None:
         """InputError if something was chosen that the format does not know."""
-        given = [
-            one.name for one in fields(self) if one.name not in ("dense", "aligned", "expected", "missing", *known)
-        ]
+        others = ("dense", "aligned", "expected", "missing", "categories")
+        given = [one.name for one in fields(self) if one.name not in (*others, *known)]
         wrong = [name for name in given if getattr(self, name)]
         if wrong:
             can = f"in it can be chosen: {', '.join(known)}" if known else "nothing can be chosen in it"

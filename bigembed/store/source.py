@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, settled
 from bigembed.errors import InputError
 from bigembed.store.arrays import cached, read_array, read_window
-from bigembed.store.attributes import columns_of
+from bigembed.store.attributes import categories_at, columns_of
 from bigembed.store.npy import npy_rows
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import AnyPath, stored
@@ -97,6 +97,11 @@ class RowSource:
         if self.named or self.path is None or self.path.endswith(".npy"):
             return self.named
         return columns_of(self.path)
+
+    @property
+    def categories(self) -> Mapping[str, Sequence[str]]:
+        """The texts of the columns of categories, by their names, where the rows are the copy of a table."""
+        return {} if self.path is None or self.path.endswith(".npy") else categories_at(self.path)
 
     @property
     def width(self) -> int:

@@ -1,0 +1,203 @@
+"""Columns of categories as columns of 0 and 1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from bigembed.blocks.declared import Count, Kind, one_of
+from bigembed.blocks.elementwise import indicators
+from bigembed.blocks.rows import Array
+from bigembed.embedding.costs import summing_cost
+from bigembed.embedding.extension import Extension
+from bigembed.errors import InputError
+from bigembed.estimator.step import Step
+from bigembed.runs import Run
+from bigembed.stages import Context, Stage
+from bigembed.steps.columns import NAMES, are_names, numbers_of
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.offenders import checked_shape, infinite, refuse
+from bigembed.store.passes import map_row_blocks
+from bigembed.store.row_blocks import RowBlock
+from bigembed.store.source import RowSource
+
+STAYS = -1
+"""Of a column that is not encoded: as the number of its categories."""
+
+
+@dataclass(eq=False, repr=False)
+class OneHotEncoder(Step):
+    """A column of categories as one column for each category, 1 in the rows that are of it and 0 in all others.
+
+    The new columns stand where the column stood, by ascending number or in the order of the alphabet. In a job the
+    columns named here may be text in CSV or Parquet. In Python categories are numbers. A missing value (NaN) is NaN in
+    all columns of its column.
+
+    Parameters
+    ----------
+    columns : list of str, of int, or None. Names, where the rows come with names; or numbers, from 0 on; None is all.
+    unknown : "error" or "zeros". What becomes of a new row with a category that the fitted rows did not have.
+    most : int ≥ 1. The categories of a column at the most; a column with more is refused.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+
+    Attributes
+    ----------
+    categories_ : list, for each of ``columns`` (in the order of the rows) its categories: numbers, or text.
+    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is the number of columns that come out.
+    certificate_ : dict.
+    embedding_ : (n, n_components_) the rows fitted, encoded: NumPy for NumPy input, else a Dask array computed when
+        asked.
+
+    Raises
+    ------
+    InputError : infinity (rows named), columns that are not there, more than ``most`` categories, a category that is
+        not known (rows named), parameters out of range.
+
+    Notes
+    -----
+    Cost: one pass, and the categories of each block in memory. The plan counts with ``most`` categories of each column
+    of numbers, and with those of the table where they are text.
+
+    References
+    ----------
+    D. Suits, Use of dummy variables in regression equations, Journal of the American Statistical Association 52 (1957).
+
+    Examples
+    --------
+    >>> rows = np.array([[0.5, 3.0], [0.1, 7.0], [0.2, 3.0]])
+    >>> OneHotEncoder([1]).fit_transform(rows).tolist()
+    [[0.5, 1.0, 0.0], [0.1, 0.0, 1.0], [0.2, 1.0, 0.0]]
+    """
+
+    saved_stages: ClassVar = {"categories": ("counts", "values"), "coordinates": ("embedding",)}
+    learned: ClassVar = "categories"
+    of_columns: ClassVar = False
+
+    columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
+    _: KW_ONLY
+    unknown: Annotated[str, one_of("error", "zeros")] = "error"
+    most: Count = 100
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
+
+    def _numbers(self, source: RowSource) -> list[int]:
+        d = source.width
+        return list(range(d)) if self.columns is None else sorted(numbers_of(self.columns, source.features, d))
+
+    def width(self, source: RowSource) -> int:
+        """At the most."""
+        numbers = self._numbers(source)
+        return source.width - len(numbers) + sum(len(_texts(source, number)) or self.most for number in numbers)
+
+    def _learning(self, source: RowSource) -> list[Stage]:
+        n, d = checked_shape(source)
+        numbers = self._numbers(source)
+        texts = [list(_texts(source, number)) for number in numbers]
+
+        def run(context: Context) -> dict[str, Any]:
+            found = map_row_blocks(source, categories_of_block, columns=numbers, most=self.most, label="categories")
+            refuse([part["wrong"] for part in found], source)
+            known = [np.unique(np.concatenate(parts)) for parts in zip(*(part["known"] for part in found), strict=True)]
+            for number, values, names in zip(numbers, known, texts, strict=True):
+                _refuse(_name(source, number), values, names, self.most)
+            counts = np.full(d, STAYS)
+            counts[numbers] = [len(values) for values in known]
+            write_array(context.path("counts"), counts)
+            write_array(context.path("values"), np.concatenate(known))
+            width = d - len(numbers) + sum(map(len, known))
+            return {"n": n, "d": d, "dtype": str(source.work), "width": width, "texts": texts}
+
+        parameters = {"source": source.fingerprint(), "columns": numbers, "texts": texts, "most": self.most}
+        cost = summing_cost(source, 0, disk=8 * (d + self.width(source)), coordinator=64 * self.most * len(numbers))
+        return [Stage("categories", (), parameters, run, cost)]
+
+    def _set_fitted(self, run: Run) -> None:
+        super()._set_fitted(run)
+        self._known = encoded_of(run)
+        texts = run.results("categories")["texts"]
+        self.categories_ = [
+            [names[int(value)] for value in values] if names else values.tolist()
+            for values, names in zip(self._known.values(), texts, strict=True)
+        ]
+
+    def texts(self) -> dict[str, list[str]]:
+        """The texts that the columns of categories had in the table of the rows fitted, by the names of the columns."""
+        texts, names = self._run.results("categories")["texts"], getattr(self, "feature_names_in_", ())
+        known = zip(self._known, texts, strict=True)
+        return {str(names[number]): one for number, one in known if one and len(names)}
+
+    def said(self) -> str:
+        """How many columns it made."""
+        made = ", ".join(f"{len(one):,}" for one in self.categories_)
+        return f"{len(self.categories_)} of {self.n_features_in_:,} columns encoded, of {made} categories"
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        known = encoded_of(run)
+        each = [known.get(number) for number in range(run.results("categories")["d"])]
+        return indicators, (each, self.unknown == "error")
+
+    def _extension(self, run: Run) -> Extension:
+        return replace(super()._extension(run), numbered=True)
+
+    def _names_out(self, names: list[str]) -> list[str]:
+        known = dict(zip(self._known, self.categories_, strict=True))
+        return [one for number, name in enumerate(names) for one in _encoded(name, known.get(number))]
+
+    def _planned_names(self, names: Sequence[str]) -> Sequence[str]:
+        return ()
+
+
+def encoded_of(run: Run) -> dict[int, Array]:
+    """The categories of each column that is encoded, by its number."""
+    counts, values = (read_array(run.path("categories", name)) for name in ("counts", "values"))
+    numbers = np.flatnonzero(counts != STAYS)
+    parts = np.split(values, np.cumsum(counts[numbers])[:-1])
+    return dict(zip(numbers.tolist(), parts, strict=True))
+
+
+def categories_of_block(block: RowBlock, *, columns: Sequence[int], most: int) -> dict[str, Any]:
+    """The different numbers in these columns of one canonical block, up to one too many; what is infinite."""
+    known = []
+    for column in columns:
+        values = np.unique(block.rows[:, column])
+        known.append(values[~np.isnan(values)][: most + 1])
+    wrong = infinite(block.rows[:, columns], block.start)
+    return {"known": known, "wrong": {**wrong, "nan": 0} if wrong.get("infinite") else {}}
+
+
+def _refuse(name: str, values: Array, texts: Sequence[str], most: int) -> None:
+    """InputError unless these can be the categories of a column."""
+    if len(values) > most:
+        raise InputError(
+            f"column {name} has more than most={most} categories. Raise most, or leave the column out: each category "
+            "becomes a column"
+        )
+    if texts and not np.isin(values, np.arange(len(texts))).all():
+        raise InputError(
+            f"column {name} does not hold its categories any more: the steps before have changed its numbers. Put "
+            "one_hot before them"
+        )
+
+
+def _texts(source: RowSource, number: int) -> Sequence[str]:
+    """The texts of a column of categories; none where it holds numbers."""
+    names = source.features
+    return source.categories.get(names[number], ()) if names else ()
+
+
+def _name(source: RowSource, number: int) -> str:
+    return source.features[number] if source.features else f"{number} (counted from 0)"
+
+
+def _encoded(name: str, categories: Sequence[Any] | None) -> list[str]:
+    """What the columns are called that a column becomes."""
+    if categories is None:
+        return [name]
+    return [f"{name}_{one:g}" if isinstance(one, float) else f"{name}_{one}" for one in categories]
