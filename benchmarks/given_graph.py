@@ -3,7 +3,9 @@
     python benchmarks/given_graph.py --n 1000000 --degree 30 --folder /tmp/bench
 
 Both sides read the same edge list (source, target, weight; each edge once, in random order), and leave the symmetric
-matrix on disk: bigembed as the published stage of its blocks, pandas and SciPy as one ``.npz`` of a CSR matrix. Then
+matrix on disk: bigembed as the published stage of its blocks, pandas and SciPy as one ``.npz`` of a CSR matrix.
+``ordering`` is what it takes to order the nodes by nearness on top of that, and ``inside`` the share of edges that then
+stay in a block. Then
 both are compared, entry by entry, on a sample of rows. Peak memory is that of all processes of a side, sampled ten
 times a second.
 """
@@ -63,13 +65,15 @@ def ours(path: str, out: str) -> dict[str, Any]:
         source = open_graph(path, symmetrize="max")
         stages = edge_weight_stages(source)
         run = Run(out)
-        run_stages(stages, run)
+        run_stages(stages[:1], run)
         seconds = time.perf_counter() - began
-    return {
-        "seconds": seconds,
-        "entries": run.results("weights")["edges"],
-        "planned_task": max(stage.cost.memory for stage in stages) / 2**20,
+        run_stages(stages, run)
+        ordering = time.perf_counter() - began - seconds
+    found = {
+        "entries": run.results(stages[-1].name)["edges"],
+        "inside": run.results(stages[-1].name).get("inside", 1.0),
     }
+    return {"seconds": seconds, "ordering": ordering, **found, "planned_task": stages[0].cost.memory / 2**20}
 
 
 def theirs(path: str, out: str) -> dict[str, Any]:

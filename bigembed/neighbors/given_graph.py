@@ -9,8 +9,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import InputError
-from bigembed.neighbors import given_order
 from bigembed.neighbors.given_edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
+from bigembed.neighbors.given_order import EDGES, ordered_stages
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -85,35 +85,22 @@ def edge_graph_stages(source: GraphSource) -> list[Stage]:
         kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
         return kept | {"n_neighbors": k, "radius": None, "loops": found.loops}
 
-    def whole(context: Context) -> dict[str, Any]:
-        joined = join(context)
-        write_scales(context, joined)
-        return joined | {"scales": True}
-
-    def ordered(context: Context) -> dict[str, Any]:
-        joined = context.results(given_order.EDGES) | given_order.reordered(context, "squared")
-        write_scales(context, joined)
-        return joined | {"scales": True}
-
-    n, entries, block = source.n, source.entries, source.block
-    if n <= block:
-        order = order_stage(shape, rule, spans(source)[1])
-        return [survey, order, Stage("graph", ("survey", "order"), source.rules(), whole, edge_cost(source, 32))]
-    edges = Stage(given_order.EDGES, ("survey",), source.rules(), join, edge_cost(source, 24))
-    both = 2 * entries
-    cost = given_order.reorder_cost(n, both, block, 32)
-    return [
-        survey,
-        edges,
-        given_order.order_stage(n, both, block, "squared", rule, ("survey",)),
-        Stage("graph", ("survey", given_order.EDGES, "order"), {}, ordered, cost),
-    ]
+    if source.n <= source.block:
+        order, cost = order_stage(shape, rule, spans(source)[1]), edge_cost(source, 32)
+        whole = Stage(
+            "graph", ("survey", "order"), source.rules(), lambda context: scaled(context, join(context)), cost
+        )
+        return [survey, order, whole]
+    edges = Stage(EDGES, ("survey",), source.rules(), join, edge_cost(source, 24))
+    size = source.n, 2 * source.entries, source.block
+    return [survey, *ordered_stages(edges, "graph", "squared", size, rule, scaled)]
 
 
-def write_scales(context: Context, graph: Mapping[str, Any]) -> None:
-    """How far the nearest neighbors of the nodes of all blocks are."""
-    blocks = [(b,) for b in range(graph["blocks"])]
-    map_blocks(scales_block, blocks, k=graph["n_neighbors"], out=context.path(""))
+def scaled(context: Context, joined: dict[str, Any]) -> dict[str, Any]:
+    """Write how far the nearest neighbors of the nodes of all blocks are; adds to the results of the stage."""
+    blocks = [(b,) for b in range(joined["blocks"])]
+    map_blocks(scales_block, blocks, k=joined["n_neighbors"], out=context.path(""))
+    return joined | {"scales": True}
 
 
 def scales_block(b: int, *, k: int, out: str) -> None:

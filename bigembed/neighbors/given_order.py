@@ -8,7 +8,7 @@ graph alone. A graph of one block keeps the order of the input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,7 @@ from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
 from bigembed.neighbors.cell_line import Limits, Parts, along_a_line
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
-from bigembed.neighbors.grown_cells import Joined, grow_cells, joined_cells
+from bigembed.neighbors.grown_cells import CELL, ROUNDS, Joined, grow_cells, joined_cells
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -33,6 +33,33 @@ DENSER = 2
 SWEEPS = 10
 """Over the edges, planned."""
 MOVED = "moved"
+
+Finish = Callable[[Context, dict[str, Any]], dict[str, Any]]
+
+
+def ordered_stages(
+    edges: Stage,
+    name: str,
+    values: str,
+    shape: tuple[int, int, int],
+    rule: Mapping[str, Any],
+    finish: Finish | None = None,
+) -> list[Stage]:
+    """The stage ``edges``, the order of its nodes, and the stage of this ``name``: the same graph in that order.
+
+    ``values`` of it are weights ("given") or squared lengths ("squared"); ``shape`` are its nodes, its entries, and how
+    many nodes a block holds at most. ``rule`` is among the results of the order, as it is where there is one block.
+    ``finish`` writes what else there is by blocks, and adds to the results.
+    """
+    n, entries, block = shape
+
+    def run(context: Context) -> dict[str, Any]:
+        found = reordered(context, values)
+        joined = context.results(EDGES) | {key: found[key] for key in ("blocks", "halo_rows", "inside")}
+        return finish(context, joined) if finish else joined
+
+    order = order_stage(n, entries, block, values, rule, edges.inputs)
+    return [edges, order, Stage(name, (*edges.inputs, EDGES, "order"), {}, run, reorder_cost(n, entries, block))]
 
 
 def order_stage(
@@ -65,7 +92,7 @@ def order_stage(
         scalar_ops=3 * SWEEPS * entries,
         maps=SWEEPS + 4,
     )
-    return Stage("order", (*inputs, EDGES), {**rule, "block": block}, run, cost)
+    return Stage("order", (*inputs, EDGES), {**rule, "block": block, "cell": CELL, "rounds": ROUNDS}, run, cost)
 
 
 def degree_block(b: int, *, matrix: StoredMatrix) -> Array:
@@ -124,13 +151,13 @@ def reordered(context: Context, values: str) -> dict[str, Any]:
     return finish_graph(context, found, starts) | {"inside": inside / max(1, joined)}
 
 
-def reorder_cost(n: int, entries: int, block: int, kept: int) -> Cost:
-    """Of a stage that brings a graph into its order; ``kept`` bytes of each entry stay."""
+def reorder_cost(n: int, entries: int, block: int) -> Cost:
+    """Of a stage that brings a graph into its order."""
     held = DENSER * -(-entries // n) * block
     return Cost(
         read=44 * entries,
-        write=(20 + kept) * entries,
-        disk=kept * entries,
+        write=52 * entries,
+        disk=32 * entries + 8 * n,
         scratch=28 * entries,
         memory=160 * held,
         scalar_ops=4 * entries,

@@ -13,6 +13,7 @@ from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.embedding.scaling.gower import refuse_distances
 from bigembed.errors import InputError, PlanError
 from bigembed.neighbors.given_graph import GIVEN, described, order_stage
+from bigembed.neighbors.given_order import EDGES, ordered_stages
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius import BLOCK_EDGES
@@ -95,7 +96,10 @@ def given_stages(source: RowSource, rule: Rule) -> list[Stage]:
 
 
 def sparse_stages(X: Any, rule: Rule) -> list[Stage]:
-    """The graph of a sparse matrix of lengths in memory: what is not stored is not joined; stored zeros are."""
+    """The graph of a sparse matrix of lengths in memory: what is not stored is not joined; stored zeros are.
+
+    Where it has several blocks, they hold near nodes.
+    """
     matrix = X.tocsr().astype(np.float64)
     matrix.sum_duplicates()
     shape = given_shape(matrix.shape, np.float64)
@@ -123,11 +127,12 @@ def sparse_stages(X: Any, rule: Rule) -> list[Stage]:
             sent.append(leave_edges(b, start, mine, shape.block, context.exchange))
         return join_all(context, shape, sent) | vars(rule)
 
-    return [
-        Stage("survey", (), {"source": digest.hexdigest(), "metric": GIVEN}, lambda _: described(shape)),
-        order_stage(shape, vars(rule)),
-        Stage("graph", ("survey", "order"), vars(rule), join, Cost(disk=24 * matrix.nnz)),
-    ]
+    survey = Stage("survey", (), {"source": digest.hexdigest(), "metric": GIVEN}, lambda _: described(shape))
+    cost = Cost(disk=24 * matrix.nnz)
+    if shape.n <= shape.block:
+        return [survey, order_stage(shape, vars(rule)), Stage("graph", ("survey", "order"), vars(rule), join, cost)]
+    edges = Stage(EDGES, ("survey",), vars(rule), join, cost)
+    return [survey, *ordered_stages(edges, "graph", "squared", (shape.n, 2 * matrix.nnz, shape.block), vars(rule))]
 
 
 def refuse_few(rule: Rule, n: int) -> None:

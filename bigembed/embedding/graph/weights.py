@@ -12,9 +12,9 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, block_rows, bounds
 from bigembed.errors import InputError
 from bigembed.kernels.normalize import normalize_block, row_sums
-from bigembed.neighbors import given_order
 from bigembed.neighbors.given_edges import merge, scatter
 from bigembed.neighbors.given_graph import edge_cost
+from bigembed.neighbors.given_order import EDGES, ordered_stages
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
@@ -80,17 +80,7 @@ def _by_nearness(
     the input, and ``weights`` are the same by nearness."""
     if n <= block:
         return [Stage("weights", (), parameters, run, cost)]
-
-    def ordered(context: Context) -> dict[str, Any]:
-        found = given_order.reordered(context, "given")
-        return context.results(given_order.EDGES) | {name: found[name] for name in ("blocks", "halo_rows", "inside")}
-
-    last = given_order.reorder_cost(n, entries, block, 24)
-    return [
-        Stage(given_order.EDGES, (), parameters, run, cost),
-        given_order.order_stage(n, entries, block, "given", {}),
-        Stage("weights", (given_order.EDGES, "order"), {}, ordered, last),
-    ]
+    return ordered_stages(Stage(EDGES, (), parameters, run, cost), "weights", "given", (n, entries, block), {})
 
 
 def _checked(X: Any) -> Any:

@@ -126,6 +126,7 @@ def test_what_follows_a_map_is_in_the_order_of_the_input(heat: sparse.csr_array,
     weights = sparse.csr_array(heat[order][:, order])
     start = np.random.default_rng(0).normal(size=(n, 2))
     descent = be.TSNE(init=start, n_iter=3, early_exaggeration_iter=3, in_memory=False)
+    lengths_in_memory = be.Isomap(n_neighbors=K, metric="precomputed", solver="exact")
     rows = np.full((2, n), 50.0)
     rows[0, :20], rows[1, 100:110] = 1.0, 2.0
 
@@ -138,6 +139,7 @@ def test_what_follows_a_map_is_in_the_order_of_the_input(heat: sparse.csr_array,
             "lengths": graph.to_scipy().toarray(),
             "geodesics": be.geodesic_distances(graph, [3, 5]),
             "isomap": np.abs(paths.embedding_),
+            "isomap of lengths in memory": np.abs(lengths_in_memory.fit(shuffled).embedding_),
             "new rows": np.abs(paths.transform(rows)),
             "pseudotime": be.diffusion_pseudotime(walk, 7),
             "smoothed": be.smooth(walk, start),
