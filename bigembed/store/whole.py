@@ -49,7 +49,7 @@ def _only(file: str, number: int) -> str:
 
 
 def _write_chunks(content: Any, array: Array, inner: int, chunks: int) -> None:
-    """Each chunk with its CRC-32C behind it, the last filled up with zeros; then where they lie, if there are several."""
+    """Each chunk with its CRC-32C, the last one filled up with zeros; then where they lie, if there are several."""
     for start in range(0, len(array), inner):
         rows = array[start : start + inner]
         if len(rows) < inner:
