@@ -39,7 +39,7 @@ def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:
         _write_chunks(content, array, inner, chunks)
     metadata = place / "zarr.json"
     with aside(metadata, f"{metadata.name}.{os.getpid()}.partial") as new:
-        new.write_bytes(_metadata(array, inner, chunks))
+        new.write_bytes(_metadata(array.dtype.str, array.shape, inner, chunks))
     return RowChunks(array.shape, array.dtype, inner, chunks, True, copied, partial(_only, str(file)), 0)
 
 
@@ -66,14 +66,15 @@ def _checked(content: Any, values: Array) -> None:
     content.write(google_crc32c.value(data).to_bytes(CHECKSUM, "little"))
 
 
-def _metadata(array: Array, inner: int, chunks: int) -> bytes:
+@lru_cache(maxsize=1024)
+def _metadata(dtype: str, shape: tuple[int, ...], inner: int, chunks: int) -> bytes:
     """What zarr says of such an array, of this shape."""
-    text, indent = _said(array.dtype.str, array.ndim, bool(chunks))
+    text, indent = _said(dtype, len(shape), bool(chunks))
     said = json.loads(text)
-    said["shape"] = list(array.shape)
-    said["chunk_grid"]["configuration"]["chunk_shape"] = [inner * max(1, chunks), *array.shape[1:]]
+    said["shape"] = list(shape)
+    said["chunk_grid"]["configuration"]["chunk_shape"] = [inner * max(1, chunks), *shape[1:]]
     if chunks:
-        said["codecs"][0]["configuration"]["chunk_shape"] = [inner, *array.shape[1:]]
+        said["codecs"][0]["configuration"]["chunk_shape"] = [inner, *shape[1:]]
     return json.dumps(said, indent=indent).encode()
 
 
