@@ -1,10 +1,14 @@
-"""Executors of block tasks that count what they run, and end the process in the middle of it."""
+"""What counts block tasks and passes over rows, or ends the process in the middle of them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
+
+from bigembed.store.passes import reduce_rows
 
 
 class Killed(Exception):
@@ -27,3 +31,16 @@ def maps(die_in: str = "", at: int = 1) -> tuple[Callable[..., list[Any]], Count
         return [call() for call in calls]
 
     return run, made
+
+
+def passes_in(monkeypatch: pytest.MonkeyPatch, *modules: str) -> list[str]:
+    """The functions, in their order, that these modules sum over all rows from now on."""
+    made: list[str] = []
+
+    def counting(source: Any, function: Callable[..., Any], *rest: Any, **more: Any) -> Any:
+        made.append(function.__name__)
+        return reduce_rows(source, function, *rest, **more)
+
+    for module in modules:
+        monkeypatch.setattr(f"bigembed.embedding.{module}.reduce_rows", counting)
+    return made

@@ -27,6 +27,7 @@ from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, at, stamp
 from bigembed.store.requests import asking
 from bigembed.store.seal import sealed_checksums
+from bigembed.store.whole import simple, write_whole
 
 if TYPE_CHECKING:
     pass
@@ -42,8 +43,6 @@ CHUNK_BYTES = 256 << 10
 
 def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) -> None:
     """Write one whole array: one shard of checksummed chunks. An existing one is replaced."""
-    from zarr.codecs import Crc32cCodec
-
     array = np.asarray(array)
     rows = max(1, array.shape[0]) if array.ndim else 1
     row_bytes = max(1, array.nbytes // rows)
@@ -52,6 +51,12 @@ def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) 
         inner = rows
     tail = tuple(max(1, length) for length in array.shape[1:])
     shard = -(-rows // inner) * inner
+    place = at(path)
+    if simple(array) and not isinstance(place, ObjectPath):
+        _keep(path, write_whole(place, array, inner, shard))
+        return
+    from zarr.codecs import Crc32cCodec
+
     target = make_array(
         path,
         shape=array.shape,
@@ -108,7 +113,7 @@ def write_rows(path: PathLike, start: int, rows: Array) -> None:
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:
     """Rows ``start:stop`` of a stored array, checksums verified; :class:`DamagedError` if they fail."""
     with whole(path, f"rows {start}:{stop}"):
-        array, chunks, proof = _open_cached(*_stamped(path))
+        array, chunks, proof = _opened(path)
         if chunks is not None:
             return chunks.read(*slice(start, stop).indices(array.shape[0])[:2])
         if proof is not None:
@@ -120,7 +125,7 @@ def read_rows(path: PathLike, rows: Array) -> Array:
     """The given rows of a stored array, in any order, repeated ones too; only the chunks that hold them are read."""
     wanted, place = np.unique(rows, return_inverse=True)
     with whole(path, f"{len(wanted)} rows"):
-        array, chunks, proof = _open_cached(*_stamped(path))
+        array, chunks, proof = _opened(path)
         if not len(wanted):
             return np.empty((0, *array.shape[1:]), array.dtype)
         if proof is not None:
@@ -153,7 +158,7 @@ def read_part(path: PathLike, index: Any) -> Array:
 def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
     with whole(path, f"rows {rows}, columns {columns}"):
-        array, chunks, _ = _open_cached(*_stamped(path))
+        array, chunks, _ = _opened(path)
         if chunks is not None:
             return chunks.read(*slice(*rows).indices(array.shape[0])[:2])[:, slice(*columns)].copy()
         return np.asarray(array[slice(*rows), slice(*columns)])
@@ -207,12 +212,7 @@ def make_array(path: PathLike, *, overwrite: bool, **layout: Any) -> Any:
 
     place = at(path)
     if not isinstance(place, ObjectPath):
-        array = zarr.create_array(str(place), overwrite=overwrite, config={"write_empty_chunks": True}, **layout)
-        with _OPENING:
-            while len(_made) >= KEPT_OPEN:
-                _made.pop(next(iter(_made)))
-            _made[_stamped(path)] = array
-        return array
+        return zarr.create_array(str(place), overwrite=overwrite, config={"write_empty_chunks": True}, **layout)
     if overwrite:
         place.remove_tree()
     put_metadata(place, lambda store: zarr.create_array(store, **layout))
@@ -237,8 +237,21 @@ def zarr_place(path: PathLike) -> Any:
     return place.zarr() if isinstance(place, ObjectPath) else str(place)
 
 
-_made: dict[tuple[str, str], Any] = {}
-"""Arrays that this process made and has not read yet, by path and stamp: they need not be opened anew."""
+_made: dict[tuple[str, str], RowChunks] = {}
+"""The latest arrays that this process wrote, by path and stamp: to read their rows they need not be opened."""
+
+
+def _keep(path: PathLike, chunks: RowChunks) -> None:
+    with _OPENING:
+        while len(_made) >= KEPT_OPEN:
+            _made.pop(next(iter(_made)))
+        _made[_stamped(path)] = chunks
+
+
+def _opened(path: PathLike) -> tuple[Any, RowChunks | None, RowChunks | None]:
+    """As :func:`_open_cached`; of what was written here, its rows stand for the array, too, which nobody asks for."""
+    written = _stamped(path)
+    return (made, made, None) if (made := _made.get(written)) is not None else _open_cached(*written)
 
 
 @lru_cache(maxsize=KEPT_OPEN)
@@ -246,8 +259,6 @@ def _open_cached(path: str, written: str) -> tuple[Any, RowChunks | None, RowChu
     """The array, how its rows are read here, and what proves those of a sealed array that zarr has to read."""
     import zarr
 
-    if (array := _made.pop((path, written), None)) is not None:
-        return array, row_chunks(array, path), None  # (a seal comes later, and changes the stamp)
     sealed = _sealed(path, written)
     array = zarr.open_array(zarr_place(path), mode="r")
     chunks = row_chunks(array, path, sealed)

@@ -168,7 +168,7 @@ def checksummed(array: Any, path: str, sealed: Array | None = None) -> RowChunks
     found = _layout(array)
     if found is None or not isinstance(found[0][-1], Crc32cCodec):
         return None
-    return _row_chunks(array, path, found[1], (True, _copy), sealed)
+    return _row_chunks(array, path, found[1], (True, copied), sealed)
 
 
 def _layout(array: Any) -> tuple[tuple[Any, ...], int] | None:
@@ -223,7 +223,7 @@ def _undone(codecs: tuple[Any, ...], dtype: np.dtype[Any]) -> tuple[bool, Decode
     checked = bool(rest) and isinstance(rest[-1], Crc32cCodec)
     inner = rest[:-1] if checked else rest
     if not inner:
-        return checked, _copy
+        return checked, copied
     return (checked, known[type(inner[0])]) if len(inner) == 1 and type(inner[0]) in known else None
 
 
@@ -342,7 +342,8 @@ def _check(body: Buffer, checksum: Buffer, what: str, size: int) -> None:
         raise ValueError(f"{what} does not have its checksum")
 
 
-def _copy(stored: Buffer, rows: Array) -> None:
+def copied(stored: Buffer, rows: Array) -> None:
+    """Undo no codec."""
     if len(stored) != rows.nbytes:
         raise ValueError(f"a chunk holds {len(stored)} bytes, not {rows.nbytes}")
     rows[...] = np.frombuffer(stored, np.uint8)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, KernelSignError, OutOfReachError
 from bigembed.kernels.nonnegative_kernel import objective, stepped
-from bigembed.store import passes
+from tests.executors import passes_in
 
 
 def rows_of(n: int = 240, d: int = 5, seed: int = 0) -> np.ndarray:
@@ -130,15 +128,7 @@ def test_groups_are_found_and_new_rows_join_them() -> None:
 
 
 def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    reduce = passes.reduce_rows
-
-    def counting(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
-        made.append(function.__name__)
-        return reduce(source, function, *rest, **more)
-
-    monkeypatch.setattr("bigembed.embedding.linearized.kernel.reduce_rows", counting)
-    monkeypatch.setattr("bigembed.embedding.descent.reduce_rows", counting)
+    made = passes_in(monkeypatch, "linearized.kernel", "descent")
     found = be.LinearizedDiffusionNMF(3).fit(rows_of())
     assert found.certificate_["careful_steps"] == 0
     steps = ["step_block"] * found.n_iter_

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ import bigembed as be
 from bigembed.embedding.nonnegative.descent import unlike
 from bigembed.embedding.nonnegative.start import nndsvd, singular_vectors
 from bigembed.errors import ConvergenceWarning, InputError
-from bigembed.store import passes
+from tests.executors import passes_in
 
 
 def rows_of(n: int = 300, d: int = 20, m: int = 5, noise: float = 0.1, seed: int = 0) -> np.ndarray:
@@ -101,15 +100,7 @@ def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: lis
 
 
 def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    reduce = passes.reduce_rows
-
-    def counting(source: Any, function: Any, *rest: Any, **more: Any) -> Any:
-        made.append(function.__name__)
-        return reduce(source, function, *rest, **more)
-
-    for module in ("nonnegative.descent", "descent"):
-        monkeypatch.setattr(f"bigembed.embedding.{module}.reduce_rows", counting)
+    made = passes_in(monkeypatch, "nonnegative.descent", "descent")
     nmf = be.NMF(4, init="random").fit(rows_of())
     assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
     assert nmf.certificate_["passes"] == len(made)

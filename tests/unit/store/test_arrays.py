@@ -11,6 +11,7 @@ import pytest
 import zarr
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
+from bigembed.store import arrays
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.claims import sound
 from bigembed.store.manifest import publish
@@ -36,6 +37,25 @@ def test_an_array_of_zeros_is_written_not_left_to_the_fill_value(tmp_path: Path)
     for start in range(0, 100, 32):
         write_rows(tmp_path / "b", start, np.zeros((min(32, 100 - start), 4)))
     assert missing_shards(open_zarr(tmp_path / "b")) == 0
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f2", "i4", "u1", "bool", ">f8"])
+@pytest.mark.parametrize("shape", [(1,), (30, 5), (7, 2, 3), (3_001, 4)])
+@pytest.mark.parametrize("chunk_rows", [None, 7])
+def test_the_bytes_are_those_that_zarr_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, shape: tuple[int, ...], chunk_rows: int | None
+) -> None:
+    array = (3 * np.random.default_rng(0).random(shape)).astype(dtype)
+    write_array(tmp_path / "ours", array, chunk_rows=chunk_rows)
+    np.testing.assert_array_equal(read_array(tmp_path / "ours"), array)  # as it is known from writing
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "ours", mode="r")[...], array)
+    monkeypatch.setattr(arrays, "simple", lambda array: False)
+    write_array(tmp_path / "theirs", array, chunk_rows=chunk_rows)
+    ours, theirs = (
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (tmp_path / "ours", tmp_path / "theirs")
+    )
+    assert ours == theirs
 
 
 def test_threads_that_write_zeros_lose_no_chunk(tmp_path: Path) -> None:
@@ -139,7 +159,7 @@ def test_exhausted_resources_are_not_damage(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("bigembed.store.arrays._open_cached", fail)
+    monkeypatch.setattr("bigembed.store.arrays._opened", fail)
     with pytest.raises((MemoryError, OSError)) as found:
         read_array(tmp_path / "rows")
     assert not isinstance(found.value, BigembedError)
