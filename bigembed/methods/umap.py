@@ -35,7 +35,7 @@ class UMAP(Estimator):
     """UMAP: a map in which near rows are near, and groups lie closer together than by t-SNE; of rows, or of a graph.
 
     A row is joined to its nearest rows by memberships a_{j|i} = exp(−max(0, d_ij − ρ_i)/σ_i), and w_ij = a_{j|i} +
-    a_{i|j} − a_{j|i}·a_{i|j} (McInnes et al. 2018, §3.1): the weights of umap-learn, for the same lists of neighbors.
+    a_{i|j} − a_{j|i}·a_{i|j} (McInnes et al. 2018): the weights of umap-learn, for the same lists of neighbors.
     Coordinates y with similarities φ = 1/(1 + a·r^{2b}) descend on the cross-entropy of w and φ by sampled edges and
     rows (Appendix C): an edge takes part in w_ij/w_max of the epochs, and each time some rows that are drawn repel
     (negative samples). All rows move at once in an epoch, and what they draw follows from the seed, the epoch and the
