@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import platform
 import shutil
@@ -12,12 +13,15 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from bigembed.datasets import Dataset, dataset
 from bigembed.store.arrays import create_rows, write_rows
 
 BLOCK = 65_536
+MNIST = 70_000
+"""Images."""
 
 
 def data_set(name: str, folder: Path, made: Dataset | None = None, **parameters: Any) -> str:
@@ -33,6 +37,25 @@ def data_set(name: str, folder: Path, made: Dataset | None = None, **parameters:
         for start in range(0, len(rows), BLOCK):
             write_rows(partial, start, rows.rows(start, min(start + BLOCK, len(rows))))
         partial.rename(path)
+    return str(path)
+
+
+def mnist_components(n: int, folder: Path, images: str) -> str:
+    """Path of n rows of 50 principal components of MNIST (of IDX files), made once; of more, of a mixture."""
+    if n > MNIST:
+        return data_set("mixture", folder, n=n, d=64)
+    path = folder / f"mnist50-{n}.npy"
+    if not path.exists():
+        import bigembed as be
+
+        names = ("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+        parts = [
+            np.frombuffer(gzip.decompress((Path(images) / name).read_bytes()), np.uint8, offset=16) for name in names
+        ]
+        pixels = np.concatenate(parts).reshape(-1, 784).astype(np.float32)
+        reduced = be.PCA(50).fit_transform(pixels).astype(np.float32)
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(path, reduced[np.random.default_rng(0).permutation(MNIST)[:n]])
     return str(path)
 
 

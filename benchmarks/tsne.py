@@ -27,33 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import clear, data_set, peak_of, table
+from common import MNIST, clear, mnist_components, peak_of, table
 
-MNIST = 70_000
 PERPLEXITY = 30
 TILE = 1_000
 SAMPLED = 2_000
-
-
-def rows_of(n: int, folder: Path, images: str) -> str:
-    """The rows of a size, made once."""
-    if n > MNIST:
-        return data_set("mixture", folder, n=n, d=64)
-    path = folder / f"mnist50-{n}.npy"
-    if not path.exists():
-        import gzip
-
-        import bigembed as be
-
-        names = ("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-        parts = [
-            np.frombuffer(gzip.decompress((Path(images) / name).read_bytes()), np.uint8, offset=16) for name in names
-        ]
-        pixels = np.concatenate(parts).reshape(-1, 784).astype(np.float32)
-        reduced = be.PCA(50).fit_transform(pixels).astype(np.float32)
-        folder.mkdir(parents=True, exist_ok=True)
-        np.save(path, reduced[np.random.default_rng(0).permutation(MNIST)[:n]])
-    return str(path)
 
 
 def ours(path: str, out: str, out_of_core: bool, memory: int) -> dict[str, Any]:
@@ -182,7 +160,7 @@ def main() -> None:
         print(json.dumps(found))
         return
     stored = asked.out_of_core or asked.n > MNIST
-    path = rows_of(asked.n, asked.folder, asked.images)
+    path = mnist_components(asked.n, asked.folder, asked.images)
     outs = {side: str(asked.folder / f"tsne-{asked.n}-{side}") for side in ("ours", "theirs")}
     clear(f"{outs['ours']}.run")
     store = ["--out-of-core", "--memory", str(asked.memory)] if stored else []

@@ -32,6 +32,7 @@ from bigembed.methods.nmf import NMF as NMF
 from bigembed.methods.pca import PCA as PCA
 from bigembed.methods.spectral_clustering import SpectralClustering as SpectralClustering
 from bigembed.methods.tsne import TSNE as TSNE
+from bigembed.methods.umap import UMAP as UMAP
 from bigembed.neighbors.build import build_neighbor_graph as build_neighbor_graph
 from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
 from bigembed.paths.shortest_paths import geodesic_distances as geodesic_distances

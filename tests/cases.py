@@ -133,6 +133,7 @@ def twin(made: Any) -> Any:
 GRAPH = {"n_neighbors": 8}
 FEW = {**GRAPH, "solver": "landmarks", "n_landmarks": 60}
 FEW_STEPS = {"n_components": 2, "perplexity": 5, "early_exaggeration_iter": 5, "n_iter": 8}
+FEW_EPOCHS = {"n_components": 2, "n_neighbors": 6, "n_epochs": 9}
 TABLE: dict[str, Case] = {
     "classical_mds cityblock": Case("classical_mds", {"metric": "cityblock"}, returns=1e-6),
     "classical_mds minkowski": Case("classical_mds", {"metric": "minkowski", "metric_params": {"p": 3}}, returns=1e-6),
@@ -199,6 +200,10 @@ TABLE: dict[str, Case] = {
     "tsne": Case("tsne", FEW_STEPS),
     "tsne by blocks": Case("tsne", {**FEW_STEPS, "in_memory": False, "dof": 0.5}, rows=twice, most=400),
     "tsne weights": Case("tsne", FEW_STEPS, ring),
+    "umap": Case("umap", FEW_EPOCHS),
+    "umap by blocks": Case("umap", {**FEW_EPOCHS, "in_memory": False, "init": "pca"}, rows=twice, most=400),
+    "umap lists": Case("umap", FEW_EPOCHS, lists),
+    "umap weights": Case("umap", FEW_EPOCHS, ring),
     "pca whitened": Case("pca", {"n_components": 0.9, "whiten": True}),
 }
 CASES: dict[str, Case] = dict(sorted(({name: Case(name) for name in REGISTRY} | TABLE).items()))

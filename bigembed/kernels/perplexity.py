@@ -55,7 +55,7 @@ def precision(gaps: Array, count: int, perplexity: float) -> tuple[float, float]
 
 
 @njit(cache=True, nogil=True)
-def _listed(squared: float, number: int, reach: float, last: float) -> bool:
+def listed(squared: float, number: int, reach: float, last: float) -> bool:
     """Whether a row at this distance is in the list of another one, whose k-th neighbor is at ``reach``."""
     return squared < reach or (squared == reach and number <= last)
 
@@ -75,7 +75,7 @@ def calibrate(
         count, least = 0, math.inf
         for edge in range(indptr[i], indptr[i + 1]):
             j = indices[edge]
-            if j != i and _listed(squared[edge], ids[j], reach[i], last[i]):
+            if j != i and listed(squared[edge], ids[j], reach[i], last[i]):
                 gaps[count] = squared[edge]
                 least = min(least, gaps[count])
                 count += 1
@@ -89,7 +89,7 @@ def calibrate(
 @njit(cache=True, nogil=True)
 def _conditional(squared: float, number: int, scale: Array) -> float:
     """p_{j|i} of the row numbered j, of row i of this scale."""
-    if not _listed(squared, number, scale[0], scale[1]):
+    if not listed(squared, number, scale[0], scale[1]):
         return 0.0
     return math.exp(-scale[2] * (squared - scale[3]) - scale[4])
 

@@ -12,9 +12,10 @@ from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirem
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.stages import force_stages, neighbors_for, rows_of_block
-from bigembed.embedding.forces.start import RULES
+from bigembed.embedding.forces.start import RULES, start_of
 from bigembed.embedding.graph.shape import GraphShape
-from bigembed.errors import BigembedError, InputError, InputTypeError
+from bigembed.embedding.placing import extension_of
+from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
 from bigembed.neighbors.graph import NeighborGraph
@@ -24,8 +25,6 @@ from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.graph_source import GraphSource
-from bigembed.store.input import in_memory, row_source
-from bigembed.store.paths import at
 from bigembed.store.source import RowSource
 
 INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
@@ -195,7 +194,7 @@ class TSNE(Estimator):
                 "Give the rows, or affinities as weights (open_graph(…, values='weights'))"
             )
         in_memory = None if isinstance(self.in_memory, str) else bool(self.in_memory)
-        return force_stages(graph, float(self.perplexity), self._asked(), self._start(), in_memory, seed)
+        return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), in_memory, seed)
 
     def _asked(self) -> DescentOptions:
         return DescentOptions(
@@ -212,19 +211,6 @@ class TSNE(Estimator):
             bool(self.gains),
             float(self.max_step),
         )
-
-    def _start(self) -> str | RowSource:
-        """A rule, or coordinates."""
-        if isinstance(self.init, str) and self.init in RULES:
-            return self.init
-        try:
-            if not in_memory(self.init):
-                return row_source(self.init, at("."))[0]
-            array = np.asarray(self.init, np.float64)
-        except (BigembedError, TypeError, ValueError) as error:
-            allowed = ", ".join(map(repr, RULES))
-            raise InputError(f"init: {error}. Allowed: {allowed}, an array (n, m), or the path of one") from error
-        return RowSource(array.shape, array.dtype, array=array)
 
     def _require(self, need: Requirements) -> None:
         need(self.n_components in (1, 2, 3), "n_components", "1, 2 or 3: repulsion is computed on a lattice")
@@ -281,7 +267,6 @@ class TSNE(Estimator):
 
     def _extension(self, run: Run) -> Extension:
         """Where the forces of the fitted rows on a new one vanish; a row that was fitted gets its ``embedding_``."""
-        from bigembed.embedding.forces.new_rows import grouping, model_of, place_rows
+        from bigembed.embedding.forces.new_rows import model_of
 
-        model = model_of(run, float(self.dof))
-        return Extension(place_rows, model, model.width, model.shape.d, grouping=grouping(model), cheap=False)
+        return extension_of(model_of(run, float(self.dof)))

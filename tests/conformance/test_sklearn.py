@@ -22,6 +22,7 @@ TINY: dict[str, dict[str, Any]] = {
     "local_tangent_space_alignment": {"n_components": 1, "n_neighbors": 5},
     "locally_linear_embedding": {"n_components": 1, "n_neighbors": 5},
     "tsne": {"perplexity": 3, "early_exaggeration_iter": 5, "n_iter": 8},
+    "umap": {"n_neighbors": 5, "n_epochs": 9},
     "modified_lle": {"n_components": 1, "n_neighbors": 5},
 }
 """Parameters for the few rows of the checks, of methods that need more than defaults."""

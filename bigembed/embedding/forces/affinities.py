@@ -96,19 +96,20 @@ def joint_block(
 
 def mass_block(b: int, given: StoredMatrix) -> tuple[tuple[()], float]:
     """Σ W of one block, without the weights of rows to themselves."""
-    return (), float(_without_own(b, given).sum())
+    return (), float(without_own(b, given).sum())
 
 
 def given_block(b: int, given: StoredMatrix, whole: float, out: str) -> tuple[tuple[()], tuple[int, float, float]]:
     """Write W/ΣW of one block and their row sums; edges, Σ p, Σ p log p."""
-    weights = (_without_own(b, given) / whole).astype(np.float32)
+    weights = (without_own(b, given) / whole).astype(np.float32)
     write_values(f"{out}weights", b, weights)
     write_array(f"{out}degree/{b}", row_sums(given.block(b).indptr, weights))
     p = weights[weights > 0].astype(np.float64)
     return (), (len(weights), float(p.sum()), float(p @ np.log(p)))
 
 
-def _without_own(b: int, given: StoredMatrix) -> Array:
+def without_own(b: int, given: StoredMatrix) -> Array:
+    """Weights of one block, 0 of rows to themselves."""
     block = given.block(b)
     row = np.repeat(np.arange(len(block.indptr) - 1), np.diff(block.indptr))
     return np.where(block.indices == row, 0.0, block.data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigembed.blocks.rows import Array
+from bigembed.embedding.map_coordinates import box_of
 from bigembed.kernels.field import Lattice, field_of
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
@@ -20,11 +21,6 @@ def begin_block(b: int, start: str) -> tuple[tuple[Array, Array], Array]:
     points = read_array(f"{start}/{b}").astype(np.float64)
     motion = np.concatenate([np.zeros_like(points), np.ones_like(points)], axis=1)
     return (points, motion), box_of(points)
-
-
-def box_of(points: Array) -> Array:
-    """The least and the largest of each coordinate, (2, m)."""
-    return np.stack([points.min(axis=0), points.max(axis=0)])
 
 
 def charge_block(b: int, points: Array, exchange: Exchange, name: str, spacing: float) -> tuple[tuple[()], None]:

@@ -1,31 +1,26 @@
-"""The descent of a map by attraction and repulsion, resumable: all of it in one task, or by blocks through the store.
+"""The descent of a map by attraction and repulsion: the motion of a row are its velocities and gains.
 
-State are the points, and their velocities and gains, by blocks of the graph. An iteration spreads the points over a
-lattice, transforms it, and moves every row: in one task that holds the affinities, by threads, or in one map over the
-blocks, each of which reads its affinities, the points of its neighbors, and the field. Both make the same bytes.
+An iteration spreads the points over a lattice, transforms it, and moves every row: in one task that holds the
+affinities, by threads, or in one map over the blocks, each of which reads its affinities, the points of its neighbors,
+and the field.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
-from bigembed.embedding.descent import Descent
 from bigembed.embedding.forces.by_blocks import begin_block, charge_block, energy_block, field_block, move_block
-from bigembed.embedding.forces.in_memory import held_bytes, held_steps
-from bigembed.embedding.forces.options import REPORT, DescentOptions
+from bigembed.embedding.forces.in_memory import held_steps
+from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.held_rows import held_bytes
+from bigembed.embedding.map_descent import HELD_BYTES, REPORT, MapDescent
 from bigembed.kernels.field import STEP, Lattice, lattice_bytes, spacing_for
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import write_array
-from bigembed.store.matrix import StoredMatrix
-from bigembed.store.stored_space import StoredSpace
-
-HELD_BYTES = 512 << 20
-"""Affinities and points that one task holds, at most, where nothing else is asked."""
 
 
 def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memory: bool | None) -> Stage:
@@ -35,7 +30,7 @@ def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memor
     held = whole <= HELD_BYTES if in_memory is None else in_memory
 
     def run(context: Context) -> dict[str, Any]:
-        return MapDescent(context, n, asked, held).run("KL")
+        return ForceDescent(context, n, asked, held).run("KL")
 
     kept, transform = lattice_bytes(n, m)
     by_block = 24 * (-(-edges // n)) * block + 200 * block * m + transform // 4
@@ -56,57 +51,34 @@ def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memor
     return Stage("descent", ("kernel", "start", weights), asdict(asked), run, cost, resumes=True)
 
 
-class MapDescent(Descent):
-    """Points, velocities and gains in the exchange under the number of their iteration."""
+class ForceDescent(MapDescent):
+    """The divergence; the box of all points and the spacing of the lattice are state, too."""
 
-    state = ("iteration", "low", "high", "spacing")
+    state: ClassVar[tuple[str, ...]] = ("iteration", "low", "high", "spacing")
+    vectors = ("points", "motion")
+    passing = ("charges", "field")
+    begin_block = begin_block
 
     def __init__(self, context: Context, n: int, asked: DescentOptions, held: bool) -> None:
-        self.n, self.asked, self.held = n, asked, held
-        inputs = context.home.manifest("kernel").inputs
-        graph = "weights" if "weights" in inputs else "graph"
-        self.affinities: StoredMatrix = context.home.matrix(graph, "weights", "kernel")
-        self.space = StoredSpace(self.affinities, context.exchange)
-        super().__init__(context, 0.0, asked.iterations)
+        self.asked = asked
+        super().__init__(context, n, asked.n_components, asked.iterations, held)
 
-    def begin(self) -> None:
-        """The points of the start, at rest."""
-        boxes = self.space.sweep(
-            begin_block,
-            writes=["points0", "motion0"],
-            posts=["points0"],
-            arguments=(self.context.of("start", "points"),),
-        )
-        self.iteration, self.objectives = 0, []
-        self._take(boxes)
+    def begun(self, found: list[Array]) -> None:
+        """Boxes of the blocks."""
+        self._take(found)
         self.spacing = spacing_for(self.low, self.high, self.asked.dof)
 
-    @property
-    def done(self) -> int:
-        """Iterations so far."""
-        return int(self.iteration)
+    def next_report(self) -> int:
+        """Every :data:`REPORT` iterations, and at the end of each phase."""
+        return self.asked.next_report(self.done)
 
-    @property
-    def converged(self) -> bool:
-        """The number of iterations is given."""
-        return False
-
-    def step(self) -> None:
-        """The iterations to the next report, after which the divergence is known."""
-        before, stop = self.done, self.asked.next_report(self.done)
-        energy, total = self._held_until(stop) if self.held else self._stored_until(stop)
-        kernel = self.context.results("kernel")
-        divergence = kernel["plogp"] + energy + kernel["mass"] * np.log(total)
-        self.objectives.append(max(0.0, float(divergence)))
-        self._keep_without(before if self.held else stop - 1)
-
-    def _held_until(self, stop: int) -> tuple[float, float]:
-        """All iterations in one task; −Σ p log w, and Z."""
+    def held_until(self, stop: int) -> float:
+        """All iterations in one task; the divergence."""
         [(box, spacing, energy, total)] = map_blocks(
             held_steps,
             [()],
             label="steps",
-            affinities=self.affinities,
+            affinities=self.weights,
             exchange=self.exchange,
             asked=self.asked,
             span=(self.done, stop),
@@ -115,40 +87,33 @@ class MapDescent(Descent):
         )
         self._take([box])
         self.iteration, self.spacing = stop, spacing
-        return energy, total
+        return self._divergence(energy, total)
 
-    def _stored_until(self, stop: int) -> tuple[float, float]:
-        """A map over the blocks each iteration; −Σ p log w, and Z."""
+    def stored_until(self, stop: int) -> float:
+        """A map over the blocks each iteration; the divergence."""
         self.space.sweep(charge_block, reads=[f"points{self.done}"], arguments=self._charging(self.done))
         while self.done < stop:
             lattice, total, now = *self._field(), self.done
             spacing = spacing_for(self.low, self.high, self.asked.dof)
-            boxes = self.space.sweep(
-                move_block,
-                reads=[f"points{now}", f"motion{now}"],
-                halos=[f"points{now}"],
-                writes=[f"points{now + 1}", f"motion{now + 1}"],
-                posts=[f"points{now + 1}"],
-                arguments=(
-                    self.affinities, self.exchange, lattice, total, self.asked.at(now, self.n), self.asked.dof,
-                    f"field{now}", f"charges{now + 1}", spacing,
-                ),
+            arguments = (
+                self.weights, self.exchange, lattice, total, self.asked.at(now, self.n), self.asked.dof,
+                f"field{now}", f"charges{now + 1}", spacing,
             )  # fmt: skip
-            self._take(boxes)
+            self._take(self.sweep_moving(move_block, arguments))
             self.iteration, self.spacing = now + 1, spacing
             if self.done < stop:
-                self._keep_without(now)
+                self.keep_without(now)
         _, total = self._field()
-        energies = self.space.sweep(
-            energy_block,
-            reads=[f"points{stop}"],
-            halos=[f"points{stop}"],
-            arguments=(self.affinities, self.asked.dof),
-        )
+        energies = self.sweep_measuring(energy_block, (self.weights, self.asked.dof))
         from bigembed.kernels.forces import ENERGY  # imports numba: only here
 
         self.space.drop(f"field{stop}", f"charges{stop}")
-        return sum(energies) / ENERGY, total
+        return self._divergence(sum(energies) / ENERGY, total)
+
+    def _divergence(self, energy: float, total: float) -> float:
+        """KL from −Σ p log w, and Z."""
+        kernel = self.context.results("kernel")
+        return max(0.0, float(kernel["plogp"] + energy + kernel["mass"] * np.log(total)))
 
     def _charging(self, iteration: int) -> tuple[Any, ...]:
         return self.exchange, f"charges{iteration}", float(self.spacing)
@@ -166,15 +131,3 @@ class MapDescent(Descent):
     def _take(self, boxes: list[Array]) -> None:
         """The box of all points, from those of the blocks."""
         self.low, self.high = np.min([box[0] for box in boxes], axis=0), np.max([box[1] for box in boxes], axis=0)
-
-    def _keep_without(self, iteration: int) -> None:
-        """From here a killed run goes on, and needs nothing of an earlier iteration."""
-        self.keep()
-        self.space.drop(*(f"{name}{iteration}" for name in ("points", "motion", "charges", "field")))
-
-    def publish(self) -> dict[str, Any]:
-        """The points by blocks, and the divergences."""
-        for b in range(len(self.space.rows)):
-            write_array(self.context.path(f"points/{b}"), self.space.read(f"points{self.done}", b))
-        write_array(self.context.path("objectives"), np.array(self.objectives))
-        return {"n_components": self.asked.n_components}

@@ -1,32 +1,19 @@
 """Many iterations in one task that holds the affinities: the same bytes as by blocks, without the store between them.
 
-Rows are divided among threads. A row is moved by itself, and what is added up over rows are integers.
+What is added up over rows are integers.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from typing import Any
-
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, offsets
-from bigembed.embedding.forces.by_blocks import box_of
+from bigembed.blocks.rows import Array
 from bigembed.embedding.forces.options import DescentOptions
+from bigembed.embedding.held_rows import HeldRows, held_weights
+from bigembed.embedding.map_coordinates import box_of
 from bigembed.kernels.field import STEP, Lattice, field_of, spacing_for
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
-
-ROWS = 4_096
-"""Rows that a thread moves at a time."""
-
-
-def held_bytes(n: int, edges: int, m: int) -> int:
-    """Bytes of the affinities and of the points: columns and values, and as they are read, of one block."""
-    return 12 * edges + 8 * n * (6 * m + 2)
 
 
 def held_steps(
@@ -47,40 +34,25 @@ def held_steps(
     energy = held.energy() / ENERGY
     held.leave(last)
     if last == asked.iterations:
-        held_affinities.cache_clear()
+        held_weights.cache_clear()
     return box, spacing, energy, total
 
 
-@lru_cache(maxsize=1)
-def held_affinities(affinities: StoredMatrix) -> list[tuple[Array, Array, Array]]:
-    """indptr, columns as numbers of rows, and p of each block, its edges in the order in which they are stored."""
-    starts, found = offsets(affinities.rows), []
-    kind = np.int32 if starts[-1] < 1 << 31 else np.int64
-    for b in range(len(affinities.rows)):
-        block = affinities.block(b)
-        found.append((block.indptr, block.ids(b, starts).astype(kind)[block.indices], block.data))
-    return found
-
-
-class _Held:
-    """Points, velocities and gains of all rows, and the threads that move them."""
+class _Held(HeldRows):
+    """Points, and their velocities and gains."""
 
     def __init__(self, affinities: StoredMatrix, exchange: Exchange, asked: DescentOptions, iteration: int) -> None:
-        self.affinities, self.exchange, self.asked = affinities, exchange, asked
-        self.edges, self.m = held_affinities(affinities), asked.n_components
-        blocks = range(len(affinities.rows))
-        self.points = np.concatenate([exchange.piece(f"points{iteration}", b, "own") for b in blocks])
-        motion = np.concatenate([exchange.piece(f"motion{iteration}", b, "own") for b in blocks])
-        self.velocity = [np.ascontiguousarray(part[:, : self.m]) for part in np.split(motion, self.starts[1:-1])]
-        self.gains = [np.ascontiguousarray(part[:, self.m :]) for part in np.split(motion, self.starts[1:-1])]
-        self.moved = np.empty_like(self.points)
-        self.parts = [(b, *part) for b in blocks for part in bounds(affinities.rows[b], ROWS)]
-        self.threads = min(len(os.sched_getaffinity(0)), len(self.parts))
+        super().__init__(affinities, exchange, asked.n_components, iteration)
+        self.asked = asked
+        motion = [exchange.piece(f"motion{iteration}", b, "own") for b in range(len(affinities.rows))]
+        self.velocity = [np.ascontiguousarray(part[:, : self.m]) for part in motion]
+        self.gains = [np.ascontiguousarray(part[:, self.m :]) for part in motion]
 
-    @property
-    def starts(self) -> Array:
-        """The first row of each block, and n."""
-        return offsets(self.affinities.rows)
+    def leave(self, iteration: int) -> None:
+        """Leave the points, velocities and gains by blocks."""
+        super().leave(iteration)
+        for b, parts in enumerate(zip(self.velocity, self.gains, strict=True)):
+            self.exchange.put(f"motion{iteration}", b, {"own": np.concatenate(parts, axis=1)})
 
     def field(self, box: Array, spacing: float) -> tuple[Array, Lattice, float]:
         """The field of all points, its lattice, and Z."""
@@ -95,7 +67,7 @@ class _Held:
                 spread(self.points[starts[b] + start : starts[b] + stop], axes, spacing, low, nodes)
             return nodes
 
-        nodes = sum(self._each(charge, range(self.threads)))
+        nodes = sum(self.each(charge, range(self.threads)))
         field, total = field_of(nodes / UNIT, lattice, self.asked.dof, self.threads)
         return field, lattice, total
 
@@ -103,41 +75,25 @@ class _Held:
         """One step of all rows."""
         from bigembed.kernels.forces import step
 
-        n, starts = len(self.points), self.starts
-        options, low, axes = self.asked.at(iteration, n), np.array(lattice.low), (0,) * self.m
+        options = self.asked.at(iteration, len(self.points))
+        low, axes = np.array(lattice.low), (0,) * self.m
 
         def moved(part: tuple[int, int, int]) -> None:
             b, first, last = part
             step(
-                first, last, starts[b], *self.edges[b], self.points, axes, 1.0 / self.asked.dof, lattice.spacing, low,
-                field, total, options, self.velocity[b], self.gains[b], self.moved[starts[b] : starts[b + 1]],
+                first, last, self.starts[b], *self.edges[b], self.points, axes, 1.0 / self.asked.dof, lattice.spacing,
+                low, field, total, options, self.velocity[b], self.gains[b], self.own(b),
             )  # fmt: skip
 
-        self._each(moved, self.parts)
-        self.points, self.moved = self.moved, self.points
+        self.each(moved, self.parts)
+        self.swap()
 
     def energy(self) -> int:
         """−Σ p log w, as an integer."""
         from bigembed.kernels.forces import energy
 
-        starts = self.starts
-
         def of_part(part: tuple[int, int, int]) -> int:
             b, first, last = part
-            return energy(first, last, starts[b], *self.edges[b], self.points, self.asked.dof)
+            return energy(first, last, self.starts[b], *self.edges[b], self.points, self.asked.dof)
 
-        return sum(self._each(of_part, self.parts))
-
-    def leave(self, iteration: int) -> None:
-        """Leave all of it by blocks, with what other blocks read, so that a run by blocks can go on from here."""
-        for b, part in enumerate(np.split(self.points, self.starts[1:-1])):
-            pieces = {str(other): part[rows] for other, rows in self.affinities.outbox(b)}
-            self.exchange.put(f"points{iteration}", b, {"own": part} | pieces)
-            motion = np.concatenate([self.velocity[b], self.gains[b]], axis=1)
-            self.exchange.put(f"motion{iteration}", b, {"own": motion})
-
-    def _each(self, function: Callable[..., Any], parts: Any) -> list[Any]:
-        if self.threads == 1:
-            return [function(part) for part in parts]
-        with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(function, parts))
+        return sum(self.each(of_part, self.parts))

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigembed.blocks.rows import Array
-
-REPORT = 50
-"""Iterations after which the divergence is measured, and a map in memory is kept."""
+from bigembed.embedding.map_descent import REPORT
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ from bigembed.embedding.graph.ordered_rows import OrderedRows
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.linear.moments import moments_of_block
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
-from bigembed.errors import InputError
+from bigembed.errors import BigembedError, InputError
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.input import row_source
+from bigembed.store.input import in_memory, row_source
 from bigembed.store.passes import reduce_rows
 from bigembed.store.paths import at
 from bigembed.store.source import RowSource
@@ -34,24 +35,62 @@ STREAM = 31
 RULES = ("pca", "spectral", "random")
 
 
-def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int) -> Stage:
+def start_of(init: Any) -> str | RowSource:
+    """What a map is asked to start from: a rule, or coordinates (an array, or the path of one)."""
+    if isinstance(init, str) and init in RULES:
+        return init
+    try:
+        if not in_memory(init):
+            return row_source(init, at("."))[0]
+        array = np.asarray(init, np.float64)
+    except (BigembedError, TypeError, ValueError) as error:
+        allowed = ", ".join(map(repr, RULES))
+        raise InputError(f"init: {error}. Allowed: {allowed}, an array (n, m), or the path of one") from error
+    return RowSource(array.shape, array.dtype, array=array)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a start by a rule is, and when eigenvectors serve for one."""
+
+    deviation: float = SIZE
+    """Standard deviation of the first coordinate; of each by eigenvectors."""
+    farthest: float = np.inf
+    """Deviations from the mean at the most: rows beyond are put there."""
+    connected: float = 0.0
+    """Share of the rows in the largest component from which its eigenvectors serve; else principal coordinates do."""
+
+    def of(self, points: Array) -> Array:
+        """Points of the size :data:`SIZE`, scaled."""
+        if self == Scale():
+            return points
+        most = self.farthest * self.deviation
+        return np.clip(points * (self.deviation / SIZE), -most, most)
+
+
+def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, scale: Scale | None = None) -> Stage:
     """``start/points`` (rows, m) by blocks of the graph: by a rule, or coordinates in the order of the input."""
-    given = not isinstance(start, str)
+    given, scale = not isinstance(start, str), scale or Scale()
+    either = start == "spectral" and scale.connected > 0
 
     def run(context: Context) -> dict[str, Any]:
         rows = context.results("kernel")["rows"]
         blocks = [(b,) for b in range(len(rows))]
-        shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points")}
+        shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points"), "scale": scale}
+        taken = start
+        if either and context.results("components")["sizes"][0] < scale.connected * graph.n:
+            context.note("the graph is in several parts: principal coordinates to start from")
+            taken = "pca"
         if isinstance(start, RowSource):
             source, order = start, context.of("order") if graph.ordered else ""
             if source.array is not None:  # (tasks may be in other processes)
                 source, _ = row_source(source.array, at(context.exchange.root), "start")
             map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
-        elif start == "pca":
+        elif taken == "pca":
             ordered = Ordered.open(context.of("order"))
             found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
             map_blocks(principal_block, blocks, ordered=ordered, mean=found[0], matrix=found[1], **shared)
-        elif start == "spectral":
+        elif taken == "spectral":
             masses = context.of("kernel", "degree")
             parts = map_blocks(spectral_moments, blocks, vectors=context.of("solve", "right"), masses=masses, m=m)
             sizes = np.sqrt(np.sum(parts, axis=0) / graph.n)
@@ -59,12 +98,12 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int) ->
             map_blocks(spectral_block, blocks, vectors=vectors, sizes=sizes, **shared)
         else:
             map_blocks(random_block, [(b, count) for b, count in enumerate(rows)], **shared)
-        return {"start": "array" if given else start, "seed": seed}
+        return {"start": "array" if given else taken, "seed": seed}
 
     n, d = graph.n, graph.width
     block = min(n, graph.block)
     source = OrderedRows((n, d), np.dtype(np.float64))
-    pca = start == "pca"
+    pca = start == "pca" or either
     size = 8 * d * (d if d <= GRAM_COLUMNS else 1)
     cost = Cost(
         passes=2 * pca,
@@ -77,8 +116,16 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int) ->
         flops=2 * n * d * min(d, GRAM_COLUMNS) if pca else 0,
     )
     rule = start.fingerprint() if isinstance(start, RowSource) else start
-    inputs = ("kernel", *(("order",) if graph.ordered else ()), *(("solve",) if start == "spectral" else ()))
-    return Stage("start", inputs, {"start": rule, "n_components": m, "seed": seed}, run, cost)
+    parameters = {"start": rule, "n_components": m, "seed": seed}
+    if scale != Scale() and not given:
+        parameters |= asdict(scale)
+    inputs = (
+        "kernel",
+        *(("order",) if graph.ordered else ()),
+        *(("solve",) if start == "spectral" else ()),
+        *(("components",) if either else ()),
+    )
+    return Stage("start", inputs, parameters, run, cost)
 
 
 def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Exchange) -> tuple[Array, Array]:
@@ -110,12 +157,14 @@ def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Excha
     return mean, vectors * (SIZE / np.sqrt(values[0]) if kept else 1.0)
 
 
-def principal_block(b: int, *, ordered: Ordered, mean: Array, matrix: Array, m: int, seed: int, out: str) -> None:
+def principal_block(
+    b: int, *, ordered: Ordered, mean: Array, matrix: Array, m: int, seed: int, scale: Scale, out: str
+) -> None:
     """Principal coordinates of a block; random where there are fewer than m."""
     points = random_points(b, ordered.rows_of[b], m, seed)
     if matrix.shape[1]:
         points[:, : matrix.shape[1]] = affine_block(ordered.rows(b), mean, matrix)
-    write_array(f"{out}/{b}", points)
+    write_array(f"{out}/{b}", scale.of(points))
 
 
 def spectral_moments(b: int, *, vectors: str, masses: str, m: int) -> Array:
@@ -123,17 +172,17 @@ def spectral_moments(b: int, *, vectors: str, masses: str, m: int) -> Array:
     return np.asarray(np.einsum("ij,ij->j", *[read_array(f"{vectors}/{b}")[:, :m]] * 2))
 
 
-def spectral_block(b: int, *, vectors: str, sizes: Array, m: int, seed: int, out: str) -> None:
+def spectral_block(b: int, *, vectors: str, sizes: Array, m: int, seed: int, scale: Scale, out: str) -> None:
     """Eigenvectors of a block, each of size :data:`SIZE`; what rounding leaves equal is set apart by 1 % of that."""
     right = read_array(f"{vectors}/{b}")[:, :m]
     points = 0.01 * random_points(b, len(right), m, seed)
     points[:, : right.shape[1]] += right * np.where(sizes > 0, SIZE / np.where(sizes > 0, sizes, 1.0), 0.0)
-    write_array(f"{out}/{b}", points)
+    write_array(f"{out}/{b}", scale.of(points))
 
 
-def random_block(b: int, count: int, *, m: int, seed: int, out: str) -> None:
+def random_block(b: int, count: int, *, m: int, seed: int, scale: Scale, out: str) -> None:
     """Normal numbers."""
-    write_array(f"{out}/{b}", random_points(b, count, m, seed))
+    write_array(f"{out}/{b}", scale.of(random_points(b, count, m, seed)))
 
 
 def random_points(b: int, count: int, m: int, seed: int) -> Array:

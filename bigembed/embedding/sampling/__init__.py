@@ -1,0 +1,1 @@
+"""Maps by attraction along sampled edges of a graph, and repulsion of sampled rows."""

@@ -1,0 +1,58 @@
+"""Compiled placing of new rows on a map by sampled edges and rows. Importing this imports numba."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from bigembed.blocks.rows import Array
+from bigembed.kernels.fuzzy import bandwidth, membership
+from bigembed.kernels.sampling import advance, attract, has_turn, number_of, repel
+
+
+@njit(cache=True, nogil=True)
+def place(
+    indptr: Array, squared: Array, points: Array, most: int, k: int, connectivity: float, pool: Array, keys: Array,
+    options: Array, rate: float,
+) -> Array:  # fmt: skip
+    """Coordinates of new rows from their edges: ``squared`` distances, by number of row, and ``points`` of the map.
+
+    A row starts at the mean of its ``most`` nearest rows by its memberships, and makes the epochs of ``keys`` as a
+    fitted row does (``options`` of :func:`bigembed.kernels.sampling.step`), the learning rate falling from ``rate`` to
+    0. The random numbers are the same for every row. One that equals fitted rows is where the first of them is.
+    """
+    m, n, epochs = points.shape[1], indptr.shape[0] - 1, len(keys)
+    a, b, strength, draws = options[0], options[1], options[2], int(options[3])
+    out = np.empty((n, m))
+    distances, weights = np.empty(most), np.empty(most)
+    force, moved = np.empty(m), np.empty(m)
+    for i in range(n):
+        mine = squared[indptr[i] : indptr[i + 1]].astype(np.float64)
+        order = np.argsort(mine, kind="mergesort")[:most]
+        near = points[indptr[i] + order]
+        if mine[order[0]] == 0.0:
+            out[i] = near[0]
+            continue
+        count = len(order)
+        for j in range(count):
+            distances[j] = np.sqrt(mine[order[j]])
+        rho, sigma = bandwidth(distances, count, k, connectivity)
+        y, total = out[i], 0.0
+        y[:] = 0.0
+        for j in range(count):
+            weights[j] = membership(distances[j], rho, sigma)
+            total += weights[j]
+            for c in range(m):
+                y[c] += weights[j] * near[j, c]
+        for c in range(m):
+            y[c] /= total
+        for epoch in range(epochs):
+            state = number_of(keys[epoch])
+            force[:] = 0.0
+            for j in range(count):
+                if has_turn(epoch, weights[j]):
+                    attract(force, y, near[j], a, b)
+                    state = repel(force, y, pool, state, draws, a, b, strength)
+            advance(y, force, total, rate * (1.0 - epoch / epochs), moved)
+            y[:] = moved
+    return out
