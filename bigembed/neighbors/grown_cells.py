@@ -5,7 +5,7 @@ A drawn node is a cell. In a sweep each node without a cell takes the one that i
     c(i) = argmax_c Σ_{j : c(j) = c} s_ij,    s_ij = w_ij, or of lengths m_i/(m_i + ℓ_ij²), m_i = mean_j ℓ_ij²,
 
 so that a cell is what few steps reach from its first node. After :data:`ROUNDS` sweeps, eight times as many of the
-nodes that are left begin cells of their own, and so on: a small component gets one, and the sweeps are 13 at most.
+nodes that are left begin cells of their own, and so on: a small component gets one, and the sweeps are 12 at most.
 """
 
 from __future__ import annotations
