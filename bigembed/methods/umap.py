@@ -44,7 +44,8 @@ class UMAP(Estimator):
     Parameters
     ----------
     n_components : int ≥ 1.
-    n_neighbors : int ≥ 2, the row itself not counted (umap-learn counts it: its 15 are 14 here).
+    n_neighbors : int ≥ 2, the row itself not counted (umap-learn counts it: its 15 are 14 here). A graph that is
+        given has its own.
     min_dist : number ≥ 0, at most ``spread``. How far apart near rows are on the map.
     spread : number > 0. The size of the map; a and b follow from both.
     metric : "euclidean" or "cosine" (distances between rows scaled to length one).
@@ -238,10 +239,9 @@ class UMAP(Estimator):
 
     def _degenerate(self, run: Run, repeated: int) -> list[str]:
         out = []
-        if run.has("search") or run.has("graph"):
-            n = run.results("survey")["n"]
-            if self.n_neighbors_ is not None and self.n_neighbors_ == n - 1 < self.n_neighbors:
-                out.append(f"n_neighbors={self.n_neighbors}, and a row has {n - 1} others: all of them were taken")
+        others = run.results("survey")["n"] - 1 if self.n_neighbors_ is not None else 0
+        if self.n_neighbors_ is not None and self.n_neighbors_ == others < self.n_neighbors:
+            out.append(f"n_neighbors={self.n_neighbors}, and there are {others + 1} rows: {others} neighbors were taken")
         if repeated:
             out.append(
                 f"{repeated:,} rows repeat another one, and have its coordinates: the picture shows them as one point"

@@ -39,6 +39,8 @@ def sampling_stages(
         raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
     if start == "pca" and not rows:
         start = "spectral"
+    if start == "spectral" and rows and n <= m:  # (fewer eigenvectors than coordinates)
+        start = "pca"
     block = min(graph.block, n)
     scale = SCALE if rows else Scale(SCALE.deviation, SCALE.farthest)
     spectrum = Spectrum(m, "largest" if rows else "joint", TOL, PASSES, seed)
