@@ -241,7 +241,7 @@ class UMAP(Estimator):
         out = []
         others = run.results("survey")["n"] - 1 if self.n_neighbors_ is not None else 0
         if self.n_neighbors_ is not None and self.n_neighbors_ == others < self.n_neighbors:
-            out.append(f"n_neighbors={self.n_neighbors}, and there are {others + 1} rows: {others} neighbors were taken")
+            out.append(f"n_neighbors={self.n_neighbors}, and there are {others + 1} rows: {others} were taken")
         if repeated:
             out.append(
                 f"{repeated:,} rows repeat another one, and have its coordinates: the picture shows them as one point"

@@ -153,7 +153,7 @@ def test_parts_start_from_principal_coordinates_and_stay_apart() -> None:
 
 def test_what_cannot_be_mapped_is_said() -> None:
     X = digits(40)[0]
-    with pytest.warns(DegenerateWarning, match="n_neighbors=50, and there are 40 rows: 39 neighbors were taken"):
+    with pytest.warns(DegenerateWarning, match="n_neighbors=50, and there are 40 rows: 39 were taken"):
         umap = be.UMAP(n_neighbors=50, n_epochs=5).fit(X)
     assert umap.n_neighbors_ == 39
     with pytest.raises(InputTypeError, match="a graph of a radius may join a row to none"):
@@ -169,7 +169,7 @@ def test_what_cannot_be_mapped_is_said() -> None:
     with pytest.raises(InputError, match=r"init has shape \(30, 2\).*\(n, m\) = \(40, 2\)"):
         be.UMAP(init=np.zeros((30, 2))).fit(X)
     assert be.UMAP(n_neighbors=2, n_epochs=5).fit(X[:3]).embedding_.shape == (3, 2)
-    with pytest.warns(DegenerateWarning, match="there are 2 rows: 1 neighbors"):
+    with pytest.warns(DegenerateWarning, match="there are 2 rows: 1 were taken"):
         assert be.UMAP(n_epochs=5).fit(X[:2]).certificate_["start"] == "pca"
     same = np.concatenate([X, X[:3], np.repeat(X[:1], 30, axis=0)])
     with pytest.warns(DegenerateWarning, match="33 rows repeat another one"):
