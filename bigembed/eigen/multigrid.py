@@ -59,7 +59,7 @@ class BlockRows:
     pointer: Array
     index: Array
     blocks: Array
-    """(pairs, p, p) float32."""
+    """(pairs, p, p) float32, each transposed: the column is the first of its axes."""
     constant: Array
     """(aggregates, p)."""
 
@@ -178,7 +178,8 @@ def multigrid(rows: BlockRows) -> Multigrid:
         level, rows = _coarsened(rows)
         levels.append(level)
     p = rows.constant.shape[1]
-    last = sparse.bsr_array((rows.blocks, rows.index, rows.pointer), shape=(rows.size, rows.size), blocksize=(p, p))
+    blocks = rows.blocks.transpose(0, 2, 1)
+    last = sparse.bsr_array((blocks, rows.index, rows.pointer), shape=(rows.size, rows.size), blocksize=(p, p))
     whole = last.toarray().astype(np.float64)
     return Multigrid(tuple(levels), *np.linalg.eigh((whole + whole.T) / 2))
 
@@ -197,8 +198,13 @@ def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     inverse = np.linalg.inv((diagonal + diagonal.transpose(0, 2, 1)) / 2).astype(np.float32)
     pointer = np.searchsorted(pairs, np.arange(joined + 1) * joined)
     return Level(rows, inverse, label, functions), BlockRows(
-        pointer, (pairs % joined).astype(np.int32), blocks.astype(np.float32), constant
+        pointer, (pairs % joined).astype(np.int32), transposed(blocks), constant
     )
+
+
+def transposed(blocks: Array) -> Array:
+    """Blocks (pairs, p, p) as :class:`BlockRows` holds them."""
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1), np.float32)
 
 
 def settle(blocks: Array, diagonal: Array, shift: float = 0.0) -> None:
@@ -235,7 +241,7 @@ def _functions(rows: BlockRows, row: Array, label: Array) -> tuple[Array, Array]
     for s in range(len(bounds) - 1):
         members, e = order[bounds[s] : bounds[s + 1]], kept[edges[s] : edges[s + 1]]
         matrix = np.zeros((len(members), p, len(members), p))
-        matrix[place[row[e]], :, place[rows.index[e]], :] = rows.blocks[e]
+        matrix[place[row[e]], :, place[rows.index[e]], :] = rows.blocks[e].transpose(0, 2, 1)
         own = np.arange(len(members))
         matrix[own, :, own, :] -= outer[members]
         root = rows.constant[members].ravel()
@@ -252,7 +258,7 @@ def _outer(rows: BlockRows, row: Array, pairs: Array) -> Array:
     for begin in range(0, len(pairs), 1 << 16):
         part = pairs[begin : begin + (1 << 16)]
         a = row[part]
-        v = -np.einsum("esu,eu->es", rows.blocks[part].astype(np.float64), rows.constant[rows.index[part]])
+        v = -np.einsum("eus,eu->es", rows.blocks[part].astype(np.float64), rows.constant[rows.index[part]])
         mass = np.einsum("es,es->e", v, rows.constant[a])
         share = np.where(mass > 0, 1 / np.where(mass > 0, mass, 1.0), 0.0)
         np.add.at(out, a, v[:, :, None] * (share[:, None] * v)[:, None, :])
