@@ -14,7 +14,7 @@ from scipy.sparse import linalg as sparse_linalg
 from bigembed.blocks.rows import Array, offsets
 from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.eigen.coarse import EXACT, FACTOR
-from bigembed.eigen.multigrid import BlockRows, multigrid, settle
+from bigembed.eigen.multigrid import BlockRows, multigrid, settle, transposed
 
 SHIFT = 1e-8
 
@@ -87,7 +87,8 @@ def solver_of(space: VectorSpace, counts: Sequence[int], functions: int) -> Coar
             return Factored(matrix, factor.solve)
     constant = np.zeros((len(pointer) - 1, functions))
     constant[:, 0] = assembled(space, "coarse.root")
-    return multigrid(BlockRows(pointer, index.astype(np.int32), blocks.astype(np.float32, copy=False), constant))
+    blocks = transposed(blocks)
+    return multigrid(BlockRows(pointer, index.astype(np.int32), blocks, constant))
 
 
 def _assembled(space: VectorSpace, counts: Sequence[int], p: int, dtype: Any) -> tuple[Array, Array, Array]:

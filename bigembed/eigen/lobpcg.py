@@ -40,6 +40,14 @@ Of the coarse space (sphere, 3·10⁵ rows, 20 passes with aggregates of 128 row
 256 with 16 (21, and twice the entries). Of the cycle (mixture of 10⁵ rows, 64 with 4 functions, 20 passes with a
 factor): the next level once (26, on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21). The
 first eigenvectors of L_c improved on its first level too: one pass fewer on the sphere, one more on the mixture.
+
+Other starts (``benchmarks/warm_start.py``) save little: residuals of X₀ are some 3e-3 already, and an iteration makes
+them 2.2 times smaller, so that to halve the passes a start would have to come within 4e-5. Eigenvectors of the first
+10⁵ rows of 1.1·10⁵, carried to the other rows by their neighbors, are at 1.2e-3 (2.2e-3 on the sphere; of all lists of
+neighbors some change, a little everywhere). Beside X₀ in the first Rayleigh–Ritz they take 12 passes for 13 (swiss
+roll), 14 for 15 (sphere) and 14 for 14 (mixture, 5·10⁴ of 5.5·10⁴); of the first 99 % of the rows 10 for 13 (swiss
+roll). In place of X₀: 18 for 14 on the mixture. Ten guards for five: as many passes. So a fit depends on its rows
+alone, not on the runs before it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Sweeps over a symmetric block matrix A = L + D + Lᵀ: what a multigrid cycle does on one level, compiled.
 
-Vectors are (unknowns, columns); the matrix may be in another precision than they. Rows are taken one after the other
-on one thread, so that the bytes of a result depend on nothing else. Importing this imports numba. (What is compiled
-is kept on disk only if no function stands inside of another that others name.)
+Vectors are (unknowns, columns). Rows are taken one after the other on one thread, so that the bytes of a result depend
+on nothing else. The blocks of a row lie transposed under each other: in a sweep their product with what stands at the
+columns of the row, gathered, is one call of BLAS (three to four times faster than block by block). Importing this
+imports numba. (What is compiled is kept on disk only if no function stands inside of another that others name.)
 """
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from bigembed.blocks.rows import Array
@@ -23,41 +25,61 @@ def add(out: Array, block: Array, x: Array, sign: float) -> None:
 
 
 @njit(cache=True, nogil=True)
+def gathered(index: Array, start: int, stop: int, x: Array, near: Array, p: int) -> Array:
+    """The rows of x at the columns of some blocks, in ``near``."""
+    for e in range(start, stop):
+        near[(e - start) * p : (e - start) * p + p] = x[index[e] * p : index[e] * p + p]
+    return near[: (stop - start) * p]
+
+
+@njit(cache=True, nogil=True)
+def room(pointer: Array, p: int, x: Array) -> Array:
+    """What holds the rows of x at the columns of any row of blocks."""
+    return np.empty((np.diff(pointer).max() * p, x.shape[1]), x.dtype)
+
+
+@njit(cache=True, nogil=True)
 def forward(pointer: Array, index: Array, blocks: Array, inverse: Array, right: Array, x: Array) -> None:
     """x ← (L + D)⁻¹ r, block Gauss–Seidel from zero."""
     p = inverse.shape[1]
+    rows, near = blocks.reshape(-1, p), room(pointer, p, x)
+    r = np.empty((p, x.shape[1]), x.dtype)
     for a in range(len(pointer) - 1):
-        r = right[a * p : a * p + p].copy()
-        for e in range(pointer[a], pointer[a + 1]):
-            j = index[e]
-            if j < a:
-                add(r, blocks[e], x[j * p : j * p + p], -1.0)
-        x[a * p : a * p + p] = 0
-        add(x[a * p : a * p + p], inverse[a], r, 1.0)
+        start, stop = pointer[a], pointer[a]
+        while index[stop] < a:
+            stop += 1
+        r[:] = 0
+        if start < stop:
+            np.dot(rows[start * p : stop * p].T, gathered(index, start, stop, x, near, p), r)
+        np.dot(inverse[a], right[a * p : a * p + p] - r, x[a * p : a * p + p])
 
 
 @njit(cache=True, nogil=True)
 def backward(pointer: Array, index: Array, blocks: Array, inverse: Array, right: Array, x: Array) -> None:
-    """x ← x + (D + Lᵀ)⁻¹ (r − A x), in the other direction: the adjoint of ``forward``."""
+    """x ← x + (D + Lᵀ)⁻¹ (r − A x), in the other direction: the adjoint of :func:`forward`."""
     p = inverse.shape[1]
+    rows, near = blocks.reshape(-1, p), room(pointer, p, x)
+    r = np.empty((p, x.shape[1]), x.dtype)
     for a in range(len(pointer) - 2, -1, -1):
-        r = right[a * p : a * p + p].copy()
-        for e in range(pointer[a], pointer[a + 1]):
-            j = index[e]
-            add(r, blocks[e], x[j * p : j * p + p], -1.0)
-        add(x[a * p : a * p + p], inverse[a], r, 1.0)
+        start, stop = pointer[a], pointer[a + 1]
+        np.dot(rows[start * p : stop * p].T, gathered(index, start, stop, x, near, p), r)
+        x[a * p : a * p + p] += np.dot(inverse[a], right[a * p : a * p + p] - r)
 
 
 @njit(cache=True, nogil=True)
 def rest(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -> None:
-    """out ← −Lᵀ x, which is r − A x after ``forward``."""
+    """out ← −Lᵀ x, which is r − A x after :func:`forward`."""
     p = blocks.shape[1]
+    rows, near = blocks.reshape(-1, p), room(pointer, p, x)
     out[:] = 0
     for a in range(len(pointer) - 1):
-        for e in range(pointer[a], pointer[a + 1]):
-            j = index[e]
-            if j > a:
-                add(out[a * p : a * p + p], blocks[e], x[j * p : j * p + p], -1.0)
+        start, stop = pointer[a], pointer[a + 1]
+        while index[start] < a:
+            start += 1
+        start += 1
+        if start < stop:
+            np.dot(rows[start * p : stop * p].T, gathered(index, start, stop, x, near, p), out[a * p : a * p + p])
+    out *= -1
 
 
 @njit(cache=True, nogil=True)
@@ -68,7 +90,7 @@ def product(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -
     for a in range(len(pointer) - 1):
         for e in range(pointer[a], pointer[a + 1]):
             j = index[e]
-            add(out[a * p : a * p + p], blocks[e], x[j * p : j * p + p], 1.0)
+            add(out[a * p : a * p + p], blocks[e].T, x[j * p : j * p + p], 1.0)
 
 
 @njit(cache=True, nogil=True)
@@ -97,5 +119,5 @@ def galerkin(
     for a in range(len(pointer) - 1):
         for e in range(pointer[a], pointer[a + 1]):
             half[:] = 0
-            add(half, blocks[e], functions[index[e]], 1.0)
+            add(half, blocks[e].T, functions[index[e]], 1.0)
             add(out[slot[e]], functions[a].T, half, 1.0)

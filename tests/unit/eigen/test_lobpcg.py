@@ -47,6 +47,25 @@ def test_few_passes(graphs):
     assert result.passes == operator.passes
 
 
+def test_another_start_changes_the_passes_only(graphs, angle, monkeypatch):
+    """From noise in place of the coarse eigenvectors: more passes, the same eigenvalues and plane."""
+    weights, first = graphs.swiss_roll(3000), lobpcg.start_block
+    operator, result = solved(graphs, weights, 4)
+
+    def noise(block, *given):
+        (x, known), _ = first(block, *given)
+        return (np.random.default_rng([1, block]).standard_normal(x.shape), known), None
+
+    monkeypatch.setattr(lobpcg, "start_block", noise)
+    other, cold = solved(graphs, weights, 4)
+    assert cold.converged
+    assert cold.passes > result.passes
+    np.testing.assert_allclose(cold.eigenvalues, result.eigenvalues, atol=1e-9)
+    v = graphs.vectors(operator)
+    assert angle(v, graphs.vectors(other)) < 1e-3
+    assert angle(v[:, :2], v[:, 2:]) > 0.9  # control: other eigenvectors
+
+
 def test_signs_and_deflation(graphs):
     """Largest |entry| positive; Vᵀ√d = 0."""
     operator, result = solved(graphs, graphs.swiss_roll(3000), 4)

@@ -45,6 +45,27 @@ def test_levels_are_galerkin_products(levels):
         assert following.rows.size < 0.7 * level.rows.size
 
 
+def test_sweeps_are_those_of_the_matrix(levels):
+    """A = L + D + Lᵀ by blocks: forward solves (L + D) x = r, the rest is −Lᵀx, backward adds (D + Lᵀ)⁻¹(r − A x)."""
+    level, run = levels.levels[0], multigrid.relaxation()
+    rows, p = level.rows, level.rows.blocks.shape[1]
+    matrix, right = dense(rows), np.random.default_rng(0).standard_normal((rows.size, 3)).astype(np.float32)
+    of = np.arange(rows.size) // p
+    lower, upper = np.where(of[:, None] >= of, matrix, 0), np.where(of[:, None] <= of, matrix, 0)
+    stored, x, rest = (rows.pointer, rows.index, rows.blocks), np.empty_like(right), np.empty_like(right)
+    run.forward(*stored, level.inverse, right, x)
+    np.testing.assert_allclose(lower @ x, right, atol=1e-4)
+    run.rest(*stored, x, rest)
+    np.testing.assert_allclose(rest, right - matrix @ x, atol=1e-4)
+    y = x.copy()
+    run.backward(*stored, level.inverse, right, y)
+    np.testing.assert_allclose(upper @ (y - x), right - matrix @ x, atol=1e-4)
+    assert np.abs(upper @ x - right).max() > 0.1  # control: the other triangle
+    turned = rows.blocks.transpose(0, 2, 1).copy()
+    run.forward(*stored[:2], turned, level.inverse, right, x)
+    assert np.abs(lower @ x - right).max() > 1e-2  # control: blocks not transposed
+
+
 def test_cycle_is_linear_symmetric_and_positive(levels):
     """B = Bᵀ > 0, and the eigenvalues of B L_c besides the constant's lie between .3 and 1."""
     matrix = dense(levels.levels[0].rows)
