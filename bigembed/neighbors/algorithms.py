@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from bigembed.blocks.rows import Array
@@ -21,11 +22,24 @@ def checked_algorithm(name: str) -> str:
 
 
 def chosen(asked: str, curve: Array, target: float, probes: int, cell_rows: int) -> dict[str, Any]:
-    """Which way the rows are searched, and why: from the recall of 1, 2, … cells, ``curve`` (S,), on sampled rows."""
-    pairs = f"{probes} cells, some {probes * cell_rows} rows, for each row"
+    """Which way the rows are searched, and why: from the recall of 1, 2, … cells, ``curve`` (S,), on sampled rows.
+
+    Nothing where it is cells without being asked for: :func:`said` says why.
+    """
     if asked != AUTO:
-        return {"algorithm": asked, "why": "asked for"}
+        return {"algorithm": asked, "why": "asked for", "target": target}
     if curve[-1] >= min(target, ENOUGH):
-        return {"algorithm": CELLS, "why": f"recall {curve[probes - 1]:.3f} is expected of {pairs}"}
+        return {}
+    pairs = f"{probes} cells, some {probes * cell_rows} rows, for each row"
     why = f"recall {curve[-1]:.3f} at most is expected of all cells on a shortlist: {pairs}; the target is {target:g}"
-    return {"algorithm": NN_DESCENT, "why": why}
+    return {"algorithm": NN_DESCENT, "why": why, "target": target}
+
+
+def said(witness: Mapping[str, Any]) -> str:
+    """Which way the rows are searched, and why, in words: from the results of the stage that decided it."""
+    if "algorithm" in witness:
+        return f"neighbors by {witness['algorithm']}: {witness['why']}"
+    return (
+        f"neighbors by {CELLS}: recall {witness['expected_recall']:.3f} is expected of {witness['n_probes']} cells for "
+        "each row"
+    )

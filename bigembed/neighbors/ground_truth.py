@@ -49,7 +49,6 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
             "n_probes": probes,
             "expected_recall": float(curve[probes - 1]),
             "witnesses": len(truth.ids),
-            "target": target,
             **chosen(algorithm, curve, target, probes, shape.n // context.results("order")["cells"]),
         }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks, offsets
-from bigembed.neighbors.algorithms import NN_DESCENT
+from bigembed.neighbors.algorithms import NN_DESCENT, said
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells, search_own
@@ -91,8 +91,7 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int, descend: 
         blocks = [(b,) for b in range(len(ordered.blocks))]
         decided = context.results("witness")
         probes = decided["n_probes"]
-        if "algorithm" in decided:
-            context.note(f"neighbors by {decided['algorithm']}: {decided['why']}")
+        context.note(said(decided))
         if decided.get("algorithm") == NN_DESCENT:
             return descend(context, ordered, n_neighbors, decided["target"])
         compute: Callable[..., int]

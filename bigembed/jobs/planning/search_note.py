@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bigembed.neighbors.algorithms import AUTO
+from bigembed.neighbors.algorithms import AUTO, said
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.search import SHORTLIST
 from bigembed.runs import Run
@@ -16,8 +16,8 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     witness = next((stage for stage in stages if stage.name == "witness" and "target" in stage.parameters), None)
     if witness is None:
         return []
-    if "witness" in reused and "algorithm" in (known := run.results("witness")):
-        return [f"neighbors by {known['algorithm']}: {known['why']}"]
+    if "witness" in reused:
+        return [said(run.results("witness"))]
     asked = witness.parameters.get("algorithm", AUTO)
     if asked != AUTO:
         return [f"neighbors by {asked}: asked for"]
