@@ -22,10 +22,12 @@ from pathlib import Path
 import numpy as np
 from common import data_set, peak_of, table
 
-WORKERS, LIMIT = 2, 1 << 30
+WORKERS, LIMIT, RECALL = 2, 1 << 30, 0.99
 
 
-def ours(path: str, k: int, out: str) -> dict[str, object]:
+def ours(
+    path: str, k: int, out: str, recall: float = RECALL, limit: int = LIMIT, algorithm: str = "auto"
+) -> dict[str, object]:
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import build_neighbor_graph
     from bigembed.blocks.rows import executor
@@ -39,28 +41,27 @@ def ours(path: str, k: int, out: str) -> dict[str, object]:
         if event.kind == "done":
             seconds[event.stage] = round(event.seconds, 2)
 
-    with cluster(ClusterTable(workers=WORKERS, memory=LIMIT), "embedded") as place, executor(place.executor):
+    with cluster(ClusterTable(workers=WORKERS, memory=limit), "embedded") as place, executor(place.executor):
         small = np.random.default_rng(0).normal(size=(70_000, 64)).astype(np.float32)
-        build_neighbor_graph(small, k)
+        build_neighbor_graph(small[:, :8], k)
+        build_neighbor_graph(small[:10_000], k, algorithm="nn-descent", recall=0.8)
         shutil.rmtree(out, ignore_errors=True)
         with observing(note):
             began = time.perf_counter()
-            graph = build_neighbor_graph(path, k, recall=RECALL, workdir=out)
+            graph = build_neighbor_graph(path, k, recall=recall, workdir=out, algorithm=algorithm)
             total = time.perf_counter() - began
     return {
         "seconds": total - seconds["recall"],
         "stages": seconds,
+        "algorithm": graph.run.results("recall").get("algorithm", "cells"),
         "probes": graph.run.results("search")["n_probes"],
         "compared": graph.run.results("search")["compared_per_row"],
         "measured": graph.recall,
     }
 
 
-RECALL = 0.99
-
-
-def peer(path: str, k: int, out: str) -> dict[str, object]:
-    """pynndescent on the whole array with two threads, then the symmetric graph."""
+def peer(path: str, k: int, out: str, length: int = 0) -> dict[str, object]:
+    """pynndescent on the whole array with two threads, then the symmetric graph; lists of ``length`` cut to k."""
     import zarr
     from pynndescent import NNDescent
     from scipy.sparse import csr_array
@@ -72,7 +73,9 @@ def peer(path: str, k: int, out: str) -> dict[str, object]:
     )
     began = time.perf_counter()
     rows = zarr.open_array(path, mode="r")[...]
-    ids, distances = NNDescent(rows, n_neighbors=k + 1, n_jobs=WORKERS, random_state=0).neighbor_graph
+    length = max(length, k)
+    ids, distances = NNDescent(rows, n_neighbors=length + 1, n_jobs=WORKERS, random_state=0).neighbor_graph
+    ids, distances = ids[:, : k + 1], distances[:, : k + 1]
     indptr = np.arange(0, k * len(rows) + 1, k)
     graph = csr_array((distances[:, 1:].ravel(), ids[:, 1:].ravel(), indptr), shape=(len(rows), len(rows)))
     graph = graph.maximum(graph.T)

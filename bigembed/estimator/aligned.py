@@ -33,6 +33,7 @@ from bigembed.estimator.certificate import (
     versions,
 )
 from bigembed.landmarks.select import SELECTIONS
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.survey import Shape, shape_of
@@ -64,6 +65,7 @@ class AlignedEstimator(Estimator):
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
     components: Annotated[str, one_of("error", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False

@@ -24,8 +24,8 @@ from bigembed.store.source import RowSource
 class SpectralEstimator(Estimator):
     """Base of the methods that take rows, a neighbor graph or weights, and find eigenvectors of the walk on it.
 
-    They have the parameters ``n_neighbors``, ``radius``, ``metric`` and ``recall``, and say in :meth:`_walk` what walk
-    it is.
+    They have the parameters ``n_neighbors``, ``radius``, ``metric``, ``recall`` and ``algorithm``, and say in
+    :meth:`_walk` what walk it is.
     """
 
     takes_graphs = True
@@ -56,7 +56,8 @@ class SpectralEstimator(Estimator):
             return graph_stages(self, source)
         asked: Any = self
         shape, seed = shape_of(source, asked.metric), self._seed()
-        stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, radius=asked.radius)
+        searched = {"radius": asked.radius, "algorithm": asked.algorithm}
+        stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, **searched)
         dense = asked.radius is None and is_dense(asked.n_neighbors, shape)
         graph = GraphShape(shape.n, shape.block, shape.d, asked.n_neighbors, asked.radius, dense)
         return [*stages, *self._after_graph(graph, seed)]

@@ -32,6 +32,7 @@ from bigembed.kernels.affinity import RULES
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
@@ -87,6 +88,8 @@ class DiffusionMap(SpectralEstimator):
         nearest row in it. "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
         Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in four passes over the matrix
         (of each component of more than n_landmarks rows); for rows and their graphs.
     n_landmarks : int > n_components, at most 8192.
@@ -169,6 +172,7 @@ class DiffusionMap(SpectralEstimator):
     metric: Annotated[str, one_of(*METRICS)] = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     solver: Annotated[str, one_of("exact", "landmarks")] = "exact"
     n_landmarks: int = 500
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"

@@ -31,6 +31,7 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
 from bigembed.landmarks.select import SELECTIONS
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, edge_shape
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, edge_bound, neighbor_stages
@@ -74,6 +75,8 @@ class Isomap(Estimator):
         nearest row in it); "per-component" (each embedded by itself, about its own mean); "bridge" (joined by the
         shortest edges found between components, at their true length). The first or third for given distances.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     tol : float. Largest residual of the exact solver, relative to tr B.
     max_passes : int. Passes over all pairs before it gives up (with a warning).
     random_state : int, None or a generator.
@@ -145,6 +148,7 @@ class Isomap(Estimator):
     metric: Annotated[str, one_of(*METRICS, GIVEN)] = "euclidean"
     components: Annotated[str, one_of(*POLICIES)] = "error"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 300
     random_state: Seed = 0
@@ -213,7 +217,9 @@ class Isomap(Estimator):
             edges = edge_bound(shape, self.n_neighbors, self.radius)
             return [*given_stages(source, self._joins()), *geodesic_stages(self, shape, edges, self._seed())]
         shape, seed = shape_of(source, self.metric), self._seed()
-        stages = neighbor_stages(source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius)
+        stages = neighbor_stages(
+            source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius, algorithm=self.algorithm
+        )
         return [*stages, *geodesic_stages(self, shape, edge_bound(shape, self.n_neighbors, self.radius), seed)]
 
     def geodesic_distances(self, rows: Any) -> Array:

@@ -13,6 +13,7 @@ from bigembed.embedding.walk.heat import EDGES, heat_walk, require_heat
 from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
@@ -50,6 +51,8 @@ class LaplacianEigenmaps(SpectralEstimator):
         components, all contrasts first. "largest": the other rows take the coordinates of their nearest row in it.
         "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one.
         The solve goes on, down to tol/10⁴, until it is at most μ/10 too.
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).
@@ -121,6 +124,7 @@ class LaplacianEigenmaps(SpectralEstimator):
     metric: Annotated[str, one_of(*METRICS)] = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     tol: Fraction = 1e-6
     max_passes: Annotated[int, at_least(4)] = 300
     random_state: Seed = 0

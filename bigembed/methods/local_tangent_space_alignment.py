@@ -40,6 +40,8 @@ class LocalTangentSpaceAlignment(AlignedEstimator):
         "joint": all components. "largest": the other rows take the coordinates of their nearest row in it.
         "per-component": each by itself. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.

@@ -15,6 +15,7 @@ from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.errors import InputError
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -59,6 +60,8 @@ class SpectralClustering(SpectralEstimator):
         is a part. "largest": other rows take the cluster of their nearest row in it. "bridge": joined by their
         shortest edges. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the eigenpairs.
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).
     random_state : int, None or a generator: the graph, the solver, and the starts of k-means.
@@ -130,6 +133,7 @@ class SpectralClustering(SpectralEstimator):
     metric: Annotated[str, one_of(*METRICS)] = "euclidean"
     components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     tol: Fraction = 1e-6
     max_passes: Annotated[int, at_least(4)] = 300
     random_state: Seed = 0

@@ -18,6 +18,7 @@ from bigembed.embedding.placing import extension_of
 from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import METRICS, shape_of
@@ -67,6 +68,8 @@ class TSNE(Estimator):
     gains : bool. Whether each coordinate has a learning rate that adapts to the signs of its gradients (Jacobs 1988).
     max_step : number > 0. Longest step of a row.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     in_memory : bool or "auto". Whether one task holds the affinities (8 bytes an edge) and makes all iterations; "auto"
         where 6·n·perplexity edges and the points take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, None or a generator, of the graph and of random starts.
@@ -154,6 +157,7 @@ class TSNE(Estimator):
     gains: bool = True
     max_step: Positive = 5.0
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
@@ -183,7 +187,7 @@ class TSNE(Estimator):
         shape, seed = shape_of(source, self.metric), self._seed()
         k = neighbors_for(self.perplexity, shape.n)
         most = rows_of_block(k)
-        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most)
+        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
         return [*stages, *self._after_graph(GraphShape(shape.n, min(most, shape.block), shape.d, k), seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:

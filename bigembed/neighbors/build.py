@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import remote
 from bigembed.errors import InputError, RecallWarning
+from bigembed.neighbors.algorithms import checked_algorithm
 from bigembed.neighbors.given_graph import edge_graph_stages
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
@@ -30,6 +31,7 @@ def build_neighbor_graph(
     radius: float | None = None,
     metric: str = "euclidean",
     recall: float = 0.99,
+    algorithm: str = "auto",
     candidates: Any = None,
     n_candidates: int | None = None,
     random_state: int = 0,
@@ -46,7 +48,9 @@ def build_neighbor_graph(
         one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
         that proposes a radius.
     metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
-    recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.
+    recall : float in (0, 1]. Target; how far is searched is chosen to meet it, and it is measured.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
         NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
         ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
@@ -68,7 +72,13 @@ def build_neighbor_graph(
     -----
     Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,
     and the same for the rows, of which each is compared with ``n_candidates`` only. Memory: a few blocks of 32 MiB a
-    worker.
+    worker. NN-descent adds some rounds, in each of which every block asks for the rows that are candidates of its own:
+    256 MiB of rows a worker.
+
+    References
+    ----------
+    W. Dong, M. Charikar, K. Li, Efficient k-nearest neighbor graph construction for generic similarity measures, WWW
+    (2011).
 
     Examples
     --------
@@ -77,7 +87,7 @@ def build_neighbor_graph(
     >>> graph.recall, graph.to_scipy()[[0], [1]].item()
     (1.0, 1.0)
     """
-    _check(radius, metric, recall, random_state, candidates, n_candidates)
+    _check(radius, metric, recall, algorithm, random_state, candidates, n_candidates)
     if isinstance(X, GraphSource):
         return _of_edges(X, workdir)
     if candidates is not None and (radius is not None or n_neighbors is None):
@@ -85,9 +95,9 @@ def build_neighbor_graph(
     run = Run(workdir)
     source, in_memory = row_source(X, run.root / "exchange")
     if candidates is None or n_neighbors is None:
-        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius)
+        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius, algorithm=algorithm)
     else:
-        given, width = _candidates(candidates, n_neighbors, n_candidates, recall, random_state, run)
+        given, width = _candidates(candidates, n_neighbors, n_candidates, recall, algorithm, random_state, run)
         run.parents = (given,)
         stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
     run_stages(stages, run)
@@ -104,10 +114,17 @@ def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> Ne
 
 
 def _check(
-    radius: float | None, metric: str, recall: float, random_state: int, candidates: Any, n_candidates: int | None
+    radius: float | None,
+    metric: str,
+    recall: float,
+    algorithm: str,
+    random_state: int,
+    candidates: Any,
+    n_candidates: int | None,
 ) -> None:
     """InputError unless the parameters are in their ranges."""
     checked_metric(metric)
+    checked_algorithm(algorithm)
     wrong = []
     if radius is not None and not (radius > 0 and np.isfinite(radius)):
         wrong.append(f"radius={radius!r}; a finite number > 0 is allowed, or None with n_neighbors")
@@ -122,7 +139,7 @@ def _check(
 
 
 def _candidates(
-    candidates: Any, k: int, n_candidates: int | None, recall: float, seed: int, run: Run
+    candidates: Any, k: int, n_candidates: int | None, recall: float, algorithm: str, seed: int, run: Run
 ) -> tuple[Run, int]:
     """The run that holds the lists of candidates, and how many of them to take."""
     if isinstance(candidates, NeighborGraph):
@@ -136,5 +153,5 @@ def _candidates(
     home = Run(run.root / "candidates")
     source, _ = row_source(candidates, home.root / "exchange")
     wanted = min(source.shape[0] - 1, max(50, 4 * k)) if n_candidates is None else n_candidates
-    run_stages(search_stages(source, wanted, "euclidean", recall, seed), home)
+    run_stages(search_stages(source, wanted, "euclidean", recall, seed, algorithm=algorithm), home)
     return home, wanted

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bigembed.errors import InputError
+from bigembed.neighbors.algorithms import AUTO, CELLS, NN_DESCENT, checked_algorithm
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
 from bigembed.neighbors.ground_truth import recall_stage, witness_stage
+from bigembed.neighbors.nn_descent import descend, descent_cost
 from bigembed.neighbors.order import order_stage, partition_stage
 from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
 from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
-from bigembed.neighbors.search import search_stage, shortlist_stage
+from bigembed.neighbors.search import SHORTLIST, search_stage, shortlist_stage
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.runs import Run
@@ -52,10 +54,12 @@ def neighbor_stages(
     *,
     radius: float | None = None,
     most: int | None = None,
+    algorithm: str = AUTO,
 ) -> list[Stage]:
     """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
-    every pair. ``most``: rows of a block, at most."""
+    every pair. ``most``: rows of a block, at most; ``algorithm``: how lists of k are searched."""
     shape = replace(shape_of(source, metric), most=most)
+    checked_algorithm(algorithm)
     if radius is not None:
         if shape.n < 2:
             raise InputError(f"a graph needs at least 2 rows; got n_samples = {shape.n}")
@@ -76,14 +80,20 @@ def neighbor_stages(
         ]
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     return [
-        *search_stages(source, n_neighbors, metric, recall, seed, most),
+        *search_stages(source, n_neighbors, metric, recall, seed, most, algorithm),
         graph_stage(shape.n, k, shape.block),
         recall_stage(recall),
     ]
 
 
 def search_stages(
-    source: RowSource, n_neighbors: int | None, metric: str, recall: float, seed: int, most: int | None = None
+    source: RowSource,
+    n_neighbors: int | None,
+    metric: str,
+    recall: float,
+    seed: int,
+    most: int | None = None,
+    algorithm: str = AUTO,
 ) -> list[Stage]:
     """Stages from rows to the lists of their nearest neighbors."""
     shape = replace(shape_of(source, metric), most=most)
@@ -98,9 +108,17 @@ def search_stages(
         partition_stage(shape, seed),
         order_stage(source, shape, CELL_ROWS, seed),
         shortlist_stage(shape.n, shape.row_bytes, CELL_ROWS),
-        witness_stage(shape, k, recall, seed),
-        search_stage(shape.n, shape.row_bytes, k, shape.block),
+        witness_stage(shape, k, recall, seed, algorithm),
+        _search(shape, k, algorithm),
     ]
+
+
+def _search(shape: Shape, k: int, algorithm: str) -> Stage:
+    """The search, its cost with that of NN-descent wherever it may come to that."""
+    stage = search_stage(shape.n, shape.row_bytes, k, shape.block, descend)
+    if algorithm == CELLS or (algorithm == AUTO and shape.n <= SHORTLIST * CELL_ROWS):  # (all cells on every shortlist)
+        return stage
+    return replace(stage, cost=descent_cost(stage.cost, shape, k, algorithm == NN_DESCENT))
 
 
 def rerank_stages(

@@ -14,6 +14,7 @@ import numpy as np
 
 from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.algorithms import AUTO, NN_DESCENT, chosen
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
 from bigembed.neighbors.local import Cells, search_every
 from bigembed.neighbors.order import Ordered
@@ -34,8 +35,8 @@ EXACT_ROWS = 8_192
 _TILE_ROWS = 4_096
 
 
-def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
-    """Exact neighbors of sampled rows, the distance histogram, and the number of cells to probe."""
+def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str = AUTO) -> Stage:
+    """Exact neighbors of sampled rows, the distance histogram; how to search, and in how many cells."""
 
     def run(context: Context) -> dict[str, Any]:
         truth = exact_truth(context, k, seed)
@@ -44,7 +45,12 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         curve = recall_curve(rows, truth.ids, truth.neighbors, ordered, context.of("shortlist"))
         write_array(context.path("recall_by_probes"), curve)
         probes = choose_probes(curve, target, truth.neighbors.size)
-        return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(truth.ids)}
+        return {
+            "n_probes": probes,
+            "expected_recall": float(curve[probes - 1]),
+            "witnesses": len(truth.ids),
+            **chosen(algorithm, curve, target, probes, shape.n // context.results("order")["cells"]),
+        }
 
     size = sample_size(shape.n)
     cost = Cost(
@@ -57,7 +63,10 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int) -> Stage:
         scalar_ops=size * shape.n / 4,
         maps=4,
     )
-    return Stage("witness", ("order", "shortlist"), {"n_neighbors": k, "target": target, "seed": seed}, run, cost)
+    parameters: dict[str, Any] = {"n_neighbors": k, "target": target, "seed": seed}
+    if algorithm != AUTO:
+        parameters["algorithm"] = algorithm
+    return Stage("witness", ("order", "shortlist"), parameters, run, cost)
 
 
 def exact_truth(context: Context, k: int, seed: int) -> Truth:
@@ -202,20 +211,29 @@ def recall_stage(target: float) -> Stage:
         truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
         ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
         found = share_found(truth, context.of("search"), ordered, k)
-        advice = (
-            ""
-            if found.recall >= target
-            else (
-                "Every cell on the shortlists was searched already. Such data have no near neighbors to speak of "
-                "(high intrinsic dimension): reduce the dimension first (PCA), or lower the target"
-            )
-        )
+        said = context.results("witness")
+        searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why") if name in said}
+        if searched.get("algorithm") == NN_DESCENT:
+            searched["recall_of_new_rows"] = said["expected_recall"]
+        advice = "" if found.recall >= target else _advice(searched.get("algorithm"), context.results("search"))
         return {
             "recall": found.recall,
             "standard_error": found.standard_error,
             "target": target,
             "rows": found.rows,
             "advice": advice,
+            **searched,
         }
 
     return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
+
+
+def _advice(algorithm: str | None, search: Mapping[str, Any]) -> str:
+    """What to do where the target was missed."""
+    done = "Every cell on the shortlists was searched already"
+    if algorithm == NN_DESCENT:
+        done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"
+    return (
+        f"{done}. Such data have no near neighbors to speak of (high intrinsic dimension): reduce the dimension first "
+        "(PCA), or lower the target"
+    )

@@ -9,6 +9,7 @@ import numpy as np
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks, offsets
+from bigembed.neighbors.algorithms import NN_DESCENT, said
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells, search_own
@@ -24,6 +25,8 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
+Descend = Callable[[Context, Ordered, int, float], dict[str, Any]]
+"""The search of k neighbors of all rows with a target for the recall; what the stage returns."""
 SHORTLIST = 256
 PROBES = 32
 """Cells that a row is planned to probe; how many it is, recall decides."""
@@ -80,13 +83,17 @@ def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, out: str) -
     write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 
 
-def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int) -> Stage:
-    """The k nearest rows of every row among the cells that it probes."""
+def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int, descend: Descend) -> Stage:
+    """The k nearest rows of every row among the cells that it probes, or as ``descend`` finds them from there."""
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
-        probes = context.results("witness")["n_probes"]
+        decided = context.results("witness")
+        probes = decided["n_probes"]
+        context.note(said(decided))
+        if decided.get("algorithm") == NN_DESCENT:
+            return descend(context, ordered, n_neighbors, decided["target"])
         compute: Callable[..., int]
         shared: dict[str, Any]
         if n <= EXACT_ROWS and len(blocks) == 1:

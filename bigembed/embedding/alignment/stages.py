@@ -38,7 +38,7 @@ def row_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Sha
     refuse_few(asked, shape.n)
     if by_landmarks(asked.solver, shape.n):
         return _landmark_stages(asked, conditions, source, shape, seed)
-    graph = neighbor_stages(source, int(asked.n_neighbors), shape.metric, asked.recall, seed)
+    graph = neighbor_stages(source, int(asked.n_neighbors), shape.metric, asked.recall, seed, algorithm=asked.algorithm)
     return [*graph, *_exact_stages(asked, conditions, source, shape, seed)]
 
 

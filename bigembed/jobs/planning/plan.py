@@ -23,6 +23,7 @@ from bigembed.jobs.places.slurm import require_libraries
 from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, rates
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, resources_of
+from bigembed.jobs.planning.search_note import search_notes
 from bigembed.jobs.planning.time_model import TimeModel
 from bigembed.jobs.units import size
 from bigembed.methods import method, step
@@ -262,7 +263,8 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
 
     def plan_of(some: list[Stage]) -> Plan:
         reused, damaged = _reused(rows, some, run)
-        return replace(bare, stages=tuple(costs_of(job, rows, some)), published=reused, damaged=damaged)
+        said = tuple(search_notes(some, reused, run))
+        return replace(bare, stages=tuple(costs_of(job, rows, some)), published=reused, damaged=damaged, notes=said)
 
     plan = plan_of(stages)
     if not plan.problems():

@@ -1,0 +1,30 @@
+"""What a plan says of the search for neighbors: which way it will go, and why, as far as that is known before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bigembed.neighbors.algorithms import AUTO, said
+from bigembed.neighbors.graph_stages import CELL_ROWS
+from bigembed.neighbors.search import SHORTLIST
+from bigembed.runs import Run
+from bigembed.stages import Stage
+
+
+def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> list[str]:
+    """At most one line; none where every cell is on a shortlist, so that cells are certain."""
+    witness = next((stage for stage in stages if stage.name == "witness" and "target" in stage.parameters), None)
+    if witness is None:
+        return []
+    if "witness" in reused:
+        return [said(run.results("witness"))]
+    asked = witness.parameters.get("algorithm", AUTO)
+    if asked != AUTO:
+        return [f"neighbors by {asked}: asked for"]
+    rows = next((stage.parameters["shape"][0] for stage in stages if stage.name == "survey"), 0)
+    if rows <= SHORTLIST * CELL_ROWS:
+        return []
+    return [
+        "neighbors by cells, or by NN-descent (then search takes twice as long, or more) if sampled rows "
+        f"show that {SHORTLIST} cells would miss recall {witness.parameters['target']:g}"
+    ]

@@ -1,0 +1,45 @@
+"""How the nearest rows are searched: the names, and which of them suits the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+
+CELLS, NN_DESCENT, AUTO = "cells", "nn-descent", "auto"
+ALGORITHMS = (AUTO, CELLS, NN_DESCENT)
+ENOUGH = 0.98
+"""Recall of all cells of a shortlist at which they are searched even if the target is higher."""
+
+
+def checked_algorithm(name: str) -> str:
+    """The name; InputError unless it is one."""
+    if name not in ALGORITHMS:
+        raise InputError(f"algorithm={name!r}; allowed: {', '.join(map(repr, ALGORITHMS))}")
+    return name
+
+
+def chosen(asked: str, curve: Array, target: float, probes: int, cell_rows: int) -> dict[str, Any]:
+    """Which way the rows are searched, and why: from the recall of 1, 2, … cells, ``curve`` (S,), on sampled rows.
+
+    Nothing where it is cells without being asked for: :func:`said` says why.
+    """
+    if asked != AUTO:
+        return {"algorithm": asked, "why": "asked for", "target": target}
+    if curve[-1] >= min(target, ENOUGH):
+        return {}
+    pairs = f"{probes} cells, some {probes * cell_rows} rows, for each row"
+    why = f"recall {curve[-1]:.3f} at most is expected of all cells on a shortlist: {pairs}; the target is {target:g}"
+    return {"algorithm": NN_DESCENT, "why": why, "target": target}
+
+
+def said(witness: Mapping[str, Any]) -> str:
+    """Which way the rows are searched, and why, in words: from the results of the stage that decided it."""
+    if "algorithm" in witness:
+        return f"neighbors by {witness['algorithm']}: {witness['why']}"
+    return (
+        f"neighbors by {CELLS}: recall {witness['expected_recall']:.3f} is expected of {witness['n_probes']} cells for "
+        "each row"
+    )

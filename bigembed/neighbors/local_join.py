@@ -1,0 +1,148 @@
+"""Compiled kernels of NN-descent (Dong, Charikar, Li 2011). Importing this module imports numba.
+
+Candidates of a row are its list and the rows on whose lists it is; every two of them are compared, unless both were its
+candidates before. A matrix product rejects, what may count is computed exactly (:mod:`bigembed.neighbors.topk`), so
+the lists do not depend on rounding. All arrays are contiguous.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from bigembed.blocks.rows import Array
+from bigembed.blocks.simd import squared_distance
+from bigembed.neighbors.topk import insert
+
+
+@njit(cache=True, nogil=True)
+def nearest_sources(rows: Array, marked: Array, squared: Array, out: Array, out_squared: Array) -> None:
+    """For each row the nearest of the sources ``marked`` (m,) that list the ``rows`` (m,) at ``squared`` (m,).
+
+    ``out`` (n, R) begins as −1, ``out_squared`` as ∞.
+    """
+    for e in range(rows.shape[0]):
+        i = rows[e]
+        insert(out[i], out_squared[i], marked[e], squared[e])
+
+
+@njit(cache=True, nogil=True)
+def candidates(ids: Array, fresh: Array, sources: Array, out: Array, counts: Array) -> None:
+    """Candidates of each row, fresh ones first: its list ``ids`` (n, K) and ``sources`` (n, R), each once.
+
+    Sources are 2 id + (1 if fresh), −1 for none. Fills ``out`` (n, K + R), and ``counts`` (n, 2): fresh ones, all.
+    """
+    for i in range(ids.shape[0]):
+        count = 0
+        for turn in (1, 0):
+            for t in range(ids.shape[1]):
+                if ids[i, t] >= 0 and fresh[i, t] == turn:
+                    out[i, count] = ids[i, t]
+                    count += 1
+            for t in range(sources.shape[1]):
+                if sources[i, t] < 0 or sources[i, t] % 2 != turn:
+                    continue
+                source, known = sources[i, t] // 2, False
+                for s in range(ids.shape[1]):
+                    if ids[i, s] == source:
+                        known = True
+                        break
+                if not known:
+                    out[i, count] = source
+                    count += 1
+            counts[i, 1 - turn] = count
+
+
+@njit(cache=True, nogil=True)
+def join(
+    first: int,
+    candidates: Array,
+    counts: Array,
+    rows: Array,
+    last: Array,
+    rounding: float,
+    seen: Array,
+    row: Array,
+    other: Array,
+    squared: Array,
+) -> tuple[int, int]:
+    """Compare the candidates of each row, from row ``first``, until the output is full.
+
+    ``candidates`` (n, C) are places in ``rows`` (u, d) and ``last`` (u,), the squared
+    distances beyond which their lists take nothing;
+    ``counts`` (n, 2) as of :func:`candidates`; ``seen`` (a power of 2,) remembers pairs, to reject most repetitions.
+    Fills ``row``, ``other`` and ``squared`` with what may belong on the list of a row, and returns the next row and
+    how many there are.
+    """
+    d, width = rows.shape[1], candidates.shape[1]
+    tile, norms = np.empty((width, d), rows.dtype), np.empty(width, rows.dtype)
+    lengths = np.empty(width)
+    bounds = np.empty(width)
+    mask = np.uint64(seen.shape[0] - 1)
+    one = squared.dtype.type
+    found = 0
+    for v in range(first, candidates.shape[0]):
+        new, every = counts[v, 0], counts[v, 1]
+        if new == 0 or every < 2:
+            continue
+        if found + 2 * new * every > row.shape[0]:
+            return v, found
+        middle = rows[candidates[v, 0]]
+        for t in range(every):
+            source = rows[candidates[v, t]]
+            total = norms.dtype.type(0)
+            for f in range(d):
+                x = source[f] - middle[f]
+                tile[t, f] = x
+                total += x * x
+            norms[t] = total
+            lengths[t] = np.sqrt(np.float64(total))
+            bounds[t] = last[candidates[v, t]]
+        products = np.dot(tile[:new], tile[:every].T)
+        for s in range(new):
+            a = candidates[v, s]
+            line = products[s]
+            for t in range(s + 1, every):
+                limit = max(bounds[s], bounds[t])
+                near = np.float64(norms[s]) + np.float64(norms[t]) - 2 * np.float64(line[t])
+                reach = lengths[s] + lengths[t]
+                if near - rounding * reach * reach > limit:
+                    continue
+                b = candidates[v, t]
+                low, high = (a, b) if a < b else (b, a)
+                key = (np.uint64(low) << np.uint64(32)) | np.uint64(high)
+                place = ((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
+                if seen[place] == key:
+                    continue
+                seen[place] = key
+                value = one(squared_distance(rows, a * d, rows, b * d, d))
+                if value <= bounds[s]:
+                    row[found], other[found], squared[found] = a, b, value
+                    found += 1
+                if value <= bounds[t]:
+                    row[found], other[found], squared[found] = b, a, value
+                    found += 1
+    return candidates.shape[0], found
+
+
+@njit(cache=True, nogil=True)
+def take(rows: Array, numbers: Array, values: Array, ids: Array, squared: Array) -> None:
+    """Take rows ``numbers`` (m,) at squared distances ``values`` (m,) into the lists of ``rows`` (m,), in place."""
+    for e in range(rows.shape[0]):
+        i = rows[e]
+        insert(ids[i], squared[i], numbers[e], values[e])
+
+
+@njit(cache=True, nogil=True)
+def unlisted(ids: Array, before: Array, out: Array) -> int:
+    """Mark in ``out`` (n, K) what of ``ids`` was not on the lists ``before``; how many these are."""
+    count = 0
+    for i in range(ids.shape[0]):
+        for t in range(ids.shape[1]):
+            out[i, t] = ids[i, t] >= 0
+            for s in range(before.shape[1]):
+                if before[i, s] == ids[i, t]:
+                    out[i, t] = 0
+                    break
+            count += out[i, t]
+    return count
