@@ -78,9 +78,10 @@ def update_block(
     for rows in (slice(start, start + TILE) for start in range(0, n, TILE)):
         base = np.concatenate([v[rows] for v in vectors[:count]], axis=1)
         image = np.concatenate([v[rows] for v in vectors[count:]], axis=1)
-        axp = image @ both - t[rows] @ along
+        axp = image @ both
+        axp -= t[rows] @ along
         whole = np.empty((len(base), columns + width))
-        whole[:, :columns] = base @ both - t[rows] @ drift
+        np.subtract(base @ both, t[rows] @ drift, out=whole[:, :columns])
         residual = axp[:, :width] - whole[:, :width] * values
         w[rows] += residual / np.maximum(1 - diagonal[rows], 1e-3)
         w[rows] *= scale[rows] != 0
