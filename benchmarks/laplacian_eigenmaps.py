@@ -9,8 +9,9 @@ of 0, as scikit-learn wants it, lie in one SciPy matrix of the largest component
 ``LaplacianEigenmaps(10).fit(weights)``: checking and storing the weights, the solve, the coordinates, and figures of
 the certificate; ``solve`` is the seconds of the solve stage alone, ``pass`` the median of one of its iterations,
 ``product`` those of the bare SciPy product of the weights with as many columns, in the same process, and
-``pass_over_product`` their ratio. ``files`` is the same with the vectors of the solver in files. ``arpack`` and ``amg`` are ``SpectralEmbedding(10,
-affinity="precomputed", eigen_tol=1e-6)``, each stopped at ``--limit`` times our seconds. Every side is a process of its
+``pass_over_product`` their ratio. ``files`` is the same with the vectors of the solver in files. ``arpack`` and ``amg``
+are ``SpectralEmbedding(10, affinity="precomputed", eigen_tol=1e-6)``, each stopped at ``--limit`` times our seconds.
+Every side is a process of its
 own, with the threads that the environment allows. ``residual`` is ‖Sv − λv‖ with S = D^{-1/2} W D^{-1/2}, v of length
 one and λ its Rayleigh quotient, from the coordinates that came out; ``sine`` that of the largest angle between the span
 of a side and ours.

@@ -36,8 +36,9 @@ Before the cycle, with 25 steps of conjugate gradients on an L_c of at most 1.5e
 (swiss roll, 10⁶) and 42 (mixture, 10⁶); a surface of 9.2·10⁶ rows was at 8.5e-6 after 59.
 
 Tried and left out: files in shared memory instead of on disk (the same processor time), R / diag and P y
-as separate columns (one pass fewer, twice the vectors), a second P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks
-of 200 or 6000 rows as smoother (2–3 fewer), smoothed P (2–3 fewer, but L_c fills up in 12 dimensions).
+as separate columns (one pass fewer, twice the vectors), a second P (no fewer), weights .5 … 1 and 1 … 1.5
+of the two parts (±1), exact solves of blocks of 200 or 6000 rows as smoother (2–3 fewer), smoothed P (2–3
+fewer, but L_c fills up in 12 dimensions).
 Of the coarse space (sphere, 3·10⁵ rows, 20 passes with aggregates of 128 rows and 8 functions): 64 with 4 (27),
 256 with 16 (21, and twice the entries). Of the cycle (mixture of 10⁵ rows, 64 with 4 functions, 20 passes with a
 factor): the next level once (26, on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21). The

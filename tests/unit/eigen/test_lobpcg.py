@@ -174,7 +174,7 @@ def test_tiny_graphs_are_solved_densely(graphs, n):
     assert result.passes == operator.passes == 1
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(1, 699), max_size=4, unique=True))
 def test_any_block_bounds_give_the_same_pairs(graphs, angle, cuts):
     """λ and the subspace do not depend on where the rows are cut."""
