@@ -10,6 +10,7 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.estimator.base import Estimator
 from bigembed.kernels.gaussian import BINARY
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
@@ -39,6 +40,11 @@ class SpectralEstimator(Estimator):
         "weights": ("starts",),
     }
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
         graph of any size (:func:`bigembed.open_graph`)."""
@@ -58,7 +64,9 @@ class SpectralEstimator(Estimator):
         shape, seed = shape_of(source, asked.metric), self._seed()
         stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, radius=asked.radius)
         dense = asked.radius is None and is_dense(asked.n_neighbors, shape)
-        graph = GraphShape(shape.n, shape.block, shape.d, asked.n_neighbors, asked.radius, dense)
+        graph = GraphShape(
+            shape.n, shape.block, shape.width, asked.n_neighbors, asked.radius, dense, by=by_metric(shape)
+        )
         return [*stages, *self._after_graph(graph, seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
@@ -77,7 +85,7 @@ class SpectralEstimator(Estimator):
         self.epsilon_ = None if scale.get("kernel") == BINARY else scale["epsilon"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run)
+            self.graph_ = NeighborGraph(run, metric=getattr(self, "metric", None))
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.estimator.certificate import certificate
@@ -92,5 +100,6 @@ class SpectralEstimator(Estimator):
         """
         from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
 
-        model = model_of(run)
-        return Extension(extend_rows, model, model.fitted.width, model.shape.d, grouping=grouping(model), cheap=False)
+        model = model_of(run, getattr(self, "metric", None))
+        d, near = model.shape.d, grouping(model)
+        return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=True)

@@ -22,6 +22,7 @@ from bigembed.blocks.declared import (
     is_integer,
     one_of,
 )
+from bigembed.blocks.metrics import MetricName
 from bigembed.blocks.rows import Array
 from bigembed.embedding.graph.parts import POLICIES
 from bigembed.embedding.graph.shape import GraphShape
@@ -32,7 +33,6 @@ from bigembed.kernels.affinity import RULES
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
-from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -166,7 +166,7 @@ class DiffusionMap(SpectralEstimator):
     target: Annotated[str, one_of(*DRIFT)] | None = None
     dimension: Positive | Auto = "auto"
     truncated: bool = False
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     solver: Annotated[str, one_of("exact", "landmarks")] = "exact"

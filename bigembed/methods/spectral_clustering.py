@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
 from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.clusters import ClusterOptions, clusters_stage
 from bigembed.embedding.graph.parts import POLICIES, SEPARATED
 from bigembed.embedding.graph.shape import GraphShape
@@ -15,7 +16,6 @@ from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.errors import InputError
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
-from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -127,7 +127,7 @@ class SpectralClustering(SpectralEstimator):
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
     normalize_rows: bool = True
     n_init: Count = 10
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     tol: Fraction = 1e-6
@@ -148,7 +148,7 @@ class SpectralClustering(SpectralEstimator):
 
         self._check_fitted()
         self._map()
-        return apply(self, X, prediction(self._run))[:, 0]
+        return apply(self, X, prediction(self._run, self.as_fitted().metric))[:, 0]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages of the eigenvectors, and k-means of them."""

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirements, Seed, at_least, interval
+from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.stages import force_stages, neighbors_for, rows_of_block
@@ -18,9 +19,10 @@ from bigembed.embedding.placing import extension_of
 from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
-from bigembed.neighbors.survey import METRICS, shape_of
+from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -140,7 +142,7 @@ class TSNE(Estimator):
     n_components: Annotated[int, at_least(1)] = 2
     _: KW_ONLY
     perplexity: Positive = 30.0
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     init: Any = "pca"
     dof: Tail = 1.0
     early_exaggeration: Positive = 12.0
@@ -173,6 +175,11 @@ class TSNE(Estimator):
         fit_spectral(self, X)
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows, or a user's graph of weights, to coordinates."""
         from bigembed.estimator.fitting import graph_stages
@@ -184,7 +191,8 @@ class TSNE(Estimator):
         k = neighbors_for(self.perplexity, shape.n)
         most = rows_of_block(k)
         stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most)
-        return [*stages, *self._after_graph(GraphShape(shape.n, min(most, shape.block), shape.d, k), seed)]
+        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
+        return [*stages, *self._after_graph(graph, seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
@@ -225,7 +233,7 @@ class TSNE(Estimator):
         self.perplexity_ = run.manifest("kernel").parameters.get("perplexity")
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run)
+            self.graph_ = NeighborGraph(run, metric=self.metric)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found = run.results("coordinates")
@@ -269,4 +277,4 @@ class TSNE(Estimator):
         """Where the forces of the fitted rows on a new one vanish; a row that was fitted gets its ``embedding_``."""
         from bigembed.embedding.forces.new_rows import model_of
 
-        return extension_of(model_of(run, float(self.dof)))
+        return extension_of(model_of(run, float(self.dof), self.metric))

@@ -6,7 +6,8 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, Seed, at_least, interval
+from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES, start_of
@@ -18,9 +19,10 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
 from bigembed.kernels.curve import curve
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
-from bigembed.neighbors.survey import METRICS, shape_of
+from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -47,7 +49,8 @@ class UMAP(Estimator):
     n_neighbors : int ≥ 2, the row itself not counted (umap-learn counts it: its 15 are 14 here).
     min_dist : number ≥ 0, at most ``spread``. How far apart near rows are on the map.
     spread : number > 0. The size of the map; a and b follow from both.
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     n_epochs : int ≥ 1 or None: 500 for at most 10 000 rows, else 200.
     learning_rate : number > 0. Of the first epoch; it falls to 0.
     init : "spectral" (eigenvectors of the walk on w; "pca" where no component holds 99 % of the rows), "pca" (principal
@@ -121,6 +124,7 @@ class UMAP(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     of_rows: ClassVar = ("init",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
@@ -135,7 +139,7 @@ class UMAP(Estimator):
     n_neighbors: Annotated[int, at_least(2)] = 15
     min_dist: Nonnegative = 0.1
     spread: Positive = 1.0
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     n_epochs: Count | None = None
     learning_rate: Positive = 1.0
     init: Any = "spectral"
@@ -174,7 +178,8 @@ class UMAP(Estimator):
         k = max(1, min(self.n_neighbors, shape.n - 1))
         most = rows_of_block(k)
         stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most)
-        return [*stages, *self._after_graph(GraphShape(shape.n, min(most, shape.block), shape.d, k), seed)]
+        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
+        return [*stages, *self._after_graph(graph, seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
@@ -208,7 +213,7 @@ class UMAP(Estimator):
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run)
+            self.graph_ = NeighborGraph(run, metric=self.metric)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found = run.results("coordinates")
@@ -253,4 +258,4 @@ class UMAP(Estimator):
         from bigembed.embedding.sampling.new_rows import model_of
 
         asked = SamplingOptions(**run.manifest("descent").parameters)
-        return extension_of(model_of(run, asked, float(self.local_connectivity)))
+        return extension_of(model_of(run, asked, float(self.local_connectivity), self.metric))

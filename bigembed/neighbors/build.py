@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.declared import declared
+from bigembed.blocks.metrics import MetricName, checked_metric
 from bigembed.blocks.rows import remote
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.given_graph import edge_graph_stages
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
 from bigembed.neighbors.recall import missed
-from bigembed.neighbors.survey import checked_metric
 from bigembed.runs import Run
 from bigembed.stages import run_stages
 from bigembed.store.graph_source import GraphSource
@@ -28,7 +28,7 @@ def build_neighbor_graph(
     n_neighbors: int | None = 15,
     *,
     radius: float | None = None,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     recall: float = 0.99,
     candidates: Any = None,
     n_candidates: int | None = None,
@@ -83,7 +83,7 @@ def build_neighbor_graph(
     if candidates is not None and (radius is not None or n_neighbors is None):
         raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
     run = Run(workdir)
-    source, in_memory = row_source(X, run.root / "exchange")
+    source, in_memory = row_source(X, run.root / "exchange", sparse=True)
     if candidates is None or n_neighbors is None:
         stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius)
     else:
@@ -93,7 +93,7 @@ def build_neighbor_graph(
     run_stages(stages, run)
     if radius is None and (measured := run.results("recall"))["recall"] < measured["target"]:
         warnings.warn(missed(measured), RecallWarning, stacklevel=3)
-    return NeighborGraph(run, in_memory)
+    return NeighborGraph(run, in_memory, metric=metric)
 
 
 def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
@@ -104,7 +104,7 @@ def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> Ne
 
 
 def _check(
-    radius: float | None, metric: str, recall: float, random_state: int, candidates: Any, n_candidates: int | None
+    radius: float | None, metric: Any, recall: float, random_state: int, candidates: Any, n_candidates: int | None
 ) -> None:
     """InputError unless the parameters are in their ranges."""
     checked_metric(metric)
