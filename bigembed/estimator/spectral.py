@@ -30,6 +30,7 @@ class SpectralEstimator(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),
@@ -39,11 +40,6 @@ class SpectralEstimator(Estimator):
         "coordinates": ("embedding", "labels"),
         "weights": ("starts",),
     }
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a

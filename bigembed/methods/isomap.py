@@ -127,6 +127,7 @@ class Isomap(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),

@@ -130,6 +130,7 @@ class TSNE(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     of_rows: ClassVar = ("init",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
@@ -174,11 +175,6 @@ class TSNE(Estimator):
             )
         fit_spectral(self, X)
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows, or a user's graph of weights, to coordinates."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.declared import declared
-from bigembed.blocks.metrics import MetricName, checked_metric
+from bigembed.blocks.metrics import checked_metric
 from bigembed.blocks.rows import remote
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.given_graph import edge_graph_stages
@@ -28,7 +28,7 @@ def build_neighbor_graph(
     n_neighbors: int | None = 15,
     *,
     radius: float | None = None,
-    metric: MetricName = "euclidean",
+    metric: Any = "euclidean",
     recall: float = 0.99,
     candidates: Any = None,
     n_candidates: int | None = None,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigembed.blocks.declared import declared
-from bigembed.blocks.metrics import MetricName
 from bigembed.quality.judgement import NAMES, judged, said
 from bigembed.quality.neighborhoods import NEIGHBORS, SAMPLES, preserved
 from bigembed.store.exchange import Exchange
@@ -75,7 +74,7 @@ def certify(
     *,
     n_neighbors: int = NEIGHBORS,
     samples: int = SAMPLES,
-    metric: MetricName = "euclidean",
+    metric: Any = "euclidean",
     seed: int = 0,
     workdir: PathLike | None = None,
 ) -> MapQuality:
