@@ -79,7 +79,8 @@ class DiffusionMap(SpectralEstimator):
         rows are even.
     dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
     truncated : bool. Drop weights where r ≥ 3√(ε/2) (seed 000 §9.6).
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1; larger parts are
         embedded jointly, at most half of the coordinates telling them apart. "joint": all components, all contrasts

@@ -67,7 +67,8 @@ class Isomap(Estimator):
         n ≤ 4096).
     n_landmarks : int > n_components, L. 100 to 300 are usual.
     landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform", as always with given distances.
-    metric : "euclidean"; "cosine" (distances between rows scaled to length one); or "precomputed": X holds distances
+    metric : "euclidean"; "cosine" (distances between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances
         (n, n), all of them, or as a SciPy sparse matrix the lengths of the edges there are. The edges are the k
         smallest of each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones
         (k, n), dense.

@@ -43,7 +43,8 @@ class LaplacianEigenmaps(SpectralEstimator):
         its median; no row is cut off, however far it lies. "self-tuned": ε ρ_i ρ_j. "fixed": ε, as in the source; rows
         farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is "fixed" where
         ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a graph without rows 0) and the
         label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all

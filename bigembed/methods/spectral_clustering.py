@@ -52,7 +52,8 @@ class SpectralClustering(SpectralEstimator):
     normalize_rows : bool. Whether rows are scaled to length one: clusters of unlike size and density are then found
         more evenly.
     n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a graph
         without rows they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component

@@ -55,7 +55,8 @@ class TSNE(Estimator):
     n_components : int from 1 to 3.
     perplexity : number > 0, and 1 is taken for less. Effective number of neighbors of a row; at most a third
         of the neighbors there are, for few rows (n − 1)/3, and lowered to that with a DegenerateWarning.
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     init : "pca" (principal coordinates; for a user's weights as "spectral"), "spectral" (eigenvectors of the walk on
         p), "random", an array (n, m) in the order of the input, or the path of one. Rules are scaled so that the first
         coordinate has the standard deviation 1e-4; an array is taken as it is.

@@ -39,13 +39,22 @@ def build_neighbor_graph(
 
     Parameters
     ----------
-    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array. Or a graph of distances that was found
-        elsewhere (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
+    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array; or sparse ones, never made dense
+        (SciPy, Dask arrays of CSR blocks, a CSR group in Zarr). Or a graph of distances that was found elsewhere
+        (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
     n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
     radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
         one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
         that proposes a radius.
-    metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
+    metric : the distance of two rows x and y of d columns, whose square the kernels of the methods take. Euclidean
+        distances of mapped rows, compared fast: "euclidean"; "cosine", of x/‖x‖; "correlation", of x less its mean,
+        scaled to length one; "hellinger", of √(x/2Σx), so that it is √(1 − Σ√(p q)) of proportions p and q;
+        "haversine", of the points of the unit sphere at a latitude and a longitude in radians, the chord 2 sin(θ/2).
+        Pair by pair: "manhattan" Σ|x − y|; "chebyshev" max|x − y|; "canberra" Σ|x − y|/(|x| + |y|); "braycurtis"
+        Σ|x − y|/Σ|x + y|; "hamming", the share of columns in which they differ; and of the sets of columns that are not
+        0, b in both and c in one of them, "jaccard" c/(b + c), "dice" c/(2b + c), "rogerstanimoto" 2c/(d + c) and
+        "sokalsneath" 2c/(b + 2c). Or a function of two rows that numba can compile, f(x, y), of sparse rows
+        f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first.
     recall : float in (0, 1]. Target; the number of cells searched is chosen to meet it, and it is measured.
     candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
         NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
@@ -60,7 +69,9 @@ def build_neighbor_graph(
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range.
+    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range, rows for which the
+        metric is not defined, a function that is no metric, sparse rows or a metric compared pair by pair with a radius
+        or candidates.
     PlanError : a radius that joins too many rows.
     A recall below the target is a :class:`RecallWarning`.
 
@@ -68,7 +79,9 @@ def build_neighbor_graph(
     -----
     Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,
     and the same for the rows, of which each is compared with ``n_candidates`` only. Memory: a few blocks of 32 MiB a
-    worker.
+    worker. Rows are ordered by their Euclidean distances whatever the metric, and sparse ones by random projections to
+    64 columns (:mod:`bigembed.neighbors.sketch`); neighbors are exact by the metric among the rows that are compared,
+    and how many these are is chosen by the recall.
 
     Examples
     --------
