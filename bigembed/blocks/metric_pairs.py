@@ -72,13 +72,13 @@ def _every(
 ) -> None:  # fmt: skip
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
-            out[i, j] = _pair(
+            out[i, j] = pair(
                 columns, values, starts[i], starts[i + 1], columns2, values2, starts2[j], starts2[j + 1], code, width
             )
 
 
 @njit(cache=True, nogil=True)
-def _pair(
+def pair(
     columns: Array, values: Array, at: int, end: int, columns2: Array, values2: Array, at2: int, end2: int,
     code: int, width: float,
 ) -> float:  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigembed.blocks.metrics import RowMetric
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, is_sparse
 from bigembed.neighbors.exact import merge_pairs
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.reverse import Pairs, joined_pairs
@@ -65,6 +65,11 @@ class ByMetric:
         self, ids: Array, squared: Array, asking: Array, rows: Any, row_ids: Array, others: Any, other_ids: Array
     ) -> None:
         """Take the candidates ``others`` into the lists of ``rows[asking]``."""
+        if is_sparse(rows) and not self.metric.own:
+            from bigembed.neighbors.sparse_lists import take_sparse  # imports numba: only here
+
+            take_sparse(ids, squared, asking, rows, row_ids, others, other_ids, self.metric.text)
+            return
         for part in _parts(len(asking), max(1, TILE_ENTRIES // max(1, others.shape[0]))):
             mine = asking[part]
             found = self.squared(rows[mine], others, row_ids[mine], other_ids)

@@ -10,9 +10,12 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.blocks.metrics import NAMES
+from bigembed.blocks.mapped_rows import inadmissible, mapped_rows
+from bigembed.blocks.metrics import NAMES, RowMetric
 from bigembed.errors import InputError, InputTypeError
 from bigembed.neighbors import ground_truth, query, search
+from bigembed.neighbors.by_metric import ByMetric, take_tile
+from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.sketch import sketched
 from bigembed.neighbors.survey import prepare
@@ -156,6 +159,23 @@ def test_sparse_rows_go_through_the_whole_way_as_dense_ones_do(method: str, tmp_
         if method in ("DiffusionMap", "LaplacianEigenmaps"):
             dense = getattr(be, method)(metric="correlation", **rest.get(method, {})).fit(x)
             np.testing.assert_allclose(np.abs(fitted.embedding_), np.abs(dense.embedding_), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in SPARSE if name != "euclidean"])
+def test_rejected_sparse_rows_would_not_have_entered_a_list(name: str) -> None:
+    x = sparse.csr_array(np.round(rows_for(name, 260), 1 if name == "hamming" else 9) + 0.0)
+    x = x[np.flatnonzero(~inadmissible(x, name)[0])]
+    rows, numbers = mapped_rows(x, name, "float32"), np.arange(x.shape[0])
+    by = ByMetric(RowMetric(name), "float32")
+    found, wanted = (empty_lists(x.shape[0], 7, np.dtype("f4")) for _ in range(2))
+    for start in (150, 0, 100, 200, 50, 250):
+        part = slice(start, start + 50)
+        by.update_lists(*found, rows, numbers, rows[part], numbers[part])
+        tile = by.squared(rows, rows[part])
+        tile[numbers[:, None] == numbers[part]] = np.inf
+        take_tile(*wanted, numbers, tile, numbers[part])
+    np.testing.assert_array_equal(found[0], wanted[0])
+    np.testing.assert_array_equal(found[1], wanted[1])
 
 
 def test_a_sketch_keeps_squared_distances_on_average() -> None:
