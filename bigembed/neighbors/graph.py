@@ -34,8 +34,8 @@ class NeighborGraph:
     ----------
     run : the run that holds the stages of the graph.
     in_memory : bool. Whether the rows were given in memory, so that methods answer with NumPy arrays.
-    metric : the function of two rows, where distances are by one; what a file names is not called.
     stage : the published stage that holds the edges: "graph", or "bridge" with bridges between components.
+    metric : the function of two rows, where distances are by one; what a file names is not called.
 
     Attributes
     ----------

@@ -142,7 +142,10 @@ def be_read(graph: be.NeighborGraph, name: str) -> np.ndarray:
     return read_array(graph.run.path("search", name))
 
 
-@pytest.mark.parametrize("method", ["DiffusionMap", "LaplacianEigenmaps", "TSNE", "Isomap", "SpectralClustering"])
+METHODS = ["DiffusionMap", "LaplacianEigenmaps", "TSNE", "UMAP", "Isomap", "SpectralClustering"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_sparse_rows_go_through_the_whole_way_as_dense_ones_do(method: str, tmp_path: Path) -> None:
     x = rows_for("cosine", 150)
     rest = {"TSNE": {"n_iter": 30, "early_exaggeration_iter": 20}, "Isomap": {"components": "bridge"}}
