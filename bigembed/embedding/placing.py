@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.runs import Run
 
 
@@ -43,17 +44,17 @@ class Placing(ABC):
         """Coordinates (rows, m) of new rows from their edges."""
 
 
-def places_of(run: Run) -> tuple[AnyIndex, Shape, tuple[int, ...], str, str]:
+def places_of(run: Run, metric: Any = None) -> tuple[AnyIndex, Shape, tuple[int, ...], str, str]:
     """What every :class:`Placing` of a fitted run begins with."""
     if not run.has("survey") or run.results("survey")["metric"] == GIVEN:
         raise InputTypeError(
             "transform needs the rows that were fitted; this map was fitted to a user's graph, which has no place for "
             "new rows"
         )
-    survey = run.results("survey")
+    shape = shape_in(run.results("survey"), metric)
     return (
-        any_index_of(run),
-        Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
+        any_index_of(run, shape),
+        shape,
         Ordered.open(run.path("order")).starts,
         run.path("coordinates", "points"),
         run.manifest("coordinates").digest,
@@ -61,11 +62,12 @@ def places_of(run: Run) -> tuple[AnyIndex, Shape, tuple[int, ...], str, str]:
 
 
 def extension_of(model: Placing) -> Extension:
-    """How new rows are brought to the blocks of fitted rows that they belong to, and placed."""
+    """How new rows are brought to the blocks of fitted rows that they belong to (sparse ones are not), and placed."""
     blocks = len(Ordered.open(model.index.order).blocks)
     most = MAX_PAIRS // (2 * model.n_neighbors)
-    grouping = Grouping(block_of_rows, blocks, model.shape.row_bytes, most, partial(placing_memory, model))
-    return Extension(place_rows, model, model.width, model.shape.d, grouping=grouping, cheap=False)
+    together = Grouping(block_of_rows, blocks, model.shape.row_bytes, most, partial(placing_memory, model))
+    grouping, d = None if model.shape.sparse else together, model.shape.d
+    return Extension(place_rows, model, model.width, d, grouping=grouping, cheap=False, sparse=True)
 
 
 def placing_memory(model: Placing, rows: int) -> int:
@@ -74,7 +76,7 @@ def placing_memory(model: Placing, rows: int) -> int:
     return joining_memory(model.index, model.shape, rows) + edges * (16 + 8 * model.width) + (64 << 20)
 
 
-def place_rows(rows: Array, model: Placing) -> Array:
+def place_rows(rows: Any, model: Placing) -> Array:
     """Coordinates of finite new rows (n, m)."""
     rows = ready_rows(rows, model.shape)
     coordinates = np.empty((len(rows), model.width))

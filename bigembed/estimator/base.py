@@ -52,6 +52,8 @@ class Estimator(Framed, Routed, ABC):
     """Whether each coordinate is made of one column, as steps have it."""
     takes_graphs: ClassVar[bool] = False
     """Whether ``fit`` and :meth:`stages` take a user's graph (:func:`bigembed.open_graph`) in place of rows."""
+    takes_sparse: ClassVar[bool] = False
+    """Whether ``fit`` takes sparse rows in place of dense ones."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Which of the aligned vectors must be given."""
     _run: Run
@@ -196,7 +198,7 @@ class Estimator(Framed, Routed, ABC):
             transformer_tags=TransformerTags(
                 preserves_dtype=["float64", "float32"] if self.follows_dtype else ["float64"]
             ),
-            input_tags=InputTags(sparse=False),
+            input_tags=InputTags(sparse=self.takes_sparse),
         )
 
     def __sklearn_is_fitted__(self) -> bool:

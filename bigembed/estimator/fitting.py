@@ -14,9 +14,10 @@ from bigembed.estimator.before import all_stages, computing, passes_of, prepared
 from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
 from bigembed.estimator.through import takes_missing
-from bigembed.neighbors.given_graph import edge_graph_stages, mean_neighbors
+from bigembed.neighbors.by_metric import by_metric
+from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.survey import METRICS
+from bigembed.neighbors.survey import shape_in
 from bigembed.reuse import supersede
 from bigembed.runs import Run
 from bigembed.stages import Stage, locked, run_stages
@@ -80,14 +81,16 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
     if isinstance(X, GraphSource):
         return fit_graph(estimator, X)
     if isinstance(X, NeighborGraph):
-        given = X.metric not in METRICS
+        given = X.metric == GIVEN
         if given and not X.scaled:
             raise InputTypeError(
                 f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances "
                 "does not hold rows; build the graph from rows, or open the distances along its edges (open_graph)"
             )
         run = Run(estimator.workdir, parents=[X.run])
-        graph = GraphShape(X.n, X.block, X.n_features, X.n_neighbors, X.radius, X.dense, given)
+        shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(estimator, "metric", None))
+        by = None if given else by_metric(shape)
+        graph = GraphShape(X.n, X.block, shape.width, X.n_neighbors, X.radius, X.dense, given, by=by)
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
@@ -96,7 +99,7 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
         estimator.n_features_in_ = X.shape[0]
         return finish(estimator, [*weight_stages(X), *rest], run, True)
-    return fit_rows(estimator, X)
+    return fit_rows(estimator, X, sparse=estimator.takes_sparse)
 
 
 def fit_graph(estimator: Any, source: GraphSource) -> Any:

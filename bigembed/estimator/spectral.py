@@ -10,6 +10,7 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.estimator.base import Estimator
 from bigembed.kernels.gaussian import BINARY
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
@@ -29,6 +30,7 @@ class SpectralEstimator(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),
@@ -59,7 +61,9 @@ class SpectralEstimator(Estimator):
         searched = {"radius": asked.radius, "algorithm": asked.algorithm}
         stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, **searched)
         dense = asked.radius is None and is_dense(asked.n_neighbors, shape)
-        graph = GraphShape(shape.n, shape.block, shape.d, asked.n_neighbors, asked.radius, dense)
+        graph = GraphShape(
+            shape.n, shape.block, shape.width, asked.n_neighbors, asked.radius, dense, by=by_metric(shape)
+        )
         return [*stages, *self._after_graph(graph, seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
@@ -78,7 +82,7 @@ class SpectralEstimator(Estimator):
         self.epsilon_ = None if scale.get("kernel") == BINARY else scale["epsilon"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run)
+            self.graph_ = NeighborGraph(run, metric=getattr(self, "metric", None))
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.estimator.certificate import certificate
@@ -93,5 +97,6 @@ class SpectralEstimator(Estimator):
         """
         from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
 
-        model = model_of(run)
-        return Extension(extend_rows, model, model.fitted.width, model.shape.d, grouping=grouping(model), cheap=False)
+        model = model_of(run, getattr(self, "metric", None))
+        d, near = model.shape.d, grouping(model)
+        return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=True)

@@ -84,9 +84,9 @@ class Watching:
         str | None,
         typer.Option(metavar="WHEN", help='Stop by then, resumable (exit 5): "6h", "45m", "06:30" or a date and time.'),
     ] = None
-    log: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="The log (JSON lines) also there; - is stderr.")
-    ] = None
+    log: Annotated[str | None, typer.Option(metavar="FILE|-", help="The log (JSON lines) also there; - is stderr.")] = (
+        None
+    )
     metrics: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Prometheus text file, replaced as it goes on.")
     ] = None

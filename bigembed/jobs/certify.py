@@ -96,7 +96,7 @@ def _page(quality: MapQuality, found: dict[str, Any], source: RowSource, title: 
 
 
 def _facts(figures: dict[str, Any], paths: dict[str, str]) -> list[Entry]:
-    distances = {"euclidean": "Euclidean", "cosine": "cosine"}[figures["metric"]]
+    distances = {"euclidean": "Euclidean"}.get(figures["metric"], figures["metric"])
     return [
         Entry("Rows", f"{paths['rows']}: {figures['n']:,} × {figures['d']:,}, {distances} distances"),
         Entry("Coordinates", f"{paths['coordinates']}: {figures['n']:,} × {figures['n_coordinates']:,}"),

@@ -22,6 +22,7 @@ from bigembed.blocks.declared import (
     is_integer,
     one_of,
 )
+from bigembed.blocks.metrics import MetricName
 from bigembed.blocks.rows import Array
 from bigembed.embedding.graph.parts import POLICIES
 from bigembed.embedding.graph.shape import GraphShape
@@ -33,7 +34,6 @@ from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -80,7 +80,8 @@ class DiffusionMap(SpectralEstimator):
         rows are even.
     dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
     truncated : bool. Drop weights where r ≥ 3√(ε/2) (seed 000 §9.6).
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1; larger parts are
         embedded jointly, at most half of the coordinates telling them apart. "joint": all components, all contrasts
@@ -169,7 +170,7 @@ class DiffusionMap(SpectralEstimator):
     target: Annotated[str, one_of(*DRIFT)] | None = None
     dimension: Positive | Auto = "auto"
     truncated: bool = False
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"

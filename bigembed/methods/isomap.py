@@ -19,6 +19,7 @@ from bigembed.blocks.declared import (
     is_integer,
     one_of,
 )
+from bigembed.blocks.metrics import MetricName
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.geodesics.distance_graph import Rule, given_shape, given_stages, sparse_stages
@@ -35,7 +36,7 @@ from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, edge_shape
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, edge_bound, neighbor_stages
-from bigembed.neighbors.survey import METRICS, shape_of
+from bigembed.neighbors.survey import shape_in, shape_of
 from bigembed.paths import shortest_paths
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -67,7 +68,8 @@ class Isomap(Estimator):
         n ≤ 4096).
     n_landmarks : int > n_components, L. 100 to 300 are usual.
     landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform", as always with given distances.
-    metric : "euclidean"; "cosine" (distances between rows scaled to length one); or "precomputed": X holds distances
+    metric : "euclidean"; "cosine" (distances between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances
         (n, n), all of them, or as a SciPy sparse matrix the lengths of the edges there are. The edges are the k
         smallest of each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones
         (k, n), dense.
@@ -129,6 +131,7 @@ class Isomap(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
@@ -145,7 +148,7 @@ class Isomap(Estimator):
     solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
     n_landmarks: int = 200
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
-    metric: Annotated[str, one_of(*METRICS, GIVEN)] = "euclidean"
+    metric: MetricName | Annotated[str, one_of(GIVEN)] = "euclidean"
     components: Annotated[str, one_of(*POLICIES)] = "error"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
@@ -167,11 +170,12 @@ class Isomap(Estimator):
         if is_weights(X):
             return self._fit_lengths(X)
         if not isinstance(X, NeighborGraph):
-            return self._fit_rows(X)
+            return self._fit_rows(X, sparse=not self._given())
         self._check()
         run = Run(self.workdir, parents=[X.run])
         self.n_features_in_ = X.n_features
-        finish(self, geodesic_stages(self, X.shape, X.edges, self._seed()), run, X.in_memory)
+        shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), self.metric)
+        finish(self, geodesic_stages(self, shape, X.edges, self._seed()), run, X.in_memory)
         return self
 
     def _fit_lengths(self, X: Any) -> Self:
@@ -204,6 +208,7 @@ class Isomap(Estimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._given()
+        tags.input_tags.sparse = not self._given()
         return tags
 
     def stages(self, source: RowSource) -> list[Stage]:
@@ -275,7 +280,7 @@ class Isomap(Estimator):
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         self.labels_ = run.array("coordinates", "labels", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run, stage="bridge" if run.has("bridge") else "graph")
+            self.graph_ = NeighborGraph(run, stage="bridge" if run.has("bridge") else "graph", metric=self.metric)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, components = run.results("solve"), run.results("components")
@@ -311,5 +316,6 @@ class Isomap(Estimator):
         """
         from bigembed.embedding.geodesics.extension import extend_rows, grouping, model_of
 
-        model = model_of(run)
-        return Extension(extend_rows, model, model.width, model.shape.d, grouping=grouping(model), cheap=False)
+        model = model_of(run, self.metric)
+        d, near = model.shape.d, grouping(model)
+        return Extension(extend_rows, model, model.width, d, grouping=near, cheap=False, sparse=True)

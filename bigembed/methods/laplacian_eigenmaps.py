@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
 from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.graph.parts import POLICIES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.heat import EDGES, heat_walk, require_heat
@@ -14,7 +15,6 @@ from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -44,7 +44,8 @@ class LaplacianEigenmaps(SpectralEstimator):
         its median; no row is cut off, however far it lies. "self-tuned": ε ρ_i ρ_j. "fixed": ε, as in the source; rows
         farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is "fixed" where
         ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a graph without rows 0) and the
         label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all
@@ -121,7 +122,7 @@ class LaplacianEigenmaps(SpectralEstimator):
     weights: Annotated[str, one_of(*EDGES)] = "heat"
     epsilon: Positive | Auto = "auto"
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"

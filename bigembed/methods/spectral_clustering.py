@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
 from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.clusters import ClusterOptions, clusters_stage
 from bigembed.embedding.graph.parts import POLICIES, SEPARATED
 from bigembed.embedding.graph.shape import GraphShape
@@ -16,7 +17,6 @@ from bigembed.errors import InputError
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.survey import METRICS
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -53,7 +53,8 @@ class SpectralClustering(SpectralEstimator):
     normalize_rows : bool. Whether rows are scaled to length one: clusters of unlike size and density are then found
         more evenly.
     n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a graph
         without rows they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component
@@ -130,7 +131,7 @@ class SpectralClustering(SpectralEstimator):
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
     normalize_rows: bool = True
     n_init: Count = 10
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
@@ -152,7 +153,7 @@ class SpectralClustering(SpectralEstimator):
 
         self._check_fitted()
         self._map()
-        return apply(self, X, prediction(self._run))[:, 0]
+        return apply(self, X, prediction(self._run, self.as_fitted().metric))[:, 0]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages of the eigenvectors, and k-means of them."""

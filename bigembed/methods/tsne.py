@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.stages import force_stages, neighbors_for, rows_of_block
@@ -19,9 +20,10 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
-from bigembed.neighbors.survey import METRICS, shape_of
+from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -54,7 +56,8 @@ class TSNE(Estimator):
     n_components : int from 1 to 3.
     perplexity : number > 0, and 1 is taken for less. Effective number of neighbors of a row; at most a third
         of the neighbors there are, for few rows (n − 1)/3, and lowered to that with a DegenerateWarning.
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     init : "pca" (principal coordinates; for a user's weights as "spectral"), "spectral" (eigenvectors of the walk on
         p), "random", an array (n, m) in the order of the input, or the path of one. Rules are scaled so that the first
         coordinate has the standard deviation 1e-4; an array is taken as it is.
@@ -131,6 +134,7 @@ class TSNE(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     of_rows: ClassVar = ("init",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
@@ -143,7 +147,7 @@ class TSNE(Estimator):
     n_components: Annotated[int, at_least(1)] = 2
     _: KW_ONLY
     perplexity: Positive = 30.0
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     init: Any = "pca"
     dof: Tail = 1.0
     early_exaggeration: Positive = 12.0
@@ -188,7 +192,8 @@ class TSNE(Estimator):
         k = neighbors_for(self.perplexity, shape.n)
         most = rows_of_block(k)
         stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
-        return [*stages, *self._after_graph(GraphShape(shape.n, min(most, shape.block), shape.d, k), seed)]
+        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
+        return [*stages, *self._after_graph(graph, seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
@@ -229,7 +234,7 @@ class TSNE(Estimator):
         self.perplexity_ = run.manifest("kernel").parameters.get("perplexity")
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run)
+            self.graph_ = NeighborGraph(run, metric=self.metric)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found = run.results("coordinates")
@@ -273,4 +278,4 @@ class TSNE(Estimator):
         """Where the forces of the fitted rows on a new one vanish; a row that was fitted gets its ``embedding_``."""
         from bigembed.embedding.forces.new_rows import model_of
 
-        return extension_of(model_of(run, float(self.dof)))
+        return extension_of(model_of(run, float(self.dof), self.metric))

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES, start_of
@@ -18,9 +19,11 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
 from bigembed.kernels.curve import curve
+from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
-from bigembed.neighbors.survey import METRICS, shape_of
+from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -48,7 +51,8 @@ class UMAP(Estimator):
         given has its own.
     min_dist : number ≥ 0, at most ``spread``. How far apart near rows are on the map.
     spread : number > 0. The size of the map; a and b follow from both.
-    metric : "euclidean" or "cosine" (distances between rows scaled to length one).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
     n_epochs : int ≥ 1 or None: 500 for at most 10 000 rows, else 200.
     learning_rate : number > 0. Of the first epoch; it falls to 0.
     init : "spectral" (eigenvectors of the walk on w; "pca" where no component holds 99 % of the rows), "pca" (principal
@@ -59,6 +63,8 @@ class UMAP(Estimator):
     repulsion_strength : number ≥ 0. γ, of each drawn row.
     negative_sample_rate : int ≥ 1. Rows that are drawn each time an edge takes part.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     in_memory : bool or "auto". Whether one task holds the weights (8 bytes an edge) and makes all epochs; "auto" where
         2·n·n_neighbors edges and the points take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, None or a generator: of the graph, random starts, and all that is drawn.
@@ -122,6 +128,7 @@ class UMAP(Estimator):
     """
 
     takes_graphs = True
+    takes_sparse = True
     of_rows: ClassVar = ("init",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
@@ -136,7 +143,7 @@ class UMAP(Estimator):
     n_neighbors: Annotated[int, at_least(2)] = 15
     min_dist: Nonnegative = 0.1
     spread: Positive = 1.0
-    metric: Annotated[str, one_of(*METRICS)] = "euclidean"
+    metric: MetricName = "euclidean"
     n_epochs: Count | None = None
     learning_rate: Positive = 1.0
     init: Any = "spectral"
@@ -145,6 +152,7 @@ class UMAP(Estimator):
     repulsion_strength: Nonnegative = 1.0
     negative_sample_rate: Count = 5
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
     workdir: str | os.PathLike[str] | None = None
@@ -174,8 +182,9 @@ class UMAP(Estimator):
         shape, seed = shape_of(source, self.metric), self._seed()
         k = max(1, min(self.n_neighbors, shape.n - 1))
         most = rows_of_block(k)
-        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most)
-        return [*stages, *self._after_graph(GraphShape(shape.n, min(most, shape.block), shape.d, k), seed)]
+        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
+        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
+        return [*stages, *self._after_graph(graph, seed)]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
@@ -209,7 +218,7 @@ class UMAP(Estimator):
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run)
+            self.graph_ = NeighborGraph(run, metric=self.metric)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found = run.results("coordinates")
@@ -253,4 +262,4 @@ class UMAP(Estimator):
         from bigembed.embedding.sampling.new_rows import model_of
 
         asked = SamplingOptions(**run.manifest("descent").parameters)
-        return extension_of(model_of(run, asked, float(self.local_connectivity)))
+        return extension_of(model_of(run, asked, float(self.local_connectivity), self.metric))

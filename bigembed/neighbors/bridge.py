@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.blocks.squared import paired_squared
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
@@ -31,7 +32,7 @@ ROWS_A_COMPONENT = 2_000
 _CELLS = 16
 
 
-def bridge_stage(n: int, n_neighbors: int) -> Stage:
+def bridge_stage(n: int, n_neighbors: int, by: ByMetric | None = None) -> Stage:
     """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length)."""
 
     def run(context: Context) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
         blocks = [(b,) for b in range(len(ordered.blocks))]
         given, out = context.home.matrix("graph"), context.path("")
         found = find_components(given, context.exchange, out)
-        bridges = _bridges(found["components"], ordered, f"{out}labels", context.exchange)
+        bridges = _bridges(found["components"], ordered, f"{out}labels", by)
         write_array(f"{out}bridges", bridges)
         written = map_blocks(
             bridged_block,
@@ -68,7 +69,7 @@ def bridge_stage(n: int, n_neighbors: int) -> Stage:
     )
 
 
-def _bridges(count: int, ordered: Ordered, labels: str, exchange: Exchange) -> Array:
+def _bridges(count: int, ordered: Ordered, labels: str, by: ByMetric | None) -> Array:
     """Edges that join all components: (row, row, squared distance)."""
     group: Array = np.arange(count)
     chosen: list[tuple[float, float, float]] = []
@@ -89,6 +90,7 @@ def _bridges(count: int, ordered: Ordered, labels: str, exchange: Exchange) -> A
             group=group,
             largest=largest,
             sizes=sizes,
+            by=by,
         )
         best: dict[int, tuple[float, int, int]] = {}
         for source, squared, row, other in (edge for part in parts for edge in part):
@@ -110,7 +112,7 @@ def sizes_block(b: int, *, labels: str, count: int) -> Array:
 
 
 def nearest_other_block(
-    b: int, *, ordered: Ordered, labels: str, group: Array, largest: int, sizes: Array
+    b: int, *, ordered: Ordered, labels: str, group: Array, largest: int, sizes: Array, by: ByMetric | None
 ) -> list[tuple[int, float, int, int]]:
     """For each small group with rows here, the shortest edge found to another: (group, squared, row, other row)."""
     label = read_array(f"{labels}/{b}")
@@ -118,9 +120,9 @@ def nearest_other_block(
     if (mine == largest).all():
         return []
     step = np.maximum(1, sizes // ROWS_A_COMPONENT)
-    rows, offsets = ordered.rows(b), ordered.cells(b)[0]
-    cell = owner_of(offsets, np.arange(len(rows)))
-    reach = _Outside(ordered, labels, group)
+    rows, offsets = ordered.compared(b), ordered.cells(b)[0]
+    cell = owner_of(offsets, np.arange(len(label)))
+    reach = _Outside(ordered, labels, group, by)
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
     out = []
     for g in np.unique(mine[mine != largest]):
@@ -137,8 +139,8 @@ def nearest_other_block(
 class _Outside:
     """Rows of other groups in the cells nearest to a cell."""
 
-    def __init__(self, ordered: Ordered, labels: str, group: Array) -> None:
-        self.ordered, self.labels, self.group = ordered, labels, group
+    def __init__(self, ordered: Ordered, labels: str, group: Array, by: ByMetric | None) -> None:
+        self.ordered, self.labels, self.group, self.by = ordered, labels, group, by
         self.cells = CellReader(ordered)
         parts = []
         for b in range(len(ordered.blocks)):
@@ -150,7 +152,7 @@ class _Outside:
             parts.append(np.column_stack([low, high]))
         self.groups = np.concatenate(parts)
 
-    def nearest(self, rows: Array, ids: Array, cell: int, g: int) -> tuple[float, int, int]:
+    def nearest(self, rows: Any, ids: Array, cell: int, g: int) -> tuple[float, int, int]:
         """The shortest edge from these rows of group g to a row of another group."""
         candidates = np.flatnonzero(~((self.groups == g).all(axis=1)))
         gaps, _ = approximate_squared(self.cells.centers[[cell]], self.cells.centers[candidates])
@@ -163,6 +165,9 @@ class _Outside:
             )
             other = self.group[label] != g
             there, numbers = self.cells.rows(int(c))[other], ids_there[other]
+            if self.by is not None:
+                best = min(best, self.by.nearest_pair(rows, ids, there, numbers))
+                continue
             approximate, slack = approximate_squared(rows, there)
             row, column = np.nonzero(approximate <= approximate.min() + 2 * slack.max())
             exact = paired_squared(rows[row], there[column]).astype(rows.dtype)

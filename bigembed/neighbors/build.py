@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.declared import declared
+from bigembed.blocks.metrics import checked_metric
 from bigembed.blocks.rows import remote
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.algorithms import checked_algorithm
@@ -16,7 +17,6 @@ from bigembed.neighbors.given_graph import edge_graph_stages
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
 from bigembed.neighbors.recall import missed
-from bigembed.neighbors.survey import checked_metric
 from bigembed.runs import Run
 from bigembed.stages import run_stages
 from bigembed.store.graph_source import GraphSource
@@ -29,7 +29,7 @@ def build_neighbor_graph(
     n_neighbors: int | None = 15,
     *,
     radius: float | None = None,
-    metric: str = "euclidean",
+    metric: Any = "euclidean",
     recall: float = 0.99,
     algorithm: str = "auto",
     candidates: Any = None,
@@ -41,16 +41,26 @@ def build_neighbor_graph(
 
     Parameters
     ----------
-    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array. Or a graph of distances that was found
-        elsewhere (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
+    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array; or sparse ones, never made dense
+        (SciPy, Dask arrays of CSR blocks, a CSR group in Zarr). Or a graph of distances that was found elsewhere
+        (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
     n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
     radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
         one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
         that proposes a radius.
-    metric : "euclidean", or "cosine" (Euclidean between rows scaled to length one).
+    metric : the distance of two rows x and y of d columns, whose square the kernels of the methods take. Euclidean
+        distances of mapped rows, compared fast: "euclidean"; "cosine", of x/‖x‖; "correlation", of x less its mean,
+        scaled to length one; "hellinger", of √(x/2Σx), so that it is √(1 − Σ√(p q)) of proportions p and q;
+        "haversine", of the points of the unit sphere at a latitude and a longitude in radians, the chord 2 sin(θ/2).
+        Pair by pair: "manhattan" Σ|x − y|; "chebyshev" max|x − y|; "canberra" Σ|x − y|/(|x| + |y|); "braycurtis"
+        Σ|x − y|/Σ|x + y|; "hamming", the share of columns in which they differ; and of the sets of columns that are not
+        0, b in both and c in one of them, "jaccard" c/(b + c), "dice" c/(2b + c), "rogerstanimoto" 2c/(d + c) and
+        "sokalsneath" 2c/(b + 2c). Or a function of two rows that numba can compile, f(x, y), of sparse rows
+        f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first.
     recall : float in (0, 1]. Target; how far is searched is chosen to meet it, and it is measured.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
         NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent needs dense rows and a metric of mapped rows.
     candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
         NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
         ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
@@ -64,7 +74,9 @@ def build_neighbor_graph(
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range.
+    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range, rows for which the
+        metric is not defined, a function that is no metric, sparse rows or a metric compared pair by pair with a radius
+        or candidates.
     PlanError : a radius that joins too many rows.
     A recall below the target is a :class:`RecallWarning`.
 
@@ -72,8 +84,10 @@ def build_neighbor_graph(
     -----
     Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,
     and the same for the rows, of which each is compared with ``n_candidates`` only. Memory: a few blocks of 32 MiB a
-    worker. NN-descent adds some rounds, in each of which every block asks for the rows that are candidates of its own:
-    256 MiB of rows a worker.
+    worker. Rows are ordered by their Euclidean distances whatever the metric, and sparse ones by random projections to
+    64 columns (:mod:`bigembed.neighbors.sketch`); neighbors are exact by the metric among the rows that are compared,
+    and how many these are is chosen by the recall. NN-descent adds some rounds, in each of
+    which every block asks for the rows that are candidates of its own: 256 MiB of rows a worker.
 
     References
     ----------
@@ -93,7 +107,7 @@ def build_neighbor_graph(
     if candidates is not None and (radius is not None or n_neighbors is None):
         raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
     run = Run(workdir)
-    source, in_memory = row_source(X, run.root / "exchange")
+    source, in_memory = row_source(X, run.root / "exchange", sparse=True)
     if candidates is None or n_neighbors is None:
         stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius, algorithm=algorithm)
     else:
@@ -103,7 +117,7 @@ def build_neighbor_graph(
     run_stages(stages, run)
     if radius is None and (measured := run.results("recall"))["recall"] < measured["target"]:
         warnings.warn(missed(measured), RecallWarning, stacklevel=3)
-    return NeighborGraph(run, in_memory)
+    return NeighborGraph(run, in_memory, metric=metric)
 
 
 def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
@@ -115,7 +129,7 @@ def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> Ne
 
 def _check(
     radius: float | None,
-    metric: str,
+    metric: Any,
     recall: float,
     algorithm: str,
     random_state: int,

@@ -52,7 +52,7 @@ class StoredCells(CellIndex):
     def _read(self, b: int, first: int, last: int) -> CellSpan:
         base = self.ordered.starts[b]
         start, stop = int(self.starts[first]), int(self.starts[last])
-        rows = self.ordered.rows(b, start - base, stop - base)
+        rows = self.ordered.compared(b, start - base, stop - base)
         ids = np.arange(start, stop, dtype=np.int64)
         numbers = np.arange(first, last)
         cells = Cells(numbers, self.starts[first : last + 1] - start, rows, ids, self.centers[first:last])

@@ -14,10 +14,12 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.blocks.squared import all_squared
 from bigembed.errors import InputError
+from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.complete import dense_block
 from bigembed.neighbors.ground_truth import BINS, distance_counts, spread_rows, unit_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
+from bigembed.neighbors.sketch import compared_of
 from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
@@ -48,6 +50,7 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         ordered, unit = Ordered.open(context.of("order")), unit_of(context.results("survey"))
         fixed: dict[str, Any] = {"ordered": ordered, "seed": seed, "unit": unit, "out": context.path("")}
+        fixed["by"] = by_metric(shape)
         [zeros] = map_blocks(every_pair_block, [(0,)], **fixed)
         n = shape.n
         write_array(context.path("starts"), np.array([0, n], np.int64))
@@ -65,15 +68,21 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
     return Stage("graph", ("survey", "order"), {"n_neighbors": shape.n - 1, "seed": seed}, run, cost)
 
 
-def every_pair_block(b: int, *, ordered: Ordered, seed: int, unit: int, out: str) -> int:
+def every_pair_block(b: int, *, ordered: Ordered, seed: int, unit: int, by: ByMetric | None, out: str) -> int:
     """The only block; how many pairs of rows are equal, each counted from both."""
     rows = ordered.rows(b)
     n = len(rows)
     sampled = spread_rows(n, seed)
-    counts = distance_counts(rows[sampled], sampled, rows, np.arange(n), unit)
+    numbers = np.arange(n)
+    if by is None:
+        counts = distance_counts(rows[sampled], sampled, rows, numbers, unit)
+        with np.errstate(over="ignore"):
+            squared = all_squared(rows).astype(rows.dtype, copy=False)
+    else:
+        compared = ordered.compared(b)
+        counts = by.counts(compared[sampled], sampled, compared, numbers, unit, BINS)
+        squared = by.squared(compared, compared, numbers, numbers)
     write_array(f"{out}histogram", np.append(counts, unit))
-    with np.errstate(over="ignore"):
-        squared = all_squared(rows).astype(rows.dtype, copy=False)
     np.fill_diagonal(squared, np.inf)
     two = min(2, n - 1)
     nearest = [np.partition(squared[part], two - 1, axis=1)[:, :two] for part in _tiles(n)]
@@ -107,18 +116,20 @@ class DenseIndex:
     order: str
     centers: str
     n_neighbors: int
+    by: ByMetric | None = None
 
 
-def dense_index_of(run: Run) -> DenseIndex:
+def dense_index_of(run: Run, shape: Shape) -> DenseIndex:
     """The index of a graph of all pairs, from its run or a saved model."""
-    return DenseIndex(run.path("order"), run.path("partition", "centers"), run.results("survey")["n"] - 1)
+    return DenseIndex(run.path("order"), run.path("partition", "centers"), shape.n - 1, by_metric(shape))
 
 
-def join_every(rows: Array, index: DenseIndex) -> Iterator[tuple[Array, Joined]]:
+def join_every(rows: Any, index: DenseIndex) -> Iterator[tuple[Array, Joined]]:
     """Edges of prepared new rows (n, d) in parts of about :data:`~bigembed.neighbors.query.MAX_PAIRS`."""
     ordered = Ordered.open(index.order)
     block, cell = locate(rows, ordered, index.centers)
-    whole = ordered.rows(0)
-    for start, stop in bounds(len(rows), max(1, MAX_PAIRS // len(whole))):
+    whole = ordered.compared(0)
+    for start, stop in bounds(len(rows), max(1, MAX_PAIRS // whole.shape[0])):
         part = slice(start, stop)
-        yield np.arange(start, stop), join_all(rows[part], whole, block[part], cell[part])
+        joined = join_all(compared_of(rows[part]), whole, block[part], cell[part], index.by)
+        yield np.arange(start, stop), joined

@@ -88,7 +88,7 @@ def _update_tile(ids: Array, squared: Array, queries: Array, query_ids: Array, r
     for part in parts_of_pairs(len(query), rows.shape[1]):
         with np.errstate(over="ignore"):
             exact[part] = paired_squared(queries[query[part]], rows[row[part]])
-    _merge(ids, squared, query, row_ids[row], exact)
+    merge_pairs(ids, squared, query, row_ids[row], exact)
 
 
 def parts_of_pairs(n_pairs: int, n_features: int) -> Iterator[slice]:
@@ -97,7 +97,7 @@ def parts_of_pairs(n_pairs: int, n_features: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, n_pairs, size))
 
 
-def _merge(ids: Array, squared: Array, query: Array, new_ids: Array, new_squared: Array) -> None:
+def merge_pairs(ids: Array, squared: Array, query: Array, new_ids: Array, new_squared: Array) -> None:
     """Keep the k nearest of the lists and the new pairs (query, id, squared), each id once."""
     touched = np.unique(query)
     if len(touched) == 0:

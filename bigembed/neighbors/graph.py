@@ -11,9 +11,10 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
-from bigembed.neighbors.survey import METRICS, Shape
+from bigembed.neighbors.survey import shape_in
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.matrix import StoredMatrix
@@ -34,6 +35,7 @@ class NeighborGraph:
     run : the run that holds the stages of the graph.
     in_memory : bool. Whether the rows were given in memory, so that methods answer with NumPy arrays.
     stage : the published stage that holds the edges: "graph", or "bridge" with bridges between components.
+    metric : the function of two rows, where distances are by one; what a file names is not called.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ class NeighborGraph:
     (10, 22, 2.0)
     """
 
-    def __init__(self, run: Run, in_memory: bool = False, stage: str = "graph") -> None:
+    def __init__(self, run: Run, in_memory: bool = False, stage: str = "graph", metric: Any = None) -> None:
         self.run = run
         self.in_memory = in_memory
         self.stage = stage
@@ -67,8 +69,8 @@ class NeighborGraph:
         self.n: int = survey["n"]
         self.n_features: int = survey["d"]
         self.metric: str = survey["metric"]
-        self.shape = Shape(self.n, self.n_features, survey["dtype"], self.metric)
-        self.block: int = self.shape.block if self.metric in METRICS else _largest_block(run)
+        self.shape = shape_in(survey, metric)
+        self.block: int = self.shape.block if self.metric != GIVEN else _largest_block(run)
         rule = run.results("search" if run.has("search") else "graph")
         self.n_neighbors: int | None = rule.get("n_neighbors")
         self.radius: float | None = rule.get("radius")
@@ -88,13 +90,13 @@ class NeighborGraph:
     @property
     def dense(self) -> bool:
         """Whether it holds every pair of rows, as one block and without lists."""
-        given = self.metric in METRICS and self.n_neighbors is not None
+        given = self.metric != GIVEN and self.n_neighbors is not None
         return given and self.run.has("graph") and not self.run.has("search")
 
     @property
     def scaled(self) -> bool:
         """Whether it says how far each row lies from its k-th neighbor: not so of a matrix of given distances."""
-        return self.metric in METRICS or bool(self.run.results("graph").get("scales"))
+        return self.metric != GIVEN or bool(self.run.results("graph").get("scales"))
 
     @property
     def edges(self) -> int:

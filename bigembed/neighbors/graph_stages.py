@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from bigembed.blocks.metrics import MAPPED
 from bigembed.errors import InputError
 from bigembed.neighbors.algorithms import AUTO, CELLS, NN_DESCENT, checked_algorithm
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
@@ -37,6 +39,8 @@ QUERY_ARRAYS = {
         "cell_centers",
         "cell_starts",
         "cell_block_starts",
+        "points",
+        "columns",
     ),
     "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
     "density": ("cell_radii",),
@@ -48,7 +52,7 @@ QUERY_ARRAYS = {
 def neighbor_stages(
     source: RowSource,
     n_neighbors: int | None,
-    metric: str,
+    metric: Any,
     recall: float,
     seed: int,
     *,
@@ -61,6 +65,7 @@ def neighbor_stages(
     shape = replace(shape_of(source, metric), most=most)
     checked_algorithm(algorithm)
     if radius is not None:
+        require_euclidean(shape, "a graph of a radius is")
         if shape.n < 2:
             raise InputError(f"a graph needs at least 2 rows; got n_samples = {shape.n}")
         return [
@@ -89,7 +94,7 @@ def neighbor_stages(
 def search_stages(
     source: RowSource,
     n_neighbors: int | None,
-    metric: str,
+    metric: Any,
     recall: float,
     seed: int,
     most: int | None = None,
@@ -97,6 +102,8 @@ def search_stages(
 ) -> list[Stage]:
     """Stages from rows to the lists of their nearest neighbors."""
     shape = replace(shape_of(source, metric), most=most)
+    if algorithm == NN_DESCENT:
+        require_euclidean(shape, f"algorithm={algorithm!r} is")
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     if shape.n < k + 1 or k < 1:
         raise InputError(
@@ -107,7 +114,7 @@ def search_stages(
         survey_stage(source, shape, seed),
         partition_stage(shape, seed),
         order_stage(source, shape, CELL_ROWS, seed),
-        shortlist_stage(shape.n, shape.row_bytes, CELL_ROWS),
+        shortlist_stage(shape.n, shape.ordered_bytes, CELL_ROWS),
         witness_stage(shape, k, recall, seed, algorithm),
         _search(shape, k, algorithm),
     ]
@@ -115,17 +122,19 @@ def search_stages(
 
 def _search(shape: Shape, k: int, algorithm: str) -> Stage:
     """The search, its cost with that of NN-descent wherever it may come to that."""
-    stage = search_stage(shape.n, shape.row_bytes, k, shape.block, descend)
-    if algorithm == CELLS or (algorithm == AUTO and shape.n <= SHORTLIST * CELL_ROWS):  # (all cells on every shortlist)
+    stage = search_stage(shape, k, descend)
+    every_cell = shape.n <= SHORTLIST * CELL_ROWS  # (on every shortlist)
+    if algorithm == CELLS or (algorithm == AUTO and (every_cell or not shape.euclidean)):
         return stage
     return replace(stage, cost=descent_cost(stage.cost, shape, k, algorithm == NN_DESCENT))
 
 
 def rerank_stages(
-    source: RowSource, given: Run, n_neighbors: int, n_candidates: int, metric: str, recall: float, seed: int
+    source: RowSource, given: Run, n_neighbors: int, n_candidates: int, metric: Any, recall: float, seed: int
 ) -> list[Stage]:
     """Stages from candidate lists of other rows of the same points to the graph of these rows."""
     shape = shape_of(source, metric)
+    require_euclidean(shape, "candidates are")
     n = given.results("survey")["n"]
     if n != shape.n:
         raise InputError(f"candidates were found among {n} rows, X has {shape.n}; both must be of the same points")
@@ -141,6 +150,15 @@ def rerank_stages(
         graph_stage(shape.n, n_neighbors, shape.block),
         reranked_recall_stage(recall, n_candidates, given),
     ]
+
+
+def require_euclidean(shape: Shape, what: str) -> None:
+    """InputError where distances are not those of dense rows in a Euclidean space."""
+    if not shape.euclidean:
+        rows = "sparse rows" if shape.sparse else f"metric={shape.compare.text!r}"
+        raise InputError(
+            f"{what} for dense rows and the metrics {', '.join(MAPPED)}, not for {rows}. Give n_neighbors alone"
+        )
 
 
 def edge_bound(shape: Shape, n_neighbors: int | None, radius: float | None) -> int:

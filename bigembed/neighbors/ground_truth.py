@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.algorithms import AUTO, NN_DESCENT, chosen
+from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
 from bigembed.neighbors.local import Cells, search_every
 from bigembed.neighbors.order import Ordered
@@ -39,17 +41,19 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
     """Exact neighbors of sampled rows, the distance histogram; how to search, and in how many cells."""
 
     def run(context: Context) -> dict[str, Any]:
-        truth = exact_truth(context, k, seed)
+        truth = exact_truth(context, k, seed, by_metric(shape))
         ordered = Ordered.open(context.of("order"))
         rows = read_array(context.path("rows"))
         curve = recall_curve(rows, truth.ids, truth.neighbors, ordered, context.of("shortlist"))
         write_array(context.path("recall_by_probes"), curve)
         probes = choose_probes(curve, target, truth.neighbors.size)
+        size_of_cell = shape.n // context.results("order")["cells"]
+        free = algorithm != AUTO or shape.euclidean  # NN-descent joins rows by their products
         return {
             "n_probes": probes,
             "expected_recall": float(curve[probes - 1]),
             "witnesses": len(truth.ids),
-            **chosen(algorithm, curve, target, probes, shape.n // context.results("order")["cells"]),
+            **(chosen(algorithm, curve, target, probes, size_of_cell) if free else {}),
         }
 
     size = sample_size(shape.n)
@@ -69,11 +73,11 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
     return Stage("witness", ("order", "shortlist"), parameters, run, cost)
 
 
-def exact_truth(context: Context, k: int, seed: int) -> Truth:
+def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None) -> Truth:
     """Choose the sampled rows, compare them with all rows, and keep what was found: by internal ids."""
     ordered, exchange = Ordered.open(context.of("order")), context.exchange
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, exchange=exchange)
+    map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, bounded=by is None, exchange=exchange)
     rows, ids, reach = (
         np.concatenate([exchange.piece("chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids", "reach")
     )
@@ -81,7 +85,7 @@ def exact_truth(context: Context, k: int, seed: int) -> Truth:
     write_array(context.path("ids"), ids)
     write_array(context.path("reach"), reach)
     unit = unit_of(context.results("survey"))
-    fixed: dict[str, Any] = {"ordered": ordered, "k": k, "out": context.path(""), "seed": seed, "unit": unit}
+    fixed: dict[str, Any] = {"ordered": ordered, "k": k, "out": context.path(""), "seed": seed, "unit": unit, "by": by}
     map_blocks(truth_block, blocks, exchange=exchange, **fixed)
     near, squared = merged(stored_lists("witness", len(blocks), exchange), k)
     counts = sum(exchange.piece("witness", b, "counts") for (b,) in blocks)
@@ -96,7 +100,7 @@ def unit_of(survey: Mapping[str, Any]) -> int:
 
     Rows 2ᵏ times as large have e + k, and the same counts.
     """
-    if survey["metric"] == "cosine":
+    if RowMetric(survey["metric"]).bounded or RowMetric(survey["metric"]).own:
         return 0
     return int(np.frexp(survey["high"] / 2 - survey["low"] / 2)[1])
 
@@ -106,14 +110,20 @@ def sample_size(n: int) -> int:
     return min(n, max(FEW, min(SAMPLE_ROWS, n // 10)))
 
 
-def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, exchange: Exchange) -> None:
-    """The block's share of the sampled rows; the reach of each: no neighbor is farther than the k-th of its cell."""
+def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, bounded: bool = True, exchange: Exchange) -> None:
+    """The block's share of the sampled rows; the reach of each: no neighbor is farther than the k-th of its cell.
+
+    ``bounded``: whether that is found; else the reach is infinite.
+    """
     start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
     wanted = sample_size(n)
     share = round(stop * wanted / n) - round(start * wanted / n)
     chosen = _chosen(b, stop - start, share, seed)
     rows = ordered.rows(b) if share else ordered.rows(b, 0, 1)
-    reach = reach_block(rows, chosen, ordered.cells(b)[0], k) if share else rows[:0, 0]
+    if share and bounded:
+        reach = reach_block(rows, chosen, ordered.cells(b)[0], k)
+    else:
+        reach = np.full(share, np.inf, rows.dtype)
     exchange.put("chosen", b, {"rows": rows[chosen], "ids": chosen + start, "reach": reach})
 
 
@@ -141,9 +151,13 @@ def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
     return np.asarray(np.nextafter(reach, np.array(np.inf, rows.dtype)))
 
 
-def truth_block(b: int, *, ordered: Ordered, k: int, out: str, seed: int, unit: int, exchange: Exchange) -> None:
+def truth_block(
+    b: int, *, ordered: Ordered, k: int, out: str, seed: int, unit: int, by: ByMetric | None, exchange: Exchange
+) -> None:
     """All sampled rows against one block: its part of their neighbors, and of the histogram."""
     queries, query_ids = read_array(f"{out}rows"), read_array(f"{out}ids")
+    if by is not None:
+        return _truth_by_metric(b, query_ids, ordered, k, seed, unit, by, exchange)
     spread = _spread(len(queries), seed)
     rows, start = ordered.rows(b), ordered.starts[b]
     ids, squared = empty_lists(len(queries), k, rows.dtype)
@@ -159,6 +173,18 @@ def truth_block(b: int, *, ordered: Ordered, k: int, out: str, seed: int, unit: 
     for first in range(0, len(rows), _TILE_ROWS):
         part = slice(first, first + _TILE_ROWS)
         counts += distance_counts(queries[spread], query_ids[spread], rows[part], numbers[part], unit)
+    exchange.put("witness", b, {"ids": ids, "squared": squared, "counts": counts})
+
+
+def _truth_by_metric(
+    b: int, query_ids: Array, ordered: Ordered, k: int, seed: int, unit: int, by: ByMetric, exchange: Exchange
+) -> None:
+    queries, rows = ordered.compared_rows(query_ids), ordered.compared(b)
+    numbers = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
+    ids, squared = empty_lists(len(query_ids), k, np.dtype(by.dtype))
+    by.update_lists(ids, squared, queries, query_ids, rows, numbers)
+    spread = _spread(len(query_ids), seed)
+    counts = by.counts(queries[spread], query_ids[spread], rows, numbers, unit, BINS)
     exchange.put("witness", b, {"ids": ids, "squared": squared, "counts": counts})
 
 

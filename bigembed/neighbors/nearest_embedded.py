@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.cell_spans import StoredCells
 from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import Probing, group_probes, nearest_centers
+from bigembed.neighbors.sketch import compared_of
 from bigembed.store.arrays import read_array
 
 _NEAREST_CELLS = 16
 _TILE = 256
 
 
-def nearest_embedded(ordered: Ordered, labels: str, rows: Array, block: Array, cell: Array, parts: int = 1) -> Array:
+def nearest_embedded(
+    ordered: Ordered,
+    labels: str,
+    given: Any,
+    block: Array,
+    cell: Array,
+    parts: int = 1,
+    by: ByMetric | None = None,
+) -> Array:
     """Internal id of the nearest row of the first ``parts`` components, for rows (n, d) in cells ``cell`` of ``block``.
 
     Searched exactly in the 16 cells nearest to their own (by center) that hold such rows;
     among equally near ones the lowest id.
     """
-    cells = StoredCells(ordered)
+    cells, rows = StoredCells(ordered), compared_of(given)
     open_cells = np.flatnonzero(_cells_with_embedded(ordered, labels, cells.starts, parts))
     home, of_home = np.unique(cells.block_starts[block] + cell, return_inverse=True)
     probes = _nearest_open(cells.centers, home, open_cells)[of_home]
-    probing, nobody = group_probes(probes.astype(np.int32)), np.full(len(rows), -1, np.int64)
-    ids, squared = empty_lists(len(rows), 1, rows.dtype)
-    search = _search_few if ordered.starts[-1] <= EXACT_ROWS else search_cells  # compiled only for large n
+    probing, nobody = group_probes(probes.astype(np.int32)), np.full(len(cell), -1, np.int64)
+    ids, squared = empty_lists(len(nobody), 1, given.dtype)
+    few = ordered.starts[-1] <= EXACT_ROWS  # compiled only for large n
+    search = by.search_cells if by else _search_few if few else search_cells
     for span in cells.spans(probing.cells):
         search(ids, squared, rows, nobody, probing, _only(span.cells, span.read(labels) < parts))
     return ids[:, 0]

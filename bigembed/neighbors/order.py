@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigembed.blocks.owners import by_owner, owner_of
-from bigembed.blocks.rows import Array, map_blocks, offsets
+from bigembed.blocks.rows import Array, is_sparse, map_blocks, offsets
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
-from bigembed.neighbors.survey import Shape, prepare
+from bigembed.neighbors.sketch import Sketched, ordered_of
+from bigembed.neighbors.survey import Shape, compared_columns, prepare
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_rows, write_array
+from bigembed.store.arrays import read_array, read_rows, whole, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import map_row_blocks
+from bigembed.store.paths import at
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
+from bigembed.store.sparse_parts import find_rows, row_parts, stacked
 
 KEPT_BYTES = 128 << 20
 CHUNK_BYTES = 1 << 20
@@ -58,6 +62,7 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
 
     def run(context: Context) -> dict[str, Any]:
         centers = context.of("partition", "centers")
+        columns = compared_columns(shape) if shape.sparse else 0
         spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
         partitions = context.results("partition")["partitions"]
         found = map_blocks(
@@ -66,10 +71,13 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
             sources=len(spans),
             cell_size=cell_size,
             seed=seed,
+            columns=columns,
             exchange=context.exchange,
             out=context.path(""),
         )
         context.exchange.clear()
+        if columns:
+            write_array(context.path("columns"), np.array([columns]))
         kept = [p for p, part in enumerate(found) if part["rows"]]
         starts = offsets(found[p]["rows"] for p in kept)
         cells = [read_array(context.path(f"cell_offsets/{p}")) for p in kept]
@@ -107,7 +115,8 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
 
 def scatter_block(block: RowBlock, *, shape: Shape, centers: str, exchange: Exchange) -> None:
     """Assign the rows of one block of the input, and leave each partition its rows and ids."""
-    rows = prepare(block.rows, shape)
+    given = prepare(block.rows, shape)
+    rows = ordered_of(given)
     ids = np.arange(block.start, block.stop, dtype=np.int64)
     partitions = read_array(centers)
     labels = assign_block(rows, ids, partitions, compiled=len(rows) > FEW_ROWS)
@@ -117,13 +126,15 @@ def scatter_block(block: RowBlock, *, shape: Shape, centers: str, exchange: Exch
     for label, members in zip(present, np.split(by_label, first[1:]), strict=True):
         pieces[f"rows{label}"] = rows[members]
         pieces[f"ids{label}"] = ids[members]
+        if shape.sparse:
+            pieces |= row_parts(given.rows[members], f"compared{label}")
     exchange.put("scatter", block.number, pieces)
 
 
 def order_block(
-    partition: int, *, sources: int, cell_size: int, seed: int, exchange: Exchange, out: str
+    partition: int, *, sources: int, cell_size: int, seed: int, columns: int, exchange: Exchange, out: str
 ) -> dict[str, int]:
-    """Collect one partition, divide it into cells, write it in cell order."""
+    """Collect one partition, divide it into cells, write it in cell order; ``columns`` of sparse rows, else 0."""
     keys = [f"rows{partition}", f"ids{partition}"]
     pieces = [exchange.find("scatter", source, keys) for source in range(sources)]
     parts = [(rows, ids) for rows, ids in pieces if rows is not None and ids is not None]
@@ -135,9 +146,19 @@ def order_block(
     chunk_rows = max(1, CHUNK_BYTES // (rows.shape[1] * rows.itemsize))
     write_array(f"{out}rows/{partition}", rows[order], chunk_rows=chunk_rows)
     write_array(f"{out}ids/{partition}", ids[order])
+    if columns:
+        name = f"compared{partition}"
+        found = [find_rows(exchange, "scatter", source, name, columns) for source in range(sources)]
+        write_points(f"{out}points", partition, stacked([part for part in found if part is not None])[order])
     write_array(f"{out}cell_offsets/{partition}", cell_offsets)
     write_array(f"{out}cell_centers_of/{partition}", centers)
     return {"rows": len(rows), "cells": len(cell_offsets) - 1}
+
+
+def write_points(out: str, partition: int, rows: Any) -> None:
+    """The sparse rows of a partition, in its order."""
+    for name, values in (("indptr", rows.indptr.astype(np.int64)), ("indices", rows.indices), ("data", rows.data)):
+        write_array(f"{out}/{name}/{partition}", values)
 
 
 @dataclass(frozen=True)
@@ -149,12 +170,15 @@ class Ordered:
     """Names of the non-empty partitions; block b of everything else is partition ``blocks[b]``."""
     starts: tuple[int, ...]
     """First internal id of each block, and n."""
+    columns: int = 0
+    """Of sparse rows; 0 where dense ones are ordered."""
 
     @classmethod
     def open(cls, path: str) -> Ordered:
         """Read the handle of a published stage."""
         blocks, starts = read_array(f"{path}/blocks"), read_array(f"{path}/starts")
-        return cls(path.rstrip("/"), tuple(map(int, blocks)), tuple(map(int, starts)))
+        columns = int(read_array(f"{path}/columns")[0]) if (at(path) / "columns").exists() else 0
+        return cls(path.rstrip("/"), tuple(map(int, blocks)), tuple(map(int, starts)), columns)
 
     @property
     def rows_of(self) -> tuple[int, ...]:
@@ -162,16 +186,39 @@ class Ordered:
         return tuple(int(size) for size in np.diff(self.starts))
 
     def rows(self, block: int, start: int = 0, stop: int | None = None) -> Array:
-        """Rows ``start:stop`` of a block."""
+        """Rows ``start:stop`` of a block; the sketches of sparse rows."""
         return read_array(f"{self.path}/rows/{self.blocks[block]}", start, stop)
+
+    def compared(self, block: int, start: int = 0, stop: int | None = None) -> Any:
+        """Rows ``start:stop`` of a block as distances are taken of them: CSR where they are sparse."""
+        if not self.columns:
+            return self.rows(block, start, stop)
+        place, name = f"{self.path}/points", self.blocks[block]
+        stop = self.rows_of[block] if stop is None else stop
+        indptr = read_array(f"{place}/indptr/{name}", start, stop + 1)
+        low, high = int(indptr[0]), int(indptr[-1])
+        indices, data = (read_array(f"{place}/{part}/{name}", low, high) for part in ("indices", "data"))
+        with whole(place, f"rows {start}:{stop}"):
+            return csr_array((data, indices, indptr - low), shape=(stop - start, self.columns))
+
+    def located(self, block: int, start: int = 0, stop: int | None = None) -> Any:
+        """Rows ``start:stop`` of a block, sparse ones with their sketches."""
+        rows = self.rows(block, start, stop)
+        return Sketched(self.compared(block, start, stop), rows) if self.columns else rows
+
+    def compared_rows(self, ids: Array) -> Any:
+        """Rows of ascending internal ids as distances are taken of them."""
+        if not self.columns:
+            return self.take(ids)
+        return stacked([self.compared(b)[rows] for b, _, rows in by_owner(self.starts, ids)])
 
     def take(self, ids: Array) -> Array:
         """Rows of the given internal ids, of any blocks; only the chunks that hold them are read."""
         found = by_owner(self.starts, ids)
-        parts = [(at, read_rows(f"{self.path}/rows/{self.blocks[b]}", rows)) for b, at, rows in found]
+        parts = [(place, read_rows(f"{self.path}/rows/{self.blocks[b]}", rows)) for b, place, rows in found]
         out = np.empty((len(ids), parts[0][1].shape[1]), parts[0][1].dtype)
-        for at, rows in parts:
-            out[at] = rows
+        for place, rows in parts:
+            out[place] = rows
         return out
 
     def ids(self, block: int) -> Array:
@@ -204,21 +251,26 @@ class CellReader(CellIndex):
 
     def __init__(self, ordered: Ordered) -> None:
         super().__init__(ordered)
-        self._kept: dict[int, Array] = {}
+        self._kept: dict[int, Any] = {}
         self._bytes = 0
 
     def ids(self, cell: int) -> Array:
         """Internal ids of the rows of a cell."""
         return np.arange(self.starts[cell], self.starts[cell + 1])
 
-    def rows(self, cell: int) -> Array:
-        """Rows of a cell."""
+    def rows(self, cell: int) -> Any:
+        """Rows of a cell, as distances are taken of them."""
         if cell not in self._kept:
             block = self.block_of(cell)
             base = self.ordered.starts[block]
-            part = self.ordered.rows(block, self.starts[cell] - base, self.starts[cell + 1] - base)
-            while self._kept and self._bytes + part.nbytes > KEPT_BYTES:
-                self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+            part = self.ordered.compared(block, int(self.starts[cell] - base), int(self.starts[cell + 1] - base))
+            while self._kept and self._bytes + _size_of(part) > KEPT_BYTES:
+                self._bytes -= _size_of(self._kept.pop(next(iter(self._kept))))
             self._kept[cell] = part
-            self._bytes += part.nbytes
+            self._bytes += _size_of(part)
         return self._kept[cell]
+
+
+def _size_of(rows: Any) -> int:
+    """Bytes of rows, dense or CSR."""
+    return int(rows.data.nbytes + rows.indices.nbytes) if is_sparse(rows) else int(rows.nbytes)

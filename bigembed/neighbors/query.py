@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.squared import every_squared
 from bigembed.errors import InputTypeError
+from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.cell_spans import CellSpan, StoredCells
 from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.ground_truth import EXACT_ROWS
@@ -27,6 +29,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.partition import assign_block
 from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
+from bigembed.neighbors.sketch import compared_of, ordered_of
 from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
@@ -47,9 +50,10 @@ class Index:
     centers: str
     n_neighbors: int
     n_probes: int
+    by: ByMetric | None = None
 
 
-def index_of(run: Run) -> Index:
+def index_of(run: Run, shape: Shape) -> Index:
     """The index of a graph of k nearest neighbors, from its run or a saved model."""
     search = run.results("search")
     if "candidates" in search:
@@ -64,6 +68,7 @@ def index_of(run: Run) -> Index:
         run.path("partition", "centers"),
         search["n_neighbors"],
         search["n_probes"],
+        by_metric(shape),
     )
 
 
@@ -98,7 +103,7 @@ class _Crowded(Exception):
     """More pairs than :data:`MAX_PAIRS`."""
 
 
-def join_rows(rows: Array, index: Index) -> Joined:
+def join_rows(rows: Any, index: Index) -> Joined:
     """Edges of prepared new rows (n, d); each row's edges do not depend on the others."""
     parts = list(join_batches(rows, index))
     members = np.concatenate([np.zeros(0, np.int64), *(part for part, _ in parts)])
@@ -121,15 +126,16 @@ def join_rows(rows: Array, index: Index) -> Joined:
     return Joined(indptr, ids[edges], squared[edges], rho[place], block[place], cell[place])
 
 
-def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
+def join_batches(rows: Any, index: Index) -> Iterator[tuple[Array, Joined]]:
     """Edges of new rows in parts of a bounded number of edges: numbers of some rows, and their edges."""
     fitted = _Fitted(index)
     block, cell = locate(rows, fitted.cells.ordered, index.centers)
     if fitted.complete:
-        whole = fitted.cells.ordered.rows(0)
-        for start, stop in bounds(len(rows), max(1, MAX_PAIRS // len(whole))):
+        whole = fitted.cells.ordered.compared(0)
+        for start, stop in bounds(len(rows), max(1, MAX_PAIRS // whole.shape[0])):
             part = slice(start, stop)
-            yield np.arange(start, stop), join_all(rows[part], whole, block[part], cell[part])
+            joined = join_all(compared_of(rows[part]), whole, block[part], cell[part], index.by)
+            yield np.arange(start, stop), joined
         return
     waiting = [np.lexsort((cell, block))] if len(rows) else []
     while waiting:
@@ -143,8 +149,9 @@ def join_batches(rows: Array, index: Index) -> Iterator[tuple[Array, Joined]]:
         yield members, joined
 
 
-def locate(rows: Array, ordered: Ordered, centers: str) -> tuple[Array, Array]:
+def locate(given: Any, ordered: Ordered, centers: str) -> tuple[Array, Array]:
     """Block, and cell inside it, of each row, by the centers at a path: decided exactly as for the fitted rows."""
+    rows = ordered_of(given)
     block = locate_blocks(rows, ordered, centers)
     cell = np.zeros(len(rows), np.int64)
     for b in np.unique(block):
@@ -173,15 +180,17 @@ class _Fitted:
         self.index = index
         self.cells = StoredCells(Ordered.open(index.order))
 
-    def search(self, rows: Array, home: Array) -> _Found:
+    def search(self, given: Any, home: Array) -> _Found:
         """Candidates of the edges of rows (n, d) that lie in the cells ``home`` (n,), ascending."""
-        ids, squared = empty_lists(len(rows), self.index.n_neighbors + 1, rows.dtype)
-        twin, twin_squared = empty_lists(len(rows), 1, rows.dtype)
-        reverse = (
-            self._search_every(rows, ids, squared)
-            if self._every_pair()
-            else self._search_probed(rows, home, ids, squared, twin, twin_squared)
-        )
+        rows = compared_of(given)
+        n = rows.shape[0]
+        ids, squared = empty_lists(n, self.index.n_neighbors + 1, given.dtype)
+        twin, twin_squared = empty_lists(n, 1, given.dtype)
+        if self._every_pair():
+            reverse = self._search_every(rows, ids, squared)
+        else:
+            probes = self._probes(ordered_of(given), home)
+            reverse = self._search_probed(rows, probes, home, ids, squared, twin, twin_squared)
         twin[twin_squared != 0] = _NOBODY
         twin = np.minimum(twin[:, 0], np.where(squared[:, 0] == 0, ids[:, 0], _NOBODY))
         return _Found(ids, squared, reverse, twin)
@@ -196,29 +205,30 @@ class _Fitted:
         small = len(self.cells.block_starts) == 2 and self.cells.starts[-1] <= EXACT_ROWS
         return bool(small and self.index.n_probes >= len(self.cells.sizes))
 
-    def _search_every(self, rows: Array, ids: Array, squared: Array) -> tuple[Array, Array, Array, Array]:
+    def _search_every(self, rows: Any, ids: Array, squared: Array) -> tuple[Array, Array, Array, Array]:
         """Every pair, without compiled code."""
-        whole = self.cells.ordered.rows(0)
-        numbers, nobody = np.arange(len(whole), dtype=np.int64), np.full(len(rows), -1, np.int64)
-        for start in range(0, len(rows), _TILE):
+        whole, n, by = self.cells.ordered.compared(0), rows.shape[0], self.index.by
+        numbers, nobody = np.arange(whole.shape[0], dtype=np.int64), np.full(n, -1, np.int64)
+        update = by.update_lists if by else update_lists
+        for start in range(0, n, _TILE):
             part = slice(start, start + _TILE)
-            update_lists(ids[part], squared[part], rows[part], nobody[part], whole, numbers)
+            update(ids[part], squared[part], rows[part], nobody[part], whole, numbers)
         limits, kappa = (read_array(f"{self.index.search}/{name}/0") for name in ("rho_squared", "kappa"))
-        row, found, pair_squared = reverse_every(whole, limits, rows)
+        row, found, pair_squared = (by.reverse_every if by else reverse_every)(whole, limits, rows)
         return found, row.astype(np.int64), pair_squared, np.where(pair_squared == limits[row], kappa[row], _NOBODY)
 
     def _search_probed(
-        self, rows: Array, home: Array, ids: Array, squared: Array, twin: Array, twin_squared: Array
+        self, rows: Any, probes: Array, home: Array, ids: Array, squared: Array, twin: Array, twin_squared: Array
     ) -> tuple[Array, Array, Array, Array]:
         """The cells that each row probes, and the rows that probe its cell: block after block."""
-        probes, nobody = self._probes(rows, home), np.full(len(rows), -1, np.int64)
+        nobody, search = np.full(len(home), -1, np.int64), self.index.by.search_cells if self.index.by else search_cells
         own = probes == home[:, None]
         stray = np.flatnonzero(~own.any(axis=1))  # rows that do not probe their own cell, where equal rows would be
         at_home = group_probes(np.where(own, probes, -1))
         elsewhere = group_probes(np.where(own, -1, probes))
         straying = group_probes(home[stray, None].astype(np.int32))
         homes, first = np.unique(home, return_index=True)
-        new = Cells(homes, np.append(first, len(rows)), rows, nobody, self.cells.centers[homes])
+        new = Cells(homes, np.append(first, len(home)), rows, nobody, self.cells.centers[homes])
         wanted = np.zeros(len(self.cells.sizes) + 1, bool)
         for cells in (at_home.cells, elsewhere.cells, straying.cells, self._asking(homes)):
             wanted[cells] = True
@@ -226,16 +236,16 @@ class _Fitted:
         is_home[homes] = True
         found: list[tuple[Array, Array, Array, Array]] = []
         for span in self.cells.spans(np.flatnonzero(wanted), np.unique(self.cells.block_of(homes))):
-            search_cells(ids, squared, rows, nobody, at_home, span.cells)  # first, so that lists are full of near rows
-            search_cells(ids, squared, rows, nobody, elsewhere, span.cells)
+            search(ids, squared, rows, nobody, at_home, span.cells)  # first, so that lists are full of near rows
+            search(ids, squared, rows, nobody, elsewhere, span.cells)
             if len(stray):
                 lists = twin[stray], twin_squared[stray]
-                search_cells(*lists, rows[stray], nobody[stray], straying, span.cells)
+                search(*lists, rows[stray], nobody[stray], straying, span.cells)
                 twin[stray], twin_squared[stray] = lists
             found.append(self._reverse(span, is_home, new))
-            if sum(len(part[0]) for part in found) > MAX_PAIRS and len(rows) > 1:
+            if sum(len(part[0]) for part in found) > MAX_PAIRS and len(home) > 1:
                 raise _Crowded
-        return _concatenated(found, rows.dtype)
+        return _concatenated(found, squared.dtype)
 
     def _reverse(self, span: CellSpan, is_home: Array, new: Cells) -> tuple[Array, Array, Array, Array]:
         """Pairs of a row of the span and a new row within its reach in a cell that it probes."""
@@ -245,7 +255,8 @@ class _Fitted:
         probed = unpack_probes(span.read(f"{self.index.search}/probed"), span.cells.offsets, lists)
         probed[~is_home[probed]] = -1
         limits = span.read(f"{self.index.search}/rho_squared")
-        row, found, squared = reverse_cells(span.cells.rows, limits, group_probes(probed), new)
+        reverse = self.index.by.reverse_cells if self.index.by else reverse_cells
+        row, found, squared = reverse(span.cells.rows, limits, group_probes(probed), new)
         largest = np.full(len(row), _NOBODY)
         if len(ties := np.flatnonzero(squared == limits[row])):
             largest[ties] = span.read(f"{self.index.search}/kappa")[row[ties]]
@@ -289,15 +300,15 @@ def _concatenated(
     return new, ids, squared, np.concatenate([np.zeros(0, np.int64), *(part[3] for part in found)])
 
 
-def join_all(rows: Array, fitted: Array, block: Array, cell: Array) -> Joined:
+def join_all(rows: Any, fitted: Any, block: Array, cell: Array, by: ByMetric | None = None) -> Joined:
     """Every fitted row joined to each new row; ρ is the distance to the k-th that is not the row itself."""
-    n, k = len(fitted), len(fitted) - 1
+    n, k = fitted.shape[0], fitted.shape[0] - 1
     with np.errstate(over="ignore"):
-        squared = every_squared(rows, fitted).astype(rows.dtype)
+        squared = by.squared(rows, fitted) if by else every_squared(rows, fitted).astype(rows.dtype)
     two = np.sort(np.partition(squared, k - 1, axis=1)[:, k - 1 :], axis=1)
     rho = np.sqrt(np.where((squared == 0).any(axis=1), two[:, 1], two[:, 0]).astype(np.float64))
-    ids = np.tile(np.arange(n, dtype=np.int64), len(rows))
-    return Joined(n * np.arange(len(rows) + 1, dtype=np.int64), ids, squared.ravel(), rho, block, cell)
+    ids = np.tile(np.arange(n, dtype=np.int64), len(squared))
+    return Joined(n * np.arange(len(squared) + 1, dtype=np.int64), ids, squared.ravel(), rho, block, cell)
 
 
 def _join(found: _Found, k: int, block: Array, cell: Array) -> Joined:

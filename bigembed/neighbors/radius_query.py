@@ -36,11 +36,11 @@ class RadiusIndex:
 AnyIndex = Index | RadiusIndex | DenseIndex
 
 
-def any_index_of(run: Run) -> AnyIndex:
+def any_index_of(run: Run, shape: Shape) -> AnyIndex:
     """The index of a graph of any kind, from its run or a saved model."""
     if run.has("density"):
         return radius_index_of(run)
-    return index_of(run) if run.has("search") else dense_index_of(run)
+    return index_of(run, shape) if run.has("search") else dense_index_of(run, shape)
 
 
 def radius_index_of(run: Run) -> RadiusIndex:
@@ -62,7 +62,7 @@ def joining_memory(index: AnyIndex, shape: Shape, rows: int) -> int:
     return KEPT_BYTES + shape.block * shape.row_bytes + 64 * min(min(shape.n, EDGES_PLANNED) * rows, MAX_PAIRS)
 
 
-def join_parts(rows: Array, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
+def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
     """Edges of prepared new rows (n, d) to the fitted ones, in parts: numbers of some rows, and their edges."""
     if isinstance(index, DenseIndex):
         return join_every(rows, index)

@@ -125,12 +125,12 @@ def exact_neighbors(X: Any, ids: Array, n_neighbors: int, metric: str = "euclide
 
 def rows_at(source: RowSource, shape: Shape, ids: Array) -> Array:
     """The rows of these numbers (q, d), as they are searched."""
-    spans = bounds(shape.n, shape.block)
+    spans = bounds(shape.n, source.block)
     order = np.argsort(ids, kind="stable")
     cuts = np.searchsorted(ids[order], [start for start, _ in spans[1:]])
     wanted = {number: ids[part] for number, part in enumerate(np.split(order, cuts)) if len(part)}
     parts = map_row_blocks(source, rows_block, given=wanted, shape=shape)
-    rows = np.empty((len(ids), shape.d), shape.dtype)
+    rows = np.empty((len(ids), shape.width), shape.dtype)
     rows[order] = np.concatenate([rows[:0], *parts])
     return rows
 

@@ -10,6 +10,8 @@ import numpy as np
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.algorithms import NN_DESCENT, said
+from bigembed.neighbors.by_metric import ByMetric, by_metric
+from bigembed.neighbors.cell_spans import StoredCells
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells, search_own
@@ -21,6 +23,7 @@ from bigembed.neighbors.probes import (
     pack_probes,
     probe_block,
 )
+from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -83,8 +86,9 @@ def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, out: str) -
     write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 
 
-def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int, descend: Descend) -> Stage:
+def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
     """The k nearest rows of every row among the cells that it probes, or as ``descend`` finds them from there."""
+    n, row_bytes, block, by = shape.n, shape.row_bytes, shape.block, by_metric(shape)
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
@@ -97,8 +101,11 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int, descend: 
         compute: Callable[..., int]
         shared: dict[str, Any]
         if n <= EXACT_ROWS and len(blocks) == 1:
-            compute, shared = all_pairs_block, {}
+            compute, shared = all_pairs_block, {"by": by}
             probes = context.results("order")["cells"]  # a query then compares every pair too
+        elif by is not None:
+            compute = search_by_metric
+            shared = {"shortlist": context.of("shortlist"), "n_probes": probes, "by": by}
         else:
             compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
             map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
@@ -135,10 +142,15 @@ def search_stage(n: int, row_bytes: int, n_neighbors: int, block: int, descend: 
     return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors, "probed": True}, run, cost)
 
 
-def all_pairs_block(b: int, *, ordered: Ordered, k: int, exchange: Exchange, out: str) -> int:
+def all_pairs_block(b: int, *, ordered: Ordered, k: int, by: ByMetric | None, exchange: Exchange, out: str) -> int:
     """Every pair of the only block."""
     rows = ordered.rows(b)
-    ids, squared = exact_block(rows, k)
+    if by is None:
+        ids, squared = exact_block(rows, k)
+    else:
+        numbers, compared = np.arange(len(rows), dtype=np.int64), ordered.compared(b)
+        ids, squared = empty_lists(len(rows), k, np.dtype(by.dtype))
+        by.update_lists(ids, squared, compared, numbers, compared, numbers)
     cells = len(ordered.cells(b)[0]) - 1
     everywhere = np.stack(np.meshgrid(np.arange(cells), np.arange(cells), indexing="ij"), axis=-1).reshape(-1, 2)
     _finish(b, ids, squared, everywhere, ordered, exchange, out)
@@ -166,6 +178,25 @@ def search_block(
         pairs += search_cells(ids, squared, rows, row_ids, probing, piece)
     asking = asking_cells(probing, cell_offsets) + np.array([first, 0])
     _finish(b, ids, squared, asking, ordered, exchange, out)
+    return pairs
+
+
+def search_by_metric(
+    b: int, *, ordered: Ordered, k: int, shortlist: str, n_probes: int, by: ByMetric, exchange: Exchange, out: str
+) -> int:
+    """Search one block, pair by pair: its own cells first, then the cells of other blocks, read in spans."""
+    rows, cells = ordered.rows(b), StoredCells(ordered)
+    cell_offsets, lists = ordered.cells(b)[0], read_array(f"{shortlist}/shortlist/{b}")
+    probes = probe_block(rows, cell_offsets, lists, cells.centers, n_probes, sizes=cells.sizes, least=k + 1)
+    write_array(f"{out}probed/{b}", pack_probes(probes, cell_offsets, lists))
+    probing, pairs = group_probes(probes), 0
+    row_ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
+    ids, squared = empty_lists(len(rows), k, np.dtype(by.dtype))
+    compared = ordered.compared(b)
+    for span in cells.spans(probing.cells, np.array([b])):
+        pairs += by.search_cells(ids, squared, compared, row_ids, probing, span.cells)
+    first = int(cells.block_starts[b])
+    _finish(b, ids, squared, asking_cells(probing, cell_offsets) + np.array([first, 0]), ordered, exchange, out)
     return pairs
 
 

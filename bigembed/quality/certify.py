@@ -74,7 +74,7 @@ def certify(
     *,
     n_neighbors: int = NEIGHBORS,
     samples: int = SAMPLES,
-    metric: str = "euclidean",
+    metric: Any = "euclidean",
     seed: int = 0,
     workdir: PathLike | None = None,
 ) -> MapQuality:
@@ -95,7 +95,8 @@ def certify(
     n_neighbors : k, less than n/2.
     samples : rows to compare with all rows; of n or fewer, all are taken and the figures have no standard error
         (triplets are random even then).
-    metric : ``"euclidean"`` or ``"cosine"``, between rows; between coordinates it is always Euclidean.
+    metric : between rows, as for a neighbor graph (:func:`bigembed.build_neighbor_graph`); between coordinates it is
+        always Euclidean.
     seed : of the sample and the triplets.
     workdir : folder for what tasks leave for each other, on a cluster one that all workers see; removed at the end.
 
@@ -135,7 +136,7 @@ def certify(
     'The coordinates look unrelated to the rows, as'
     """
     with _scratch(workdir) as folder:
-        rows, _ = row_source(X, at(folder), "rows")
+        rows, _ = row_source(X, at(folder), "rows", sparse=True)
         coordinates, _ = row_source(Y, at(folder), "coordinates")
         figures = preserved(
             rows, coordinates, Exchange(f"{folder}/exchange"), n_neighbors=n_neighbors, samples=samples, seed=seed,

@@ -8,9 +8,11 @@ products only reject, by a bound on their rounding; small problems do without th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.squared import LANES, every_squared, paired_squared, rounding
 
@@ -25,17 +27,17 @@ _ENTRIES = 1 << 19
 
 
 def nearest_block(
-    queries: Array, query_ids: Array, rows: Array, start: int, k: int, compiled: bool
+    queries: Any, query_ids: Array, rows: Any, start: int, k: int, compiled: bool, metric: RowMetric | None = None
 ) -> tuple[Array, Array]:
     """The k nearest of the rows ``start``, ``start`` + 1, … to each query (s, d), itself left out.
 
     Returns ids (s, k) int64 and squared distances (s, k) float64, by (squared distance, id); −1 and inf where there
-    are fewer.
+    are fewer. ``metric``: of rows that are mapped for it, instead of Euclidean distances of dense ones.
 
     >>> nearest_block(np.array([[0.0]]), np.array([7]), np.array([[1.0], [0.0], [-1.0]]), 6, 2, False)
     (array([[6, 8]]), array([[1., 1.]]))
     """
-    ids, squared = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf)
+    ids, squared = np.full((len(query_ids), k), -1), np.full((len(query_ids), k), np.inf)
     if compiled:
         from bigembed.quality import compiled as kernels  # imports numba: only here
 
@@ -46,7 +48,7 @@ def nearest_block(
                 squared[part],
             )  # fmt: skip
         return ids, squared
-    for part, first, exact in _exact(queries, rows):
+    for part, first, exact in _exact(queries, rows, metric):
         numbers = np.arange(start + first, start + first + exact.shape[1])
         exact[query_ids[part][:, None] == numbers] = np.inf
         every = np.concatenate([squared[part], exact], axis=1)
@@ -57,10 +59,15 @@ def nearest_block(
     return ids, squared
 
 
-def distances_block(queries: Array, others: Array, rows: Array, start: int) -> Array:
+def distances_block(queries: Any, others: Array, rows: Any, start: int, metric: RowMetric | None = None) -> Array:
     """Squared distances (s, p) of each query to the rows numbered ``others`` (s, p); 0 where not in this block."""
     out = np.zeros(others.shape)
-    query, place = np.nonzero((others >= start) & (others < start + len(rows)))
+    query, place = np.nonzero((others >= start) & (others < start + rows.shape[0]))
+    if metric is not None:
+        for q in np.unique(query):
+            p = place[query == q]
+            out[q, p] = metric.squared(queries[[q]], rows[others[q, p] - start])[0]
+        return out
     size = max(1, _ENTRIES // max(LANES, rows.shape[1]))
     for low, high in bounds(len(query), size):
         q, p = query[low:high], place[low:high]
@@ -70,7 +77,14 @@ def distances_block(queries: Array, others: Array, rows: Array, start: int) -> A
 
 
 def counts_block(
-    queries: Array, query_ids: Array, others: Array, limits: Array, rows: Array, start: int, compiled: bool
+    queries: Any,
+    query_ids: Array,
+    others: Array,
+    limits: Array,
+    rows: Any,
+    start: int,
+    compiled: bool,
+    metric: RowMetric | None = None,
 ) -> Array:
     """How many of the rows ``start``, … come before each of ``others`` (s, p) in the order of distance from a query.
 
@@ -94,7 +108,7 @@ def counts_block(
                 numbers[part], counts[part],
             )  # fmt: skip
     else:
-        for part, first, exact in _exact(queries, rows):
+        for part, first, exact in _exact(queries, rows, metric):
             here = np.arange(start + first, start + first + exact.shape[1])
             exact[query_ids[part][:, None] == here] = np.inf
             for c in range(others.shape[1]):
@@ -113,13 +127,14 @@ def nearer(ids: Array, squared: Array, more_ids: Array, more: Array) -> tuple[Ar
     return np.take_along_axis(every, order, 1), np.take_along_axis(both, order, 1)
 
 
-def _exact(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array]]:
+def _exact(queries: Any, rows: Any, metric: RowMetric | None) -> Iterator[tuple[slice, int, Array]]:
     """Some queries, the first row of a tile, and their exact squared distances."""
-    width = max(1, min(len(rows), _ENTRIES))
-    for first, last in bounds(len(rows), width):
-        for low, high in bounds(len(queries), max(1, _ENTRIES // width)):
+    squared = every_squared if metric is None else metric.squared
+    width = max(1, min(rows.shape[0], _ENTRIES))
+    for first, last in bounds(rows.shape[0], width):
+        for low, high in bounds(queries.shape[0], max(1, _ENTRIES // width)):
             with np.errstate(over="ignore"):
-                yield slice(low, high), first, every_squared(queries[low:high], rows[first:last])
+                yield slice(low, high), first, squared(queries[low:high], rows[first:last])
 
 
 def _tiles(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array, Array, Array, Array]]:

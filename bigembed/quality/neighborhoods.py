@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.metrics import RowMetric, checked_metric, require_columns
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, triplet_figure, trust_figure
-from bigembed.quality.spaces import METRICS, Space
+from bigembed.quality.spaces import Space
 from bigembed.stages import Cost
 from bigembed.store.exchange import Exchange
 from bigembed.store.offenders import checked_shape
@@ -33,7 +34,8 @@ def preserved(
     n_neighbors: int = NEIGHBORS,
     samples: int = SAMPLES,
     seed: int = 0,
-    metric: str = "euclidean",
+    metric: Any = "euclidean",
+    mapped: bool = False,
 ) -> dict[str, Any]:
     """Figures of coordinates (n, m) against rows (n, d), as plain numbers that JSON can hold.
 
@@ -44,9 +46,9 @@ def preserved(
     most and its ``share`` of the variance, numbers of ``constant`` columns, and the share of sampled rows with k or
     more other rows at the ``same_place``.
 
-    Distances between rows are by ``metric`` ("euclidean" or "cosine"), between coordinates Euclidean; of equal ones
-    the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or fewer), and compared with
-    *all* rows. The same bytes for any chunks and workers.
+    Distances between rows are by ``metric`` (``mapped``: of rows that are mapped for it already), between coordinates
+    Euclidean; of equal ones the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or
+    fewer), and compared with *all* rows. The same bytes for any chunks and workers.
 
     Cost: three passes over the rows and four over the coordinates; 4 s n d operations, s the number of sampled rows.
     Memory of a task: about three canonical blocks, the sampled rows and 10 MiB; of the coordinating process the
@@ -56,12 +58,15 @@ def preserved(
     Raises InputError for rows and coordinates of different length, NaN or infinity, rows of zeros (cosine), fewer
     than 2 n_neighbors + 1 rows, and parameters out of range.
     """
-    n, d, m = checked(rows, coordinates, n_neighbors, samples, seed, metric)
+    n, d, m = checked(rows, coordinates, n_neighbors, samples, seed)
+    compare = checked_metric(metric) if not isinstance(metric, RowMetric) else metric
+    if not mapped:
+        require_columns(compare, d, rows.sparse)
     sample, triplets = drawn(n, samples, seed)
-    spaces = Space("rows", rows, exchange, sample, metric), Space("coordinates", coordinates, exchange, sample)
+    spaces = Space("rows", rows, exchange, sample, compare, mapped), Space("coordinates", coordinates, exchange, sample)
     surveys = [space.survey() for space in spaces]
     for space, survey in zip(spaces, surveys, strict=True):
-        space.ask(survey["rows"])
+        space.ask(survey)
     found_shown = spaces[1].look(n_neighbors + 1, triplets)
     shown = found_shown["ids"][:, :-1]
     found = spaces[0].look(n_neighbors + 1, np.concatenate([triplets, shown], axis=1))
@@ -76,7 +81,7 @@ def preserved(
         "n_coordinates": m,
         "n_neighbors": int(n_neighbors),
         "samples": len(sample),
-        "metric": metric,
+        "metric": compare.text,
         "seed": int(seed),
         "preservation": kept_figure(sample, near, shown, n),
         "trustworthiness": trust_figure(sample, shown, ranks, n),
@@ -108,9 +113,7 @@ def cost_of(rows: RowSource, coordinates: RowSource, *, n_neighbors: int = NEIGH
     )
 
 
-def checked(
-    rows: RowSource, coordinates: RowSource, n_neighbors: Any, samples: Any, seed: Any, metric: Any
-) -> tuple[int, int, int]:
+def checked(rows: RowSource, coordinates: RowSource, n_neighbors: Any, samples: Any, seed: Any) -> tuple[int, int, int]:
     """n, d and m; InputError for what cannot be compared."""
     n, d = _shape(rows, "rows")
     count, m = _shape(coordinates, "coordinates")
@@ -127,8 +130,6 @@ def checked(
             f"n_neighbors={n_neighbors} with {n} rows: it must be less than half of them, at most {(n - 1) // 2}"
             + ("" if n > 2 else ", so there must be 3 rows at least")
         )
-    if metric not in METRICS:
-        raise InputError(f"metric={metric!r}; allowed for the rows: {', '.join(METRICS)}")
     return n, d, m
 
 

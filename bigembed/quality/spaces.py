@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.mapped_rows import inadmissible, mapped_rows
+from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.moments import merge_moments, moments_block
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
 from bigembed.quality.lists import COMPILED, counts_block, distances_block, nearer, nearest_block
 from bigembed.store.exchange import Exchange
 from bigembed.store.passes import Parts, add_parts, reduce_rows
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
+from bigembed.store.sparse_parts import row_parts, rows_of_parts
 
-METRICS = ("euclidean", "cosine")
+EUCLIDEAN = RowMetric("euclidean")
 
 
 @dataclass(frozen=True)
@@ -28,34 +31,58 @@ class Space:
     exchange: Exchange
     sample: Array
     """Numbers of the sampled rows, ascending, int64 (s,)."""
-    metric: str = "euclidean"
+    metric: RowMetric = EUCLIDEAN
+    mapped: bool = False
+    """Whether the rows are mapped for the metric already."""
+
+    @property
+    def pairwise(self) -> RowMetric | None:
+        """The metric, where distances are not Euclidean ones of dense rows."""
+        return None if self.metric.mapped and not self.source.sparse else self.metric
 
     @property
     def compiled(self) -> bool:
         """Whether there is enough to compare for compiled code."""
-        return len(self.sample) * int(self.source.shape[0]) * max(8, self.source.width) >= COMPILED
+        enough = len(self.sample) * int(self.source.shape[0]) * max(8, self.source.width) >= COMPILED
+        return enough and self.pairwise is None
 
     def survey(self) -> Parts:
-        """One pass: NaN, infinity and (cosine) zeros refused; moments of the columns; the sampled rows, (s, d)."""
+        """One pass: NaN, infinity and rows that the metric does not admit refused; moments of the columns; the
+        sampled rows, (s, d)."""
         name = f"{self.name}-survey"
         self.exchange.drop(name)
-        given: dict[str, Any] = {"sample": self.sample, "cosine": self.metric == "cosine"}
+        given: dict[str, Any] = {"sample": self.sample, "metric": "" if self.mapped else self.metric.text}
         try:
             found = reduce_rows(
                 self.source, survey_block, self.exchange, combine=add_surveys, first=True, label=name, **given
             )
         except InputError as error:
             raise InputError(f"{self.name}: {error}") from error
-        if zeros := int(found["zeros"]):
+        if wrong := int(found["wrong"]):
+            _, what, advice = inadmissible(np.zeros((1, 2)), self.metric.text)
             raise InputError(
-                f"{self.name}: metric='cosine' is not defined for rows of zeros: {zeros} of {self.source.shape[0]}, "
-                f"the first is row {int(found['first_zero'])}. Drop them, or use metric='euclidean'"
+                f"{self.name}: metric={self.metric.text!r} is not defined for {what}: {wrong} of "
+                f"{self.source.shape[0]}, the first is row {int(found['first_wrong'])}. {advice}"
             )
         return found
 
-    def ask(self, queries: Array) -> None:
+    def ask(self, survey: Parts) -> None:
         """Leave the sampled rows where tasks find them."""
-        self.exchange.put(f"{self.name}-sampled", 0, {"rows": prepared(queries, self.metric)})
+        rows = rows_of_parts(survey, self.source.width)
+        self.exchange.put(f"{self.name}-sampled", 0, row_parts(self.prepared(rows)))
+
+    def sampled(self) -> Any:
+        """The sampled rows."""
+        return rows_of_parts(self.exchange.get_all(f"{self.name}-sampled", 0), self.columns)
+
+    @property
+    def columns(self) -> int:
+        """Of sparse rows as they are compared."""
+        return self.source.width + (self.metric.name == "correlation" and not self.mapped)
+
+    def prepared(self, rows: Any) -> Any:
+        """Rows as they are compared."""
+        return rows if self.mapped else mapped_rows(rows, self.metric.text, rows.dtype)
 
     def look(self, k: int, others: Array) -> Parts:
         """One pass: of each sampled row the k nearest rows, ``ids`` and ``squared`` distances (s, k), and its squared
@@ -83,43 +110,36 @@ class Space:
         return found
 
 
-def prepared(rows: Array, metric: str) -> Array:
-    """Rows as they are compared: of length one for the cosine metric, contiguous."""
-    if metric == "cosine":
-        return np.asarray((rows / lengths(rows)[:, None]).astype(rows.dtype))
-    return np.ascontiguousarray(rows)
-
-
-def lengths(rows: Array) -> Array:
-    """Length of each row, float64."""
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)))
-
-
-def survey_block(block: RowBlock, *, sample: Array, cosine: bool) -> Parts:
-    """Moments and limits of the columns, rows of zeros, and the sampled rows of a block."""
+def survey_block(block: RowBlock, *, sample: Array, metric: str) -> Parts:
+    """Moments and limits of the columns, rows that a metric does not admit, and the sampled rows of a block."""
     low, high = np.searchsorted(sample, [block.start, block.stop])
-    zero = np.flatnonzero(lengths(block.rows) == 0) if cosine else np.zeros(0, int)
+    wrong = np.flatnonzero(inadmissible(block.rows, metric)[0])
     with np.errstate(over="ignore", invalid="ignore"):
         moments = moments_block(block.rows, diagonal=True)
-    return moments | {
-        "low": block.rows.min(axis=0),
-        "high": block.rows.max(axis=0),
-        "zeros": np.array(len(zero)),
-        "first_zero": np.array(zero[0] + block.start if len(zero) else np.iinfo(np.int64).max),
-        "rows": block.rows[sample[low:high] - block.start],
-    }
+    least, most = block.rows.min(axis=0), block.rows.max(axis=0)
+    return (
+        moments
+        | {
+            "low": least.toarray() if is_sparse(block.rows) else least,
+            "high": most.toarray() if is_sparse(block.rows) else most,
+            "wrong": np.array(len(wrong)),
+            "first_wrong": np.array(wrong[0] + block.start if len(wrong) else np.iinfo(np.int64).max),
+        }
+        | row_parts(block.rows[sample[low:high] - block.start])
+    )
 
 
 def add_surveys(left: Parts, right: Parts) -> Parts:
     """Of two runs of blocks, the left one before the right one."""
     with np.errstate(over="ignore", invalid="ignore"):
         moments = merge_moments(*({name: part[name] for name in _MOMENTS} for part in (left, right)))
+    rows = [name for name in left if name.startswith("rows")]
     return moments | {
         "low": np.minimum(left["low"], right["low"]),
         "high": np.maximum(left["high"], right["high"]),
-        "zeros": left["zeros"] + right["zeros"],
-        "first_zero": np.minimum(left["first_zero"], right["first_zero"]),
-        "rows": np.concatenate([left["rows"], right["rows"]]),
+        "wrong": left["wrong"] + right["wrong"],
+        "first_wrong": np.minimum(left["first_wrong"], right["first_wrong"]),
+        **{name: np.concatenate([left[name], right[name]]) for name in rows},
     }
 
 
@@ -128,12 +148,13 @@ _MOMENTS = ("count", "weight", "mean", "scatter")
 
 def look_block(block: RowBlock, *, space: Space, asked: str, k: int) -> Parts:
     """Nearest rows and chosen distances of the sampled rows within a block."""
-    queries, rows = _sampled(space), prepared(block.rows, space.metric)
+    queries, rows = space.sampled(), space.prepared(block.rows)
     (others,) = space.exchange.get_many(asked, 0, ["others"])
-    ids, squared = np.zeros((len(queries), 0), int), np.zeros((len(queries), 0))
+    ids, squared = np.zeros((len(others), 0), int), np.zeros((len(others), 0))
     if k:
-        ids, squared = nearest_block(queries, space.sample, rows, block.start, k, space.compiled)
-    return {"far": distances_block(queries, others, rows, block.start), "ids": ids, "squared": squared}
+        ids, squared = nearest_block(queries, space.sample, rows, block.start, k, space.compiled, space.pairwise)
+    far = distances_block(queries, others, rows, block.start, space.pairwise)
+    return {"far": far, "ids": ids, "squared": squared}
 
 
 def add_looks(left: Parts, right: Parts) -> Parts:
@@ -144,11 +165,7 @@ def add_looks(left: Parts, right: Parts) -> Parts:
 
 def rank_block(block: RowBlock, *, space: Space, asked: str) -> Parts:
     """How many rows of a block come before the others."""
-    rows = prepared(block.rows, space.metric)
+    rows = space.prepared(block.rows)
     others, limits = space.exchange.get_many(asked, 0, ["others", "limits"])
-    counts = counts_block(_sampled(space), space.sample, others, limits, rows, block.start, space.compiled)
-    return {"counts": counts}
-
-
-def _sampled(space: Space) -> Array:
-    return space.exchange.get_many(f"{space.name}-sampled", 0, ["rows"])[0]
+    given = others, limits, rows, block.start, space.compiled, space.pairwise
+    return {"counts": counts_block(space.sampled(), space.sample, *given)}

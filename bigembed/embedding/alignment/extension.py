@@ -19,7 +19,7 @@ from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array, read_by_id
 
@@ -65,8 +65,8 @@ def graph_model(run: Run, ridge: float) -> GraphModel:
     """The model of a run that was solved exactly."""
     survey, solve = run.results("survey"), run.results("solve")
     return GraphModel(
-        index_of(run),
-        Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
+        index_of(run, shape_in(survey)),
+        shape_in(survey),
         run.path("solve"),
         run.path("components", "labels"),
         Ordered.open(run.path("order")).starts,

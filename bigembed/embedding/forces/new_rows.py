@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -47,9 +48,9 @@ class PlacingModel(Placing):
         )
 
 
-def model_of(run: Run, dof: float) -> PlacingModel:
-    """The model of a fitted run."""
-    places, found = places_of(run), run.results("coordinates")
+def model_of(run: Run, dof: float, metric: Any = None) -> PlacingModel:
+    """The model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
+    places, found = places_of(run, metric), run.results("coordinates")
     return PlacingModel(
         *places,
         found["n_components"],

@@ -74,7 +74,7 @@ def force_stages(
     judgement = []
     if not graph.weighted:
         rows = RowSource((n, graph.width), np.dtype(np.float64))
-        judgement = [judgement_stage(rows, Shape(n, graph.width, "float64", ""), m, seed, ordered=True)]
+        judgement = [judgement_stage(rows, Shape(n, graph.width, "float64", ""), m, seed, ordered=True, by=graph.by)]
     return [
         affinities_stage(graph, edges, perplexity_of(perplexity, k)),
         *eigenvectors,

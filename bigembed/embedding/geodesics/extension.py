@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,13 @@ from bigembed.embedding.extension import Grouping
 from bigembed.embedding.geodesics.distance_graph import GivenIndex, Rule, join_given
 from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.landmarks.triangulate import triangulated
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.paths.geodesic import KeptDistances
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array, read_by_id, read_rows
@@ -58,12 +60,13 @@ class GeodesicModel:
         return KeptDistances(self.geodesics, self.starts).rows(ids)[:, np.flatnonzero(self.component == c)]
 
 
-def model_of(run: Run) -> GeodesicModel:
-    """The extension model of a fitted run."""
+def model_of(run: Run, metric: Any = None) -> GeodesicModel:
+    """The extension model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
     survey, exact = run.results("survey"), run.results("solve")["solver"] == "exact"
+    shape = shape_in(survey, metric)
     return GeodesicModel(
-        _index(run, survey["metric"]),
-        Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
+        _index(run, shape),
+        shape,
         run.path("components", "labels"),
         run.path("geodesics"),
         run.path("solve"),
@@ -75,16 +78,16 @@ def model_of(run: Run) -> GeodesicModel:
     )
 
 
-def _index(run: Run, metric: str) -> AnyIndex | GivenIndex:
-    if metric == GIVEN:
+def _index(run: Run, shape: Shape) -> AnyIndex | GivenIndex:
+    if shape.metric == GIVEN:
         order = run.results("order")
         return GivenIndex(run.path("order"), Rule(order["n_neighbors"], order["radius"]), order.get("placed", 0))
-    return any_index_of(run)
+    return any_index_of(run, shape)
 
 
 def grouping(model: GeodesicModel) -> Grouping | None:
     """How new rows are brought to the blocks of fitted rows that they belong to; rows of distances need not be."""
-    if isinstance(model.index, GivenIndex):
+    if isinstance(model.index, GivenIndex) or model.shape.sparse:
         return None
     blocks = len(Ordered.open(model.index.order).blocks)
     return Grouping(block_of_rows, blocks, model.shape.row_bytes, BATCH_ROWS, partial(extension_memory, model))
@@ -96,7 +99,7 @@ def extension_memory(model: GeodesicModel, rows: int) -> int:
     return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
 
 
-def extend_rows(rows: Array, model: GeodesicModel) -> Array:
+def extend_rows(rows: Any, model: GeodesicModel) -> Array:
     """Coordinates of finite new rows (n, m), each the same whatever the others."""
     rows = rows if isinstance(model.index, GivenIndex) else ready_rows(rows, model.shape)
     coordinates = np.zeros((len(rows), model.width))
@@ -105,7 +108,7 @@ def extend_rows(rows: Array, model: GeodesicModel) -> Array:
     return coordinates
 
 
-def _joined_parts(rows: Array, index: AnyIndex | GivenIndex) -> Iterator[tuple[Array, Joined]]:
+def _joined_parts(rows: Any, index: AnyIndex | GivenIndex) -> Iterator[tuple[Array, Joined]]:
     if not isinstance(index, GivenIndex):
         yield from join_parts(rows, index)
         return
@@ -113,7 +116,7 @@ def _joined_parts(rows: Array, index: AnyIndex | GivenIndex) -> Iterator[tuple[A
         yield np.arange(start, stop), join_given(rows[start:stop], index, start)
 
 
-def _place_joined(rows: Array, joined: Joined, model: GeodesicModel) -> Array:
+def _place_joined(rows: Any, joined: Joined, model: GeodesicModel) -> Array:
     """Coordinates of new rows from their edges."""
     label = read_by_id(model.labels, model.starts, joined.ids)
     home = _home(joined, label, model.policy)
@@ -130,7 +133,8 @@ def _place_joined(rows: Array, joined: Joined, model: GeodesicModel) -> Array:
     outside = np.flatnonzero(home < 0)
     if len(outside) and (model.policy == "largest" or 0 in model.targets):
         ordered, found = Ordered.open(model.index.order), AffineMap.within(model.solve, 0).read()
-        nearest = nearest_embedded(ordered, model.labels, rows[outside], joined.block[outside], joined.cell[outside])
+        where, by = (joined.block[outside], joined.cell[outside]), by_metric(model.shape)
+        nearest = nearest_embedded(ordered, model.labels, rows[outside], *where, by=by)
         for start, stop in bounds(len(outside), max(1, HELD_BYTES // (8 * model.columns(0)))):
             out[outside[start:stop]] = triangulated(model.distances(nearest[start:stop], 0), found)
     return out

@@ -17,6 +17,7 @@ from bigembed.embedding.graph.coordinates import GraphCoordinates, write_coordin
 from bigembed.embedding.graph.replaced import find_replaced
 from bigembed.embedding.scaling.classical import largest_pairs, rounding
 from bigembed.landmarks.triangulate import FLOOR, classical, principal_axes, scaled, triangulated
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.order import Ordered
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import vector_blocks
@@ -255,7 +256,9 @@ class SolvedCoordinates:
 # --- both ----------------------------------------------------------------------------------------
 
 
-def coordinates_stage(policy: str, m: int, n: int, block: int, n_landmarks: int = 0) -> Stage:
+def coordinates_stage(
+    policy: str, m: int, n: int, block: int, n_landmarks: int = 0, by: ByMetric | None = None
+) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input: by landmarks, or (0) as they were solved."""
 
     def run(context: Context) -> dict[str, Any]:
@@ -268,7 +271,7 @@ def coordinates_stage(policy: str, m: int, n: int, block: int, n_landmarks: int 
             paths = context.of("solve"), context.of("components", "labels"), context.of("geodesics", "positions")
             found = SolvedCoordinates(*paths, Ordered.open(order).starts, tuple(targets), m)
         outside = policy == "largest" and context.results("components")["components"] > 1
-        filled = find_replaced(context, order) if outside else []
+        filled = find_replaced(context, order, by=by) if outside else []
         write_coordinates(context, found, order, outside)
         return {"n_components": m, "filled_rows": sum(count for count, _ in filled)}
 

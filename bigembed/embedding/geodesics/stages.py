@@ -17,6 +17,7 @@ from bigembed.embedding.geodesics.scaling import (
 )
 from bigembed.errors import InputError
 from bigembed.neighbors.bridge import bridge_stage
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Stage
@@ -32,27 +33,28 @@ def geodesic_stages(asked: Any, shape: Shape, edges: int, seed: int) -> list[Sta
     """
     n, m, policy, block = shape.n, int(asked.n_components), asked.components, min(shape.block, shape.n)
     given = shape.metric == GIVEN
+    by = None if given else by_metric(shape)
     if given and policy in ("bridge", "largest"):
         raise InputError(
             f"components={policy!r} looks for near rows in other components, and distances that are given have no "
             "rows; allowed: 'error' or 'per-component'. Raise n_neighbors or radius, or add edges to the graph"
         )
-    bridged = [bridge_stage(n, -(-edges // (2 * n)))] if policy == "bridge" else []
+    bridged = [bridge_stage(n, -(-edges // (2 * n)), by)] if policy == "bridge" else []
     first = [*bridged, graph_components_stage("bridge" if bridged else "graph", edges, n, block)]
     if asked.solver == "exact" or (asked.solver == "auto" and n <= AUTO_ROWS):
         return [
             *first,
             all_distances_stage(policy, m, n, edges),
             exact_solve_stage(policy, m, n, asked.tol, asked.max_passes, seed),
-            coordinates_stage(policy, m, n, block),
+            coordinates_stage(policy, m, n, block, by=by),
         ]
     count = min(n, int(asked.n_landmarks))
     return [
         *first,
-        landmarks_stage(policy, m, count, "uniform" if given else asked.landmarks, shape.row_bytes, n, seed),
+        landmarks_stage(policy, m, count, "uniform" if given else asked.landmarks, shape.ordered_bytes, n, seed),
         landmark_distances_stage(n, edges, count, block),
         landmark_solve_stage(policy, m, n, count, block),
-        coordinates_stage(policy, m, n, block, count),
+        coordinates_stage(policy, m, n, block, count, by),
     ]
 
 

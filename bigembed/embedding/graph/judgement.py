@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.embedding.graph.ordered_rows import InOrder, OrderedRows
+from bigembed.embedding.graph.ordered_rows import InOrder, compared_rows, comparison
 from bigembed.errors import InputError
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.survey import Shape
 from bigembed.quality.neighborhoods import cost_of, preserved
@@ -20,7 +21,9 @@ SAMPLES = 400
 NEIGHBORS = 15
 
 
-def judgement_stage(source: RowSource, shape: Shape, m: int, seed: int, *, ordered: bool) -> Stage:
+def judgement_stage(
+    source: RowSource, shape: Shape, m: int, seed: int, *, ordered: bool, by: ByMetric | None = None
+) -> Stage:
     """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them."""
     n = shape.n
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
@@ -31,11 +34,12 @@ def judgement_stage(source: RowSource, shape: Shape, m: int, seed: int, *, order
         there, shown = source, replace(coordinates, path=context.of("coordinates", "embedding"))
         if ordered:
             lies = Ordered.open(context.of("order"))
-            there = OrderedRows((n, shape.d), lies.rows(0, 0, 1).dtype, ordered=lies)
+            there = compared_rows(lies, shape.d)
             shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
         exchange = context.exchange
         try:
-            return {"map": preserved(there, shown, exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed)}
+            asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": seed, **comparison(by)}
+            return {"map": preserved(there, shown, exchange, **asked)}
         except InputError as error:  # distances beyond float64
             return {"map": {"unmeasured": str(error)}}
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from bigembed.blocks.rows import Array
-from bigembed.errors import InputError
+from bigembed.blocks.rows import Array, is_sparse
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import locate_blocks
 from bigembed.neighbors.radius_query import AnyIndex
-from bigembed.neighbors.survey import Shape, prepare
+from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible
 from bigembed.store.offenders import LEAST_32, MOST_32, refuse_block, refuse_size
 from bigembed.store.row_blocks import RowBlock
 
@@ -34,11 +34,16 @@ def block_of_rows(rows: Array, model: Located, start: int) -> Array:
     return locate_blocks(ready_rows(rows, model.shape), Ordered.open(model.index.order), model.index.centers)
 
 
-def ready_rows(rows: Array, shape: Shape) -> Array:
-    """New rows as the fitted ones were made ready for the search."""
-    if shape.metric != "cosine" and shape.dtype == "float32" and (size := float(np.abs(rows).max(initial=0))) > MOST_32:
+def ready_rows(rows: Any, shape: Shape) -> Any:
+    """New rows as the fitted ones were made ready for the search: sparse ones with their sketches."""
+    if is_sparse(rows) != shape.sparse:
+        rows = rows.toarray() if is_sparse(rows) else csr_array(rows)
+    values = rows.data if is_sparse(rows) else rows
+    if shape.metric not in SCALED and shape.dtype == "float32" and (size := _size(values)) > MOST_32:
         refuse_size(size, MOST_32, LEAST_32)
-    rows = prepare(rows, shape)
-    if shape.metric == "cosine" and (~rows.any(axis=1)).any():
-        raise InputError("metric='cosine' is not defined for rows of zeros")
-    return rows
+    refuse_inadmissible(rows, shape)
+    return prepare(rows, shape)
+
+
+def _size(values: Array) -> float:
+    return float(np.abs(values).max(initial=0))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.owners import owner_of
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import BLOCK_BYTES, Array
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.order import Ordered
 from bigembed.store.arrays import read_rows
 from bigembed.store.source import RowSource
+from bigembed.store.sparse_parts import stacked
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,48 @@ class OrderedRows(RowSource):
 
     def fingerprint(self) -> str:
         return ""  # (the stage that they are read in depends on their order)
+
+
+@dataclass(frozen=True)
+class OrderedSparse(OrderedRows):
+    """Sparse rows, as they are compared, in the order of the graph."""
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as a CSR array."""
+        assert self.ordered is not None
+        return stacked([self.ordered.compared(*span) for span in spans_of(self.ordered.starts, start, stop)])
+
+    def matrix(self, start: int, stop: int) -> Any:
+        """The same rows, which are in the work dtype."""
+        return self.read(start, stop)
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block."""
+        assert self.ordered is not None
+        return max(self.ordered.rows_of)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row is planned with."""
+        return max(1, BLOCK_BYTES // self.block)
+
+
+def compared_rows(ordered: Ordered, d: int) -> OrderedRows:
+    """The rows of a graph, of d columns, in its order, as distances are taken of them."""
+    n, dtype = ordered.starts[-1], ordered.rows(0, 0, 1).dtype
+    if ordered.columns:
+        return OrderedSparse((n, ordered.columns), dtype, ordered=ordered)
+    return OrderedRows((n, d), dtype, ordered=ordered)
+
+
+def comparison(by: ByMetric | None) -> dict[str, Any]:
+    """How the rows of a graph are compared, for :func:`~bigembed.quality.neighborhoods.preserved`."""
+    return {} if by is None else {"metric": by.metric, "mapped": True}
 
 
 @dataclass(frozen=True)

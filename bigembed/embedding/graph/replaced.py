@@ -13,6 +13,7 @@ import numpy as np
 
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.stages import Context
@@ -25,12 +26,16 @@ NAMED = 5
 
 
 def find_replaced(
-    context: Context, order: str, parts: int = 1, graph: StoredMatrix | None = None
+    context: Context,
+    order: str,
+    parts: int = 1,
+    graph: StoredMatrix | None = None,
+    by: ByMetric | None = None,
 ) -> list[tuple[int, int]]:
     """Find the rows that take the coordinates of another one: how many of each block are outside, and repeated."""
     ordered, labels = Ordered.open(order), context.of("components", "labels")
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    fixed: dict[str, Any] = {"ordered": ordered, "labels": labels, "parts": parts, "graph": graph}
+    fixed: dict[str, Any] = {"ordered": ordered, "labels": labels, "parts": parts, "graph": graph, "by": by}
     return map_blocks(fill_block, blocks, exchange=context.exchange, **fixed)
 
 
@@ -41,7 +46,14 @@ def first_replaced(filled: list[tuple[int, int]], ordered: Ordered, exchange: Ex
 
 
 def fill_block(
-    b: int, *, ordered: Ordered, labels: str, exchange: Exchange, parts: int, graph: StoredMatrix | None
+    b: int,
+    *,
+    ordered: Ordered,
+    labels: str,
+    exchange: Exchange,
+    parts: int,
+    graph: StoredMatrix | None,
+    by: ByMetric | None,
 ) -> tuple[int, int]:
     """Leave the rows of block b that take the coordinates of another one, and the internal ids of these; how many.
 
@@ -54,7 +66,7 @@ def fill_block(
     if len(outside):
         offsets, _ = ordered.cells(b)
         cell = owner_of(offsets, outside)
-        nearest = nearest_embedded(ordered, labels, ordered.rows(b)[outside], np.full(len(cell), b), cell, parts)
+        nearest = nearest_embedded(ordered, labels, ordered.located(b)[outside], np.full(len(cell), b), cell, parts, by)
     repeated, firsts = repeated_block(b, graph, ordered.starts) if graph else (outside[:0], nearest[:0])
     inside = label[repeated] < parts
     repeated, firsts = repeated[inside], firsts[inside]

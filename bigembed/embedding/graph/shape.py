@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bigembed.neighbors.by_metric import ByMetric
+
 
 @dataclass(frozen=True)
 class GraphShape:
@@ -22,6 +24,8 @@ class GraphShape:
     """Of distances that were given, without rows."""
     weighted: bool = False
     """A user's weights, without rows."""
+    by: ByMetric | None = None
+    """How rows are compared pair by pair, where distances are not the Euclidean ones of the rows that are ordered."""
 
     @property
     def ordered(self) -> bool:

@@ -120,9 +120,7 @@ def sentence(found: Mapping[str, Any]) -> str:
         done = f"were filled with {found['fill']:g}"
     columns = ", ".join(f"{name} ({count:,})" for name, count in found["columns"])
     first = ", ".join(map(str, found["first"])) + (", …" if rows > len(found["first"]) else "")
-    return (
-        f"{rows:,} of {n:,} rows have missing values and {done}: rows {first} (counted from 0); by column: {columns}"
-    )
+    return f"{rows:,} of {n:,} rows have missing values and {done}: rows {first} (counted from 0); by column: {columns}"
 
 
 def _by_column(missing: Array, names: Sequence[str]) -> list[list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -49,9 +50,9 @@ class SampledPlacing(Placing):
         )
 
 
-def model_of(run: Run, asked: SamplingOptions, connectivity: float) -> SampledPlacing:
-    """The model of a fitted run."""
-    places, kernel = places_of(run), run.results("kernel")
+def model_of(run: Run, asked: SamplingOptions, connectivity: float, metric: Any = None) -> SampledPlacing:
+    """The model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
+    places, kernel = places_of(run, metric), run.results("kernel")
     width = run.results("coordinates")["n_components"]
     pool = run.path("coordinates", "pool")
     return SampledPlacing(*places, width, pool, asked, kernel["n_neighbors"], connectivity)

@@ -48,7 +48,7 @@ def sampling_stages(
     judgement = []
     if rows:
         source = RowSource((n, graph.width), np.dtype(np.float64))
-        judgement = [judgement_stage(source, Shape(n, graph.width, "float64", ""), m, seed, ordered=True)]
+        judgement = [judgement_stage(source, Shape(n, graph.width, "float64", ""), m, seed, ordered=True, by=graph.by)]
     return [
         memberships_stage(graph, edges, connectivity, mix),
         *eigenvectors,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from bigembed.blocks.rows import Array
 from bigembed.embedding.clusters import points_of
@@ -40,9 +41,10 @@ def labels_of_rows(rows: Array, model: ClusterModel) -> Array:
     return nearest_centers(points, read_array(model.centers))[:, None]
 
 
-def prediction(run: Run) -> Extension:
+def prediction(run: Run, metric: Any = None) -> Extension:
     """What turns new rows into numbers of clusters."""
-    walk = model_of(run)
+    walk = model_of(run, metric)
     normalize_rows = run.manifest("clusters").parameters["normalize_rows"]
     model = ClusterModel(walk, run.path("clusters", "centers"), normalize_rows)
-    return Extension(labels_of_rows, model, 1, walk.shape.d, dtype="int32", grouping=grouping(walk), cheap=False)
+    d, near = walk.shape.d, grouping(walk)
+    return Extension(labels_of_rows, model, 1, d, dtype="int32", grouping=near, cheap=False, sparse=True)

@@ -130,7 +130,7 @@ def coordinates_stage(
         equal = None if graph.weighted else repeated_matrix(context)
         filled: list[tuple[int, int]] = []
         if order is not None and (placed or equal is not None):
-            filled = find_replaced(context, order, parts.count if rows else found["components"], equal)
+            filled = find_replaced(context, order, parts.count if rows else found["components"], equal, graph.by)
             tasks = [(b,) for b in range(len(sizes))]
             map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
         starts = tuple(offsets(sizes).tolist())

@@ -18,13 +18,14 @@ from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import local_squared
 from bigembed.landmarks.nystrom import divided
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -52,19 +53,20 @@ class WalkModel:
     """How many of the first components have their own coordinates; other rows have those of their nearest row."""
 
 
-def model_of(run: Run) -> WalkModel:
-    """The extension model of a fitted run."""
+def model_of(run: Run, metric: Any = None) -> WalkModel:
+    """The extension model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
     if not run.has("survey") or run.results("survey")["metric"] == GIVEN:
         raise InputTypeError(
             "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
             "has no place for new rows"
         )
     survey, coordinates = run.results("survey"), run.results("coordinates")
+    shape = shape_in(survey, metric)
     asked, kernel, scale = run.manifest("kernel").parameters, run.results("kernel"), run.results("bandwidth")
     rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
     return WalkModel(
-        any_index_of(run),
-        Shape(survey["n"], survey["d"], survey["dtype"], survey["metric"]),
+        any_index_of(run, shape),
+        shape,
         WalkCoordinates(
             run.path("solve", "right"),
             run.path("components", "labels"),
@@ -90,13 +92,15 @@ def parts_before(run: Run) -> int:
     return 1 if largest_only else int(run.results("components")["components"])
 
 
-def extend_rows(rows: Array, model: WalkModel) -> Array:
+def extend_rows(rows: Any, model: WalkModel) -> Array:
     """Coordinates of finite new rows, made ready for the search first."""
     return nystrom_rows(ready_rows(rows, model.shape), model)
 
 
-def grouping(model: WalkModel) -> Grouping:
-    """How new rows are brought to the blocks of fitted rows that they belong to."""
+def grouping(model: WalkModel) -> Grouping | None:
+    """How new rows are brought to the blocks of fitted rows that they belong to; sparse rows are not."""
+    if model.shape.sparse:
+        return None
     blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
     edges = EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
     most = MAX_PAIRS // edges  # so that batches need not be divided, mostly
@@ -112,7 +116,7 @@ def extension_memory(model: WalkModel, rows: int) -> int:
     return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.fitted.eigenvalues.shape[-1])
 
 
-def nystrom_rows(rows: Array, model: WalkModel) -> Array:
+def nystrom_rows(rows: Any, model: WalkModel) -> Array:
     """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
     coordinates = np.empty((len(rows), model.fitted.width))
     for members, joined in join_parts(rows, model.index):
@@ -120,7 +124,7 @@ def nystrom_rows(rows: Array, model: WalkModel) -> Array:
     return coordinates
 
 
-def _extend_joined(rows: Array, members: Array, joined: Joined, model: WalkModel) -> Array:
+def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) -> Array:
     """Coordinates of the rows ``members``, from their edges."""
     ordered = Ordered.open(model.index.order)
     starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
@@ -145,13 +149,19 @@ def _extend_joined(rows: Array, members: Array, joined: Joined, model: WalkModel
     if len(outside):
         lost = rows[members[outside]]
         nearest = nearest_embedded(
-            ordered, model.fitted.labels, lost, joined.block[outside], joined.cell[outside], model.parts
+            ordered,
+            model.fitted.labels,
+            lost,
+            joined.block[outside],
+            joined.cell[outside],
+            model.parts,
+            by_metric(model.shape),
         )
         coordinates[outside] = model.fitted.of_rows(nearest)
     return coordinates
 
 
-def self_weight(rows: Array, model: WalkModel) -> Array:
+def self_weight(rows: Any, model: WalkModel) -> Array:
     """1 / (1 + Σ_j k(x, x_j)) of prepared rows (m, d), over the fitted rows j that the graph joins to x, equal ones
     left out: how much of the walk would stay at x (k(x, x) = 1). In (0, 1]; 1 where no fitted row is within reach.
 

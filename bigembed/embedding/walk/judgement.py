@@ -14,12 +14,13 @@ import numpy as np
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
-from bigembed.embedding.graph.ordered_rows import OrderedRows, spans_of
+from bigembed.embedding.graph.ordered_rows import compared_rows, comparison, spans_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
 from bigembed.errors import InputError
 from bigembed.kernels.affinity import Bandwidth
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.degrees import effective_degrees
 from bigembed.quality.harmonics import ROWS, harmonics, sampled
@@ -101,10 +102,11 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
             degrees = effective_degrees(context.of("kernel", "mass" if "target" in asked else "q"), blocks)
             first = _numbers(np.array(degrees.first, np.int64), ordered)
             out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
-            out |= {"column": _column(read_array(context.of("survey", "sample")))}
+            if not ordered.columns:
+                out |= {"column": _column(read_array(context.of("survey", "sample")))}
             out |= _stability(context, blocks, kept) if lists else {}
             if n > 2 * NEIGHBORS:
-                out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed)
+                out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed, graph.by)
         return out
 
     of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ("order",) if ordering else ()
@@ -127,9 +129,11 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
     return Stage("judgement", inputs, {"seed": seed, "samples": samples, "tol": tol}, run, cost)
 
 
-def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, seed: int) -> dict[str, Any]:
+def _preserved(
+    context: Context, ordered: Ordered, scaling: Scaling, d: int, seed: int, by: ByMetric | None
+) -> dict[str, Any]:
     n = ordered.starts[-1]
-    rows = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
+    rows = compared_rows(ordered, d)
     found = context.results("coordinates")
     replaced = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
     paths, eigenvalues = (
@@ -144,7 +148,9 @@ def _preserved(context: Context, ordered: Ordered, scaling: Scaling, d: int, see
         replaced=replaced,
     )
     try:
-        return preserved(rows, coordinates, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed)
+        return preserved(
+            rows, coordinates, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed, **comparison(by)
+        )
     except InputError as error:  # distances beyond float64
         return {"unmeasured": str(error)}
 

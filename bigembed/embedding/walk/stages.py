@@ -82,6 +82,11 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
             f"{what} between rows, and a graph of {'weights' if graph.weighted else 'given distances'} has none. Give "
             "rows or a NeighborGraph, or leave it out"
         )
+    if graph.by and landmarks:
+        raise InputTypeError(
+            f"solver='landmarks' interpolates between dense rows by their Euclidean distances, and these are compared "
+            f"by {graph.by.metric.text}. Take solver='exact'"
+        )
     if graph.given and policy in ("bridge", "largest"):
         raise InputError(
             f"components={policy!r} looks for near rows in other components, and distances that are given have no "
@@ -120,7 +125,7 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
         scales = [dimension_stage(n, k), bandwidth_stage(choice, LISTS)]
     scale_stage = "graph" if graph.dense or graph.given else "search" if lists else ""
     edges = "bridge" if bridged else "graph"
-    first = [bridge_stage(n, k)] if bridged else []
+    first = [bridge_stage(n, k, graph.by)] if bridged else []
     return [*first, *scales, kernel_stage(choice, asked.alpha, n, k, min(graph.block, n), edges, target, scale_stage)]
 
 

@@ -102,8 +102,7 @@ def courses_of(job: JobSpec, source: RowSource) -> list[Course]:
             alone = len(homes[leg.stage.name]) == 1
             names.setdefault(leg.folder, leg.stage.name if alone else f"{leg.stage.name} [{course.point.label}]")
     return [
-        replace(course, legs=tuple(replace(leg, name=names[leg.folder]) for leg in course.legs))
-        for course in courses
+        replace(course, legs=tuple(replace(leg, name=names[leg.folder]) for leg in course.legs)) for course in courses
     ]
 
 

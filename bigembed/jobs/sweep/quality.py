@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.metrics import NAMES
 from bigembed.errors import InputError
 from bigembed.estimator.through import of_mapped
 from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
@@ -21,17 +22,17 @@ JUDGED = "judgement"
 
 
 def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -> list[Stage]:
-    """A stage more, or none: for rows that have Euclidean or cosine distances, and coordinates that nothing judged.
+    """A stage more, or none: for rows with a metric that has a name, and coordinates that nothing judged.
 
     Cost: that of :func:`bigembed.quality.neighborhoods.preserved`.
     """
     names = [stage.name for stage in stages]
     metric = getattr(estimator, "metric", "euclidean")
-    known = isinstance(metric, str) and metric in ("euclidean", "cosine")
+    known = isinstance(metric, str) and metric in NAMES
     n, of_rows = int(source.shape[0]), not (source.sparse or isinstance(source, GraphSource))
     if JUDGED in names or "coordinates" not in names or not (of_rows and known) or n <= 2 * NEIGHBORS:
         return []
-    asked = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0}
+    asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0}
 
     def run(context: Context) -> dict[str, Any]:
         array = open_zarr(path := context.of("coordinates", "embedding"))

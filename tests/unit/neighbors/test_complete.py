@@ -8,7 +8,7 @@ import pytest
 import bigembed as be
 from bigembed.blocks.squared import every_squared, paired_squared
 from bigembed.neighbors.complete import all_others, joined_to_all
-from bigembed.neighbors.exact import _merge, empty_lists, exact_block
+from bigembed.neighbors.exact import empty_lists, exact_block, merge_pairs
 from bigembed.neighbors.recall import recall_at
 from bigembed.neighbors.symmetrize import union_block
 
@@ -27,7 +27,7 @@ def merged_lists(rows, k):
     ids, squared = empty_lists(len(rows), k, rows.dtype)
     i, j = np.nonzero(~np.eye(len(rows), dtype=bool))
     with np.errstate(over="ignore"):
-        _merge(ids, squared, i, j, paired_squared(rows[i], rows[j]).astype(rows.dtype))
+        merge_pairs(ids, squared, i, j, paired_squared(rows[i], rows[j]).astype(rows.dtype))
     return ids, squared
 
 

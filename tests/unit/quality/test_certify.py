@@ -219,7 +219,7 @@ def wrong(change):
         (lambda X, Y: (X, Y, {"n_neighbors": 0}), "n_neighbors=0; it must be an integer, at least 1"),
         (lambda X, Y: (X, Y, {"samples": 1.5}), "samples=1.5"),
         (lambda X, Y: (X, Y, {"seed": -1}), "seed=-1"),
-        (lambda X, Y: (X, Y, {"metric": "cityblock"}), "metric='cityblock'; allowed for the rows: euclidean, cosine"),
+        (lambda X, Y: (X, Y, {"metric": "cosin"}), "metric='cosin'.*did you mean 'cosine'"),
         (lambda X, Y: (X * (np.arange(60) != 9)[:, None], Y, {"metric": "cosine"}), "rows of zeros: 1 of 60.* row 9"),
         (lambda X, Y: (X, Y[:, 0], {}), "2D array"),
         (lambda X, Y: (X[:, :0], Y, {}), r"rows: Found array with 0 feature"),

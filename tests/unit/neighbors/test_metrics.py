@@ -1,0 +1,261 @@
+"""Graphs by every metric, of dense and of sparse rows, against distances that are written out here."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigembed as be
+from bigembed.blocks.mapped_rows import inadmissible, mapped_rows
+from bigembed.blocks.metrics import NAMES, RowMetric
+from bigembed.errors import InputError, InputTypeError
+from bigembed.neighbors import ground_truth, query, search
+from bigembed.neighbors.by_metric import ByMetric, take_tile
+from bigembed.neighbors.exact import empty_lists
+from bigembed.neighbors.query import index_of, join_rows
+from bigembed.neighbors.sketch import sketched
+from bigembed.neighbors.survey import prepare
+
+from . import distance_functions
+
+SPARSE = [name for name in NAMES if name != "haversine"]
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below else 0.0
+
+
+def distance(name: str, x: np.ndarray, y: np.ndarray) -> float:
+    """The definition."""
+    p, q = x != 0, y != 0
+    both, differ, d = (p & q).sum(), (p ^ q).sum(), len(x)
+    with np.errstate(invalid="ignore"):
+        terms = np.nan_to_num(np.abs(x - y) / (np.abs(x) + np.abs(y)))
+    unit = {
+        "cosine": lambda v: v / np.linalg.norm(v),
+        "correlation": lambda v: (v - v.mean()) / np.linalg.norm(v - v.mean()),
+    }
+    if name in unit:
+        return float(np.linalg.norm(unit[name](x) - unit[name](y)))
+    return float(
+        {
+            "euclidean": lambda: np.linalg.norm(x - y),
+            "hellinger": lambda: np.sqrt(max(1 - (np.sqrt(x * y) / np.sqrt(x.sum() * y.sum())).sum(), 0)),
+            "haversine": lambda: 2 * np.sqrt(
+                np.sin((x[0] - y[0]) / 2) ** 2 + np.cos(x[0]) * np.cos(y[0]) * np.sin((x[1] - y[1]) / 2) ** 2
+            ),
+            "manhattan": lambda: np.abs(x - y).sum(),
+            "chebyshev": lambda: np.abs(x - y).max(),
+            "canberra": lambda: terms.sum(),
+            "braycurtis": lambda: _ratio(np.abs(x - y).sum(), np.abs(x + y).sum()),
+            "hamming": lambda: (x != y).mean(),
+            "jaccard": lambda: _ratio(differ, both + differ),
+            "dice": lambda: _ratio(differ, 2 * both + differ),
+            "rogerstanimoto": lambda: 2 * differ / (d + differ),
+            "sokalsneath": lambda: _ratio(2 * differ, both + 2 * differ),
+        }[name]()
+    )  # fmt: skip
+
+
+def rows_for(name: str, n: int = 120, d: int = 25) -> np.ndarray:
+    """Positive rows with zeros; places on the globe."""
+    random = np.random.default_rng(3)
+    if name == "haversine":
+        return np.column_stack([random.uniform(-1.5, 1.5, n), random.uniform(-3.1, 3.1, n)])
+    centers = random.random((6, d)) * (random.random((6, d)) < 0.5)
+    x = centers[random.integers(0, 6, n)] * (random.random((n, d)) < 0.8)
+    x[np.arange(n), random.integers(0, d, n)] += random.random(n)
+    return np.asarray(x)
+
+
+def every(name: str, x: np.ndarray) -> np.ndarray:
+    """All distances."""
+    return np.array([[distance(name, a, b) for b in x] for a in x])
+
+
+def reference(found: np.ndarray, k: int) -> np.ndarray:
+    """How far the k-th other row is."""
+    others = found.copy()
+    np.fill_diagonal(others, np.inf)
+    return np.sort(others, axis=1)[:, k - 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_graph_by_every_metric_holds_the_nearest_rows_and_their_distances(name: str) -> None:
+    x, k = rows_for(name), 5
+    wanted = every(name, x)
+    last = reference(wanted, k)
+    kinds = [x, sparse.csr_array(x)] if name in SPARSE else [x]
+    for rows in kinds:
+        graph = be.build_neighbor_graph(rows, k, metric=name)
+        found = graph.to_scipy()
+        i, j = found.nonzero()
+        np.testing.assert_allclose(found[i, j], wanted[i, j], atol=1e-7)
+        nearest = np.maximum(last[i], last[j])
+        assert (wanted[i, j] <= nearest + 1e-7).all()  # each is among the k nearest of one of the two
+        assert (np.bincount(i, minlength=len(x)) >= k - (found[i, j] == 0).sum()).all()
+        assert graph.recall == 1.0
+        assert graph.metric == name
+    control = "euclidean" if name == "haversine" else "chebyshev" if name == "manhattan" else "manhattan"
+    other = every(control, x)
+    assert not np.allclose(found[i, j], other[i, j], atol=1e-3)  # a control
+
+
+@pytest.mark.parametrize("name", ["manhattan", "cosine", "hellinger", "jaccard"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_across_blocks_a_query_finds_what_the_search_found(
+    name: str, kind: str, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (ground_truth, search, query):
+        monkeypatch.setattr(module, "EXACT_ROWS", 0)
+    x = rows_for(name, 700) * 7
+    rows = x if kind == "dense" else sparse.csr_array(x)
+    graph = be.build_neighbor_graph(rows, 5, metric=name, recall=0.9)
+    assert len(graph.matrix.rows) > 1
+    assert graph.recall >= 0.9
+    ordered, chosen = x[graph.original_ids()], np.arange(0, 700, 35)
+    truth = np.array([np.sort([distance(name, ordered[i], y) for y in ordered])[5] for i in chosen])
+    lists = np.concatenate([
+        np.sqrt(be_read(graph, f"squared/{b}")[:, -1].astype(float)) for b in range(len(graph.matrix.rows))
+    ])[chosen]  # fmt: skip
+    assert np.mean(lists <= truth + 1e-6) > 0.8
+    assert (lists >= truth - 1e-6).all()
+    given = prepare(rows[graph.original_ids()[::50]], graph.shape)
+    joined = join_rows(given, index_of(graph.run, graph.shape))
+    matrix, ids = graph.to_scipy(), graph.original_ids()
+    for at, row in enumerate(ids[::50]):
+        mine = slice(joined.indptr[at], joined.indptr[at + 1])
+        there = ids[joined.ids[mine]]
+        equal = joined.squared[mine] == 0
+        if equal.sum() > 1:
+            continue  # of equal rows a query is the first
+        np.testing.assert_array_equal(np.sort(there[there != row]), np.sort(matrix[[row]].nonzero()[1]))
+
+
+def be_read(graph: be.NeighborGraph, name: str) -> np.ndarray:
+    from bigembed.store.arrays import read_array
+
+    return read_array(graph.run.path("search", name))
+
+
+METHODS = ["DiffusionMap", "LaplacianEigenmaps", "TSNE", "UMAP", "Isomap", "SpectralClustering"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sparse_rows_go_through_the_whole_way_as_dense_ones_do(method: str, tmp_path: Path) -> None:
+    x = rows_for("cosine", 150)
+    rest = {"TSNE": {"n_iter": 30, "early_exaggeration_iter": 20}, "Isomap": {"components": "bridge"}}
+    rest |= {"SpectralClustering": {"n_clusters": 3}, "DiffusionMap": {"components": "joint"}}
+    made = getattr(be, method)(metric="correlation", **rest.get(method, {}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = made.fit(sparse.csr_array(x))
+        np.testing.assert_allclose(fitted.transform(sparse.csr_array(x)), fitted.embedding_, atol=1e-5)
+        np.testing.assert_array_equal(fitted.transform(sparse.csr_array(x[:3])), fitted.transform(x[:3]))
+        fitted.save(tmp_path / "model")
+        again = be.load(tmp_path / "model")
+        np.testing.assert_array_equal(again.transform(sparse.csr_array(x)), fitted.transform(sparse.csr_array(x)))
+        if method in ("DiffusionMap", "LaplacianEigenmaps"):
+            dense = getattr(be, method)(metric="correlation", **rest.get(method, {})).fit(x)
+            np.testing.assert_allclose(np.abs(fitted.embedding_), np.abs(dense.embedding_), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in SPARSE if name != "euclidean"])
+def test_rejected_sparse_rows_would_not_have_entered_a_list(name: str) -> None:
+    x = sparse.csr_array(np.round(rows_for(name, 260), 1 if name == "hamming" else 9) + 0.0)
+    x = x[np.flatnonzero(~inadmissible(x, name)[0])]
+    rows, numbers = mapped_rows(x, name, "float32"), np.arange(x.shape[0])
+    by = ByMetric(RowMetric(name), "float32")
+    found, wanted = (empty_lists(x.shape[0], 7, np.dtype("f4")) for _ in range(2))
+    for start in (150, 0, 100, 200, 50, 250):
+        part = slice(start, start + 50)
+        by.update_lists(*found, rows, numbers, rows[part], numbers[part])
+        tile = by.squared(rows, rows[part])
+        tile[numbers[:, None] == numbers[part]] = np.inf
+        take_tile(*wanted, numbers, tile, numbers[part])
+    np.testing.assert_array_equal(found[0], wanted[0])
+    np.testing.assert_array_equal(found[1], wanted[1])
+
+
+def test_a_sketch_keeps_squared_distances_on_average() -> None:
+    random = np.random.default_rng(0)
+    x = random.random((200, 4000)) * (random.random((200, 4000)) < 0.01)
+    sketch = sketched(sparse.csr_array(x)).sketch
+    found, wanted = (np.square(rows[:100] - rows[100:]).sum(axis=1) for rows in (sketch, x))
+    assert abs(np.mean(found / wanted) - 1) < 0.1
+    assert np.std(found / wanted) < 0.35
+    assert not np.allclose(found, wanted, rtol=1e-3)  # a control: only on average
+
+
+def test_a_function_of_two_rows_is_compiled_and_kept_by_name(tmp_path: Path) -> None:
+    x = rows_for("chebyshev")
+    name = f"{distance_functions.__name__}:largest_step"
+    by_name = be.build_neighbor_graph(x, 4, metric=name)
+    by_function = be.build_neighbor_graph(x, 4, metric=distance_functions.largest_step)
+    named = be.build_neighbor_graph(x, 4, metric="chebyshev")
+    assert abs(by_name.to_scipy() - named.to_scipy()).max() < 1e-7
+    assert abs(by_name.to_scipy() - by_function.to_scipy()).max() == 0
+    le = be.LaplacianEigenmaps(6, metric=distance_functions.largest_step, n_neighbors=20).fit(x)
+    le.save(tmp_path / "model")
+    with pytest.raises(InputError, match="nothing that a file names is executed unless you allow it"):
+        be.load(tmp_path / "model")
+    again = be.load(tmp_path / "model", functions=[distance_functions.__name__])
+    np.testing.assert_array_equal(again.transform(x), le.transform(x))
+    with pytest.raises(InputTypeError, match="which a file names and nobody gave: set metric to it"):
+        be.LaplacianEigenmaps(components="bridge").fit(type(by_name)(by_name.run))
+    of_sparse = be.build_neighbor_graph(sparse.csr_array(x), 4, metric=distance_functions.shared)
+    named = be.build_neighbor_graph(x, 4, metric="manhattan")
+    assert abs(of_sparse.to_scipy() - named.to_scipy()).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        (distance_functions.one_sided, "distances are symmetric; of rows 25 and 31 it is 6"),
+        (distance_functions.similarity, "the distance of a row to itself is 0.*Is it a similarity"),
+        (distance_functions.sometimes_nan, r"distances are finite and ≥ 0; of the rows \(.*it is nan"),
+        (distance_functions.negative, r"distances are finite and ≥ 0.*it is -"),
+        (distance_functions.shared, "numba cannot compile it as a function of"),
+        ("manhatan", "did you mean 'manhattan'"),
+        ("haversine", "takes two columns, latitude and longitude"),
+    ],
+)
+def test_what_is_no_metric_is_refused(metric: object, says: str) -> None:
+    x = rows_for("manhattan", 40)
+    x[0, 0], x[1:, 0] = 0, x[1:, 0] + 1
+    with pytest.raises(InputError, match=says):
+        be.build_neighbor_graph(x, 3, metric=metric)
+
+
+@pytest.mark.parametrize(
+    ("metric", "row", "says"),
+    [
+        ("cosine", 0.0, "rows of zeros: 1 of 40, the first are rows \\[7\\]"),
+        ("correlation", 2.0, "rows whose entries are all equal: 1 of 40"),
+        ("hellinger", -1.0, "rows of zeros or with negative entries: 1 of 40"),
+    ],
+)
+def test_rows_without_a_distance_are_named(metric: str, row: float, says: str) -> None:
+    x = rows_for(metric, 40)
+    x[7] = row
+    for rows in (x, sparse.csr_array(x)):
+        with pytest.raises(InputError, match=says):
+            be.build_neighbor_graph(rows, 3, metric=metric)
+    fitted = be.LaplacianEigenmaps(metric=metric, n_neighbors=10).fit(np.delete(x, 7, axis=0))
+    with pytest.raises(InputError, match="is not defined for rows"):
+        fitted.transform(x[7:8])
+
+
+def test_what_needs_dense_euclidean_rows_says_so() -> None:
+    x = rows_for("manhattan", 60)
+    for given, metric in ((x, "manhattan"), (sparse.csr_array(x), "euclidean")):
+        with pytest.raises(InputError, match=r"a graph of a radius is for dense rows and the metrics euclidean"):
+            be.build_neighbor_graph(given, None, radius=1.0, metric=metric)
+        with pytest.raises(InputTypeError, match="solver='landmarks' interpolates"):
+            be.DiffusionMap(solver="landmarks", n_landmarks=10, metric=metric).fit(given)
+    with pytest.raises(InputTypeError, match="sparse"):
+        be.LocallyLinearEmbedding().fit(sparse.csr_array(x))
