@@ -20,7 +20,7 @@ from tests.blocks import on_workers
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
 folder = pytest.StashKey[str]()
-hypothesis.settings.register_profile("tests")  # (a busy machine is no failure)
+hypothesis.settings.register_profile("tests", deadline=None)  # (a busy machine is no failure)
 hypothesis.settings.load_profile("tests")
 
 
