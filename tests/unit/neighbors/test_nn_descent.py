@@ -101,7 +101,7 @@ def test_another_way_is_taken_where_cells_miss_the_target_and_it_is_said(few_cel
 
 def test_new_rows_are_joined_in_the_cells_with_the_recall_that_is_said(few_cells: None) -> None:
     graph = build(recall=0.9, algorithm="nn-descent")
-    joined = join_rows(HIGH[graph.original_ids()], index_of(graph.run))
+    joined = join_rows(HIGH[graph.original_ids()], index_of(graph.run, graph.shape))
     true = exact_block(HIGH, 8)[0][graph.original_ids()]
     found = [graph.original_ids()[joined.ids[a:b]] for a, b in zip(joined.indptr, joined.indptr[1:])]
     share = np.mean([len(np.intersect1d(a, b)) / 8 for a, b in zip(found, true, strict=True)])
