@@ -6,7 +6,18 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from bigembed.blocks.declared import Auto, Count, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.blocks.declared import (
+    Auto,
+    Count,
+    Nonnegative,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    interval,
+    is_number,
+    one_of,
+)
 from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.stages import rows_of_block
@@ -147,7 +158,7 @@ class UMAP(Estimator):
     n_epochs: Count | None = None
     learning_rate: Positive = 1.0
     init: Any = "spectral"
-    local_connectivity: Positive = 1.0
+    local_connectivity: Annotated[float, interval(1, closed="left")] = 1.0
     set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
     repulsion_strength: Nonnegative = 1.0
     negative_sample_rate: Count = 5
@@ -205,8 +216,8 @@ class UMAP(Estimator):
 
     def _require(self, need: Requirements) -> None:
         need(self.init is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or the path of one")
-        need(self.min_dist <= self.spread, "min_dist", f"at most spread, which is {self.spread:g}")
-        need(self.local_connectivity >= 1, "local_connectivity", "a number ≥ 1")
+        if is_number(self.min_dist) and is_number(self.spread):
+            need(self.min_dist <= self.spread, "min_dist", f"at most spread, which is {self.spread:g}")
 
     def _set_fitted(self, run: Run) -> None:
         """Coordinates, cross-entropies and the graph as attributes."""

@@ -119,7 +119,9 @@ def slurm() -> Iterator[Slurm]:
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} ({HOW})")
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True)))
+        # (munged wants a socket that everybody can reach, and the folder of the tests is ours alone)
+        made = TemporaryDirectory(prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
         there = Slurm(folder)
         _configure(folder)
         daemons = [

@@ -16,7 +16,7 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     witness = next((stage for stage in stages if stage.name == "witness" and "target" in stage.parameters), None)
     if witness is None:
         return []
-    if "witness" in reused:
+    if "witness" in reused and run.has("witness"):  # (not one that is superseded, and taken up again)
         return [said(run.results("witness"))]
     asked = witness.parameters.get("algorithm", AUTO)
     if asked != AUTO:

@@ -252,7 +252,7 @@ def test_few_distinct_landmarks_are_said() -> None:
         ({"solver": "dense"}, "solver='dense'"),
         ({"landmarks": "given"}, "'max-min' or 'uniform'"),
         ({"components": "joint"}, "'error', 'largest', 'per-component' or 'bridge'"),
-        ({"metric": "cityblock"}, "metric='cityblock'"),
+        ({"metric": "minkowski"}, "metric='minkowski'"),
     ],
 )
 def test_parameters_out_of_range_are_named(parameters: dict[str, Any], message: str) -> None:
