@@ -128,14 +128,14 @@ class RowMetric:
         return found
 
     def _refuse(self, found: Array, rows: Any, others: Any) -> None:
-        """InputError where a distance is none."""
+        """InputError where the function returns a negative number, infinity or NaN, which are not distances."""
         if not found.size or (found.min() >= 0 and np.isfinite(found.max())):
             return
         with np.errstate(invalid="ignore"):
             i, j = np.argwhere(~((found >= 0) & np.isfinite(found)))[0]
         raise InputError(
-            f"metric={self.text}: distances are finite and ≥ 0; of the rows {_shown(rows, i)} and {_shown(others, j)} "
-            f"it is {found[i, j]:g}"
+            f"metric={self.text} returned {found[i, j]:g} for the rows {_shown(rows, i)} and {_shown(others, j)}; "
+            "a distance is finite and ≥ 0"
         )
 
 

@@ -55,7 +55,7 @@ def squared_distance(one: Array, other: Array) -> float:
 
 @njit(cache=True, nogil=True, inline="always")
 def add_force(out: Array, one: Array, other: Array, factor: float, times: float) -> None:
-    """Add factor·(y − z), no coordinate of it longer than :data:`LONGEST`, so many times."""
+    """Add ``times`` factor·(y − z), each coordinate cut to at most :data:`LONGEST` first."""
     for k in range(one.shape[0]):
         out[k] += times * min(LONGEST, max(-LONGEST, factor * (one[k] - other[k])))
 

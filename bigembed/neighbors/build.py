@@ -75,8 +75,8 @@ def build_neighbor_graph(
     Raises
     ------
     InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range, rows for which the
-        metric is not defined, a function that is no metric, sparse rows or a metric compared pair by pair with a radius
-        or candidates.
+        metric is not defined, a function that is not symmetric or not ≥ 0, sparse rows or a metric compared pair
+        by pair with a radius or candidates.
     PlanError : a radius that joins too many rows.
     A recall below the target is a :class:`RecallWarning`.
 

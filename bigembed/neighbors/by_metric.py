@@ -128,7 +128,7 @@ def by_metric(shape: Shape) -> ByMetric | None:
 def take_tile(ids: Array, squared: Array, queries: Array, tile: Array, row_ids: Array) -> None:
     """Take candidates with squared distances ``tile`` (m, N) into the lists ``queries`` (m,); ``row_ids`` ascend.
 
-    Infinity is no candidate. At most k of a row of the tile are taken, so that ties cost no more than the rest.
+    Rows at infinity are left out. At most k of a row of the tile are taken, so that ties cost no more than the rest.
     """
     k = ids.shape[1]
     last, last_id = squared[queries, -1], ids[queries, -1]

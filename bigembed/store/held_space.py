@@ -18,7 +18,7 @@ from bigembed.blocks.vector_space import MemorySpace, VectorSpace, copy_vectors
 from bigembed.store.stored_space import StoredSpace
 
 SHARE = 4
-"""One in so many bytes of the memory that is free now may be taken for vectors."""
+"""Vectors may take one byte in this number of the bytes of memory that are free now."""
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from bigembed.runs import Run
 from bigembed.store.arrays import read_array, read_by_id
 
 SHARE = 3
-"""A new row makes one epoch for so many of the fitted rows."""
+"""Epochs of the fit for one epoch of a new row."""
 RATE = 0.25
 """Of the learning rate, where its epochs begin."""
 

@@ -14,7 +14,7 @@ POOL = 1 << 16
 
 
 def chosen(b: int, rows: Sequence[int], seed: int, epoch: int) -> Array | slice:
-    """The rows of block b, of blocks of so many rows, in the pool of an epoch.
+    """The rows of block b in the pool of an epoch; ``rows`` are the rows of each block.
 
     >>> chosen(0, [3, 4], 0, 0), len(chosen(1, [30_000, 101_072], 0, 0))
     (slice(None, None, None), 50536)
