@@ -34,11 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
         tempfile.tempdir = None
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process more than cores: some tests only wait for the processes that they start."""
-    return (os.cpu_count() or 1) + 1
-
-
 def has_room() -> bool:
     """Whether the file system in memory, and the memory itself, take the files of a run."""
     if not os.access(MEMORY, os.W_OK):
