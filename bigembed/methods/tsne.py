@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,25 +12,20 @@ from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirem
 from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.options import DescentOptions
-from bigembed.embedding.forces.stages import force_stages, neighbors_for, rows_of_block
-from bigembed.embedding.forces.start import RULES, start_of
+from bigembed.embedding.forces.stages import force_stages, neighbors_for
+from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.placing import extension_of
 from bigembed.errors import InputTypeError
-from bigembed.estimator.base import Estimator, seed_of
-from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
+from bigembed.estimator.base import seed_of
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.descended import DescendedEstimator
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
-from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.source import RowSource
-
-INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 
 
 def _is_tail(value: Any) -> bool:
@@ -42,7 +37,7 @@ Tail = Annotated[float, Kind("a number > 0, or infinity", _is_tail)]
 
 
 @dataclass(eq=False, repr=False)
-class TSNE(Estimator):
+class TSNE(DescendedEstimator):
     """t-SNE: a map in one to three dimensions in which near rows are near, of rows, a graph, or weights.
 
     p_{j|i} ∝ exp(−‖x_i − x_j‖²/2σ_i²) over the 3·perplexity nearest rows of i, σ_i by the perplexity, and
@@ -133,9 +128,6 @@ class TSNE(Estimator):
     (True, (2, 2))
     """
 
-    takes_graphs = True
-    takes_sparse = True
-    of_rows: ClassVar = ("init",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),
@@ -168,32 +160,8 @@ class TSNE(Estimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
-        graph of weights of any size (:func:`bigembed.open_graph`)."""
-        from bigembed.estimator.fitting import fit_spectral
-
-        if isinstance(X, NeighborGraph) and X.radius is not None:
-            raise InputTypeError(
-                "TSNE takes the nearest neighbors of every row, and a graph of a radius may join a row to none. Build "
-                "the graph with n_neighbors"
-            )
-        fit_spectral(self, X)
-        return self
-
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, or a user's graph of weights, to coordinates."""
-        from bigembed.estimator.fitting import graph_stages
-
-        self._check()
-        if isinstance(source, GraphSource):
-            return graph_stages(self, source)
-        shape, seed = shape_of(source, self.metric), self._seed()
-        k = neighbors_for(self.perplexity, shape.n)
-        most = rows_of_block(k)
-        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
-        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
-        return [*stages, *self._after_graph(graph, seed)]
+    def _neighbors(self, n: int) -> int:
+        return neighbors_for(self.perplexity, n)
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
@@ -202,8 +170,7 @@ class TSNE(Estimator):
                 "TSNE finds affinities from the rows' own lists of neighbors, and this is a graph of given distances. "
                 "Give the rows, or affinities as weights (open_graph(…, values='weights'))"
             )
-        in_memory = None if isinstance(self.in_memory, str) else bool(self.in_memory)
-        return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), in_memory, seed)
+        return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._whole(), seed)
 
     def _asked(self) -> DescentOptions:
         return DescentOptions(
@@ -223,7 +190,7 @@ class TSNE(Estimator):
 
     def _require(self, need: Requirements) -> None:
         need(self.n_components in (1, 2, 3), "n_components", "1, 2 or 3: repulsion is computed on a lattice")
-        need(self.init is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or the path of one")
+        self._require_start(need)
 
     def _set_fitted(self, run: Run) -> None:
         """Coordinates, divergences and the graph as attributes."""
@@ -237,40 +204,24 @@ class TSNE(Estimator):
             self.graph_ = NeighborGraph(run, metric=self.metric)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        found = run.results("coordinates")
-        out: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "kl_divergence": self.kl_divergence_,
             "kl_divergences": self.kl_divergences_.tolist(),
             "iterations": self.n_iter_,
             "perplexity": self.perplexity_,
             "start": run.results("start")["start"],
-            "repeated_rows": found["repeated_rows"],
+            "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "start"),
             "versions": versions(),
         }
-        for stage in ("recall", "judgement"):
-            if run.has(stage):
-                out[stage] = run.results(stage)
-        if run.has("survey"):
-            survey = run.results("survey")
-            out["input"] = {name: survey[name] for name in INPUT if name in survey}
-        out["warnings"] = {
-            "recall": recall_warnings(out),
-            "degenerate": self._degenerate(found["repeated_rows"]),
-            "map": map_warnings(out.get("judgement", {})),
-        }
-        return out
+        return self._certified(run, figures, self._degenerate())
 
-    def _degenerate(self, repeated: int) -> list[str]:
+    def _degenerate(self) -> list[str]:
         out = []
         if self.perplexity_ is not None and self.perplexity_ < self.perplexity:
             out.append(
                 f"perplexity={self.perplexity:g} needs {int(3 * self.perplexity)} neighbors of each row, and there are "
                 f"{max(1, round(3 * self.perplexity_))}: perplexity {self.perplexity_:.3g} was taken"
-            )
-        if repeated:
-            out.append(
-                f"{repeated:,} rows repeat another one, and have its coordinates: the picture shows them as one point"
             )
         return out
 

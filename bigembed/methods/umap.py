@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from bigembed.blocks.declared import (
     Auto,
@@ -20,32 +20,25 @@ from bigembed.blocks.declared import (
 )
 from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.forces.stages import rows_of_block
-from bigembed.embedding.forces.start import RULES, start_of
+from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.placing import extension_of
 from bigembed.embedding.sampling.options import SamplingOptions, epochs_for
 from bigembed.embedding.sampling.stages import sampling_stages
-from bigembed.errors import InputTypeError
-from bigembed.estimator.base import Estimator, seed_of
-from bigembed.estimator.certificate import map_warnings, recall_warnings, versions
+from bigembed.estimator.base import seed_of
+from bigembed.estimator.certificate import versions
+from bigembed.estimator.descended import DescendedEstimator
 from bigembed.kernels.curve import curve
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
-from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.source import RowSource
-
-INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 
 
 @dataclass(eq=False, repr=False)
-class UMAP(Estimator):
+class UMAP(DescendedEstimator):
     """UMAP: a map in which near rows are near, and groups lie closer together than by t-SNE; of rows, or of a graph.
 
     A row is joined to its nearest rows by memberships a_{j|i} = exp(−max(0, d_ij − ρ_i)/σ_i), and w_ij = a_{j|i} +
@@ -138,9 +131,6 @@ class UMAP(Estimator):
     (True, (2, 2))
     """
 
-    takes_graphs = True
-    takes_sparse = True
-    of_rows: ClassVar = ("init",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),
@@ -170,38 +160,13 @@ class UMAP(Estimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
-        graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors."""
-        from bigembed.estimator.fitting import fit_spectral
-
-        if isinstance(X, NeighborGraph) and X.radius is not None:
-            raise InputTypeError(
-                "UMAP takes the nearest neighbors of every row, and a graph of a radius may join a row to none. Build "
-                "the graph with n_neighbors"
-            )
-        fit_spectral(self, X)
-        return self
-
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, or a user's graph, to coordinates."""
-        from bigembed.estimator.fitting import graph_stages
-
-        self._check()
-        if isinstance(source, GraphSource):
-            return graph_stages(self, source)
-        shape, seed = shape_of(source, self.metric), self._seed()
-        k = max(1, min(self.n_neighbors, shape.n - 1))
-        most = rows_of_block(k)
-        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
-        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
-        return [*stages, *self._after_graph(graph, seed)]
+    def _neighbors(self, n: int) -> int:
+        return max(1, min(self.n_neighbors, n - 1))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
-        in_memory = None if isinstance(self.in_memory, str) else bool(self.in_memory)
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
-        return sampling_stages(graph, connectivity, mix, self._asked(graph.n, seed), start_of(self.init), in_memory)
+        return sampling_stages(graph, connectivity, mix, self._asked(graph.n, seed), start_of(self.init), self._whole())
 
     def _asked(self, n: int, seed: int) -> SamplingOptions:
         return SamplingOptions(
@@ -215,7 +180,7 @@ class UMAP(Estimator):
         )
 
     def _require(self, need: Requirements) -> None:
-        need(self.init is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or the path of one")
+        self._require_start(need)
         if is_number(self.min_dist) and is_number(self.spread):
             need(self.min_dist <= self.spread, "min_dist", f"at most spread, which is {self.spread:g}")
 
@@ -232,40 +197,24 @@ class UMAP(Estimator):
             self.graph_ = NeighborGraph(run, metric=self.metric)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        found = run.results("coordinates")
-        out: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "cross_entropy": self.cross_entropy_,
             "cross_entropies": self.cross_entropies_.tolist(),
             "epochs": self.n_epochs_,
             "n_neighbors": self.n_neighbors_,
             "curve": [self.a_, self.b_],
             "start": run.results("start")["start"],
-            "repeated_rows": found["repeated_rows"],
+            "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "descent"),
             "versions": versions(),
         }
-        for stage in ("recall", "judgement"):
-            if run.has(stage):
-                out[stage] = run.results(stage)
-        if run.has("survey"):
-            survey = run.results("survey")
-            out["input"] = {name: survey[name] for name in INPUT if name in survey}
-        out["warnings"] = {
-            "recall": recall_warnings(out),
-            "degenerate": self._degenerate(run, found["repeated_rows"]),
-            "map": map_warnings(out.get("judgement", {})),
-        }
-        return out
+        return self._certified(run, figures, self._degenerate(run))
 
-    def _degenerate(self, run: Run, repeated: int) -> list[str]:
+    def _degenerate(self, run: Run) -> list[str]:
         out = []
         others = run.results("survey")["n"] - 1 if self.n_neighbors_ is not None else 0
         if self.n_neighbors_ is not None and self.n_neighbors_ == others < self.n_neighbors:
             out.append(f"n_neighbors={self.n_neighbors}, and there are {others + 1} rows: {others} were taken")
-        if repeated:
-            out.append(
-                f"{repeated:,} rows repeat another one, and have its coordinates: the picture shows them as one point"
-            )
         return out
 
     def _extension(self, run: Run) -> Extension:

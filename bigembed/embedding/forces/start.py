@@ -91,10 +91,9 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, sc
             found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
             map_blocks(principal_block, blocks, ordered=ordered, mean=found[0], matrix=found[1], **shared)
         elif taken == "spectral":
-            masses = context.of("kernel", "degree")
-            parts = map_blocks(spectral_moments, blocks, vectors=context.of("solve", "right"), masses=masses, m=m)
-            sizes = np.sqrt(np.sum(parts, axis=0) / graph.n)
             vectors = context.of("solve", "right")
+            parts = map_blocks(spectral_moments, blocks, vectors=vectors, m=m)
+            sizes = np.sqrt(np.sum(parts, axis=0) / graph.n)
             map_blocks(spectral_block, blocks, vectors=vectors, sizes=sizes, **shared)
         else:
             map_blocks(random_block, [(b, count) for b, count in enumerate(rows)], **shared)
@@ -167,7 +166,7 @@ def principal_block(
     write_array(f"{out}/{b}", scale.of(points))
 
 
-def spectral_moments(b: int, *, vectors: str, masses: str, m: int) -> Array:
+def spectral_moments(b: int, *, vectors: str, m: int) -> Array:
     """Σ r² of the eigenvectors of one block, (m,)."""
     return np.asarray(np.einsum("ij,ij->j", *[read_array(f"{vectors}/{b}")[:, :m]] * 2))
 

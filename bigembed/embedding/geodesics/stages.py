@@ -73,11 +73,10 @@ def degenerate(out: dict[str, Any], m: int) -> list[str]:
     messages = []
     short = {c: part["positive"] for c, part in out["eigenpairs"].items() if part["positive"] < m}
     if short:
-        first = ", ".join(f"{c}: {count}" for c, count in list(short.items())[:5])
+        first = ", ".join(f"{count} in component {c}" for c, count in list(short.items())[:5])
         messages.append(
-            f"fewer than {m} eigenvalues are positive (component of the graph: how many: {first}); the other "
-            "coordinates are 0. The rows, or the landmarks, span fewer dimensions: ask for fewer coordinates, or more "
-            "landmarks"
+            f"fewer than {m} eigenvalues are positive ({first} of the graph); the other coordinates are 0. The "
+            "rows, or the landmarks, span fewer dimensions: ask for fewer coordinates, or more landmarks"
         )
     far = [c for c, part in out["eigenpairs"].items() if -part["lowest"] > max(part["eigenvalues"][m - 1], 0.0)]
     if far and not short:

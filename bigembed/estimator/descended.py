@@ -1,0 +1,103 @@
+"""Methods whose coordinates descend along the edges of a neighbor graph, as t-SNE and UMAP: what they share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+from bigembed.blocks.declared import Requirements
+from bigembed.embedding.forces.stages import rows_of_block
+from bigembed.embedding.forces.start import RULES
+from bigembed.embedding.graph.shape import GraphShape
+from bigembed.errors import InputTypeError
+from bigembed.estimator.base import Estimator
+from bigembed.estimator.certificate import map_warnings, recall_warnings
+from bigembed.neighbors.by_metric import by_metric
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import neighbor_stages
+from bigembed.neighbors.survey import shape_of
+from bigembed.runs import Run
+from bigembed.stages import Stage
+from bigembed.store.graph_source import GraphSource
+from bigembed.store.source import RowSource
+
+INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
+
+
+class DescendedEstimator(Estimator):
+    """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
+
+    They have the parameters ``metric``, ``recall``, ``algorithm``, ``init`` and ``in_memory``, and say in
+    :meth:`_neighbors` how many neighbors they need and in :meth:`_after_graph` what follows the graph.
+    """
+
+    takes_graphs = True
+    takes_sparse = True
+    of_rows: ClassVar = ("init",)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
+        graph of any size (:func:`bigembed.open_graph`): of weights; UMAP takes one of distances to neighbors, too."""
+        from bigembed.estimator.fitting import fit_spectral
+
+        if isinstance(X, NeighborGraph) and X.radius is not None:
+            raise InputTypeError(
+                f"{type(self).__name__} takes the nearest neighbors of every row, and a graph of a radius may join a "
+                "row to none. Build the graph with n_neighbors"
+            )
+        fit_spectral(self, X)
+        return self
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """All stages from rows, or a user's graph, to coordinates."""
+        from bigembed.estimator.fitting import graph_stages
+
+        self._check()
+        if isinstance(source, GraphSource):
+            return graph_stages(self, source)
+        asked: Any = self
+        shape, seed = shape_of(source, asked.metric), self._seed()
+        k = self._neighbors(shape.n)
+        most = rows_of_block(k)
+        stages = neighbor_stages(source, k, asked.metric, asked.recall, seed, most=most, algorithm=asked.algorithm)
+        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
+        return [*stages, *self._after_graph(graph, seed)]
+
+    @abstractmethod
+    def _neighbors(self, n: int) -> int:
+        """Neighbors of each of n rows."""
+
+    @abstractmethod
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        """The stages that follow a neighbor graph, or a user's weights."""
+
+    def _whole(self) -> bool | None:
+        """Whether one task holds the weights; None where their size decides."""
+        chosen = vars(self)["in_memory"]
+        return None if isinstance(chosen, str) else bool(chosen)
+
+    def _require_start(self, need: Requirements) -> None:
+        need(vars(self)["init"] is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")
+
+    def _certified(self, run: Run, figures: dict[str, Any], degenerate: list[str]) -> dict[str, Any]:
+        """A certificate of these figures, with the recall, the judgement, the input and all warnings."""
+        out = dict(figures)
+        for stage in ("recall", "judgement"):
+            if run.has(stage):
+                out[stage] = run.results(stage)
+        if run.has("survey"):
+            survey = run.results("survey")
+            out["input"] = {name: survey[name] for name in INPUT if name in survey}
+        out["warnings"] = {
+            "recall": recall_warnings(out),
+            "degenerate": degenerate + repeated_rows(figures["repeated_rows"]),
+            "map": map_warnings(out.get("judgement", {})),
+        }
+        return out
+
+
+def repeated_rows(repeated: int) -> list[str]:
+    """What a picture does not show of rows that repeat another one."""
+    if not repeated:
+        return []
+    return [f"{repeated:,} rows repeat another one, and have its coordinates: the picture shows them as one point"]
