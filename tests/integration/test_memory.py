@@ -42,7 +42,7 @@ def peaks(folder: Path, n: int) -> tuple[dict[str, int], dict[str, int]]:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("n", [22_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [33_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_memory_is_planned_and_does_not_grow_with_the_rows(tmp_path: Path, n: int) -> None:
     small_plan, small = peaks(tmp_path / "small", n)
     large_plan, large = peaks(tmp_path / "large", 2 * n)
