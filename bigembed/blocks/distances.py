@@ -181,3 +181,13 @@ def refuse_square(distances: Array, whose: str, what: str = "rows") -> None:
             )
     if problems:
         raise InputError(f"{whose}: " + "; ".join(problems))
+
+
+def refuse_distances(distances: Array, metric: Metric | None, first: int = 0) -> None:
+    """InputError where a distance to a known row is NaN, infinite or negative."""
+    if wrong := wrong_entries(distances, first):
+        i, j, value = wrong[0]
+        whose = "the distances given" if metric is None else f"metric={metric.text}"
+        raise InputError(
+            f"{whose}: the distance of row {i} to the known row {j} is {value:g}; distances are finite and ≥ 0"
+        )

@@ -11,13 +11,13 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension, Grouping
-from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
-from bigembed.errors import InputTypeError
+from bigembed.embedding.graph.new_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given_query import GivenIndex
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape, shape_in
+from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run
 
 
@@ -46,12 +46,7 @@ class Placing(ABC):
 
 def places_of(run: Run, metric: Any = None) -> tuple[AnyIndex, Shape, tuple[int, ...], str, str]:
     """What every :class:`Placing` of a fitted run begins with."""
-    if not run.has("survey") or run.results("survey")["metric"] == GIVEN:
-        raise InputTypeError(
-            "transform needs the rows that were fitted; this map was fitted to a user's graph, which has no place for "
-            "new rows"
-        )
-    shape = shape_in(run.results("survey"), metric)
+    shape = fitted_shape(run, metric)
     return (
         any_index_of(run, shape),
         shape,
@@ -66,8 +61,9 @@ def extension_of(model: Placing) -> Extension:
     blocks = len(Ordered.open(model.index.order).blocks)
     most = MAX_PAIRS // (2 * model.n_neighbors)
     together = Grouping(block_of_rows, blocks, model.shape.row_bytes, most, partial(placing_memory, model))
-    grouping, d = None if model.shape.sparse else together, model.shape.d
-    return Extension(place_rows, model, model.width, d, grouping=grouping, cheap=False, sparse=True)
+    apart, given = model.shape.sparse or isinstance(model.index, GivenIndex), model.shape.metric == GIVEN
+    grouping, d = None if apart else together, model.shape.d
+    return Extension(place_rows, model, model.width, d, grouping=grouping, cheap=False, sparse=not given)
 
 
 def placing_memory(model: Placing, rows: int) -> int:

@@ -13,6 +13,8 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.certificate import map_warnings, recall_warnings
 from bigembed.neighbors.by_metric import by_metric
+from bigembed.neighbors.given_distances import Rule
+from bigembed.neighbors.given_graph import is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.survey import shape_of
@@ -36,8 +38,8 @@ class DescendedEstimator(Estimator):
     of_rows: ClassVar = ("init",)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
-        graph of any size (:func:`bigembed.open_graph`): of weights; UMAP takes one of distances to neighbors, too."""
+        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+        weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors."""
         from bigembed.estimator.fitting import fit_spectral
 
         if isinstance(X, NeighborGraph) and X.radius is not None:
@@ -50,18 +52,30 @@ class DescendedEstimator(Estimator):
 
     def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows, or a user's graph, to coordinates."""
-        from bigembed.estimator.fitting import graph_stages
+        from bigembed.estimator.fitting import distance_map_stages, graph_stages
 
         self._check()
         if isinstance(source, GraphSource):
             return graph_stages(self, source)
         asked: Any = self
+        if is_given(asked.metric):
+            return distance_map_stages(self, source)
         shape, seed = shape_of(source, asked.metric), self._seed()
         k = self._neighbors(shape.n)
         most = rows_of_block(k)
         stages = neighbor_stages(source, k, asked.metric, asked.recall, seed, most=most, algorithm=asked.algorithm)
         graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
         return [*stages, *self._after_graph(graph, seed)]
+
+    def _joins(self, n: int) -> Rule:
+        """Which of given distances between n rows are edges."""
+        return Rule(self._neighbors(n))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = is_given(vars(self)["metric"])
+        tags.input_tags.sparse = not tags.input_tags.pairwise
+        return tags
 
     @abstractmethod
     def _neighbors(self, n: int) -> int:

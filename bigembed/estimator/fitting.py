@@ -15,7 +15,8 @@ from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
 from bigembed.estimator.through import takes_missing
 from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, mean_neighbors
+from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages, length_graph
+from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.survey import shape_in
 from bigembed.reuse import supersede
@@ -94,12 +95,15 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
+    given = is_given(getattr(estimator, "metric", None))
+    if is_weights(X) and given:
+        return fit_graph(estimator, length_graph(X, estimator._joins(X.shape[0])))
     if is_weights(X):
         run = Run(estimator.workdir)
         rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
         estimator.n_features_in_ = X.shape[0]
         return finish(estimator, [*weight_stages(X), *rest], run, True)
-    return fit_rows(estimator, X, sparse=estimator.takes_sparse)
+    return fit_rows(estimator, X, sparse=estimator.takes_sparse and not given)
 
 
 def fit_graph(estimator: Any, source: GraphSource) -> Any:
@@ -123,6 +127,14 @@ def graph_stages(estimator: Any, source: GraphSource) -> list[Stage]:
         return [*edge_weight_stages(source), *estimator._after_graph(shape, seed)]
     shape = GraphShape(source.n, block, source.n, k, given=True)
     return [*edge_graph_stages(source), *estimator._after_graph(shape, seed)]
+
+
+def distance_map_stages(estimator: Any, source: RowSource) -> list[Stage]:
+    """All stages of a method on graphs for an array of distances."""
+    rule: Rule = estimator._joins(source.shape[0])
+    graph = distance_graph(source, rule)
+    shape = GraphShape(graph.n, min(graph.block, graph.n), graph.n, rule.n_neighbors, given=True)
+    return [*distance_stages(source, rule), *estimator._after_graph(shape, estimator._seed())]
 
 
 def finish(

@@ -8,10 +8,13 @@ from typing import Any, ClassVar, Self
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
+from bigembed.errors import InputError
 from bigembed.estimator.base import Estimator
 from bigembed.kernels.gaussian import BINARY
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
+from bigembed.neighbors.given_distances import Rule
+from bigembed.neighbors.given_graph import GIVEN, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import shape_of
@@ -42,8 +45,8 @@ class SpectralEstimator(Estimator):
     }
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse weights, or a
-        graph of any size (:func:`bigembed.open_graph`)."""
+        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+        weights, or a graph of any size (:func:`bigembed.open_graph`)."""
         from bigembed.estimator.fitting import fit_spectral
 
         fit_spectral(self, X)
@@ -51,12 +54,14 @@ class SpectralEstimator(Estimator):
 
     def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows, or a user's graph, to coordinates."""
-        from bigembed.estimator.fitting import graph_stages
+        from bigembed.estimator.fitting import distance_map_stages, graph_stages
 
         self._check()
         if isinstance(source, GraphSource):
             return graph_stages(self, source)
         asked: Any = self
+        if is_given(asked.metric):
+            return distance_map_stages(self, source)
         shape, seed = shape_of(source, asked.metric), self._seed()
         searched = {"radius": asked.radius, "algorithm": asked.algorithm}
         stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, **searched)
@@ -65,6 +70,22 @@ class SpectralEstimator(Estimator):
             shape.n, shape.block, shape.width, asked.n_neighbors, asked.radius, dense, by=by_metric(shape)
         )
         return [*stages, *self._after_graph(graph, seed)]
+
+    def _joins(self, n: int) -> Rule:
+        """Which of given distances between n rows are edges."""
+        asked: Any = self
+        if asked.radius is not None:
+            raise InputError(
+                "radius: metric='precomputed' takes the n_neighbors nearest of the given distances, whose scales the "
+                "kernel follows; give n_neighbors and no radius"
+            )
+        return Rule(asked.n_neighbors)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = is_given(getattr(self, "metric", None))
+        tags.input_tags.sparse = self.takes_sparse and not tags.input_tags.pairwise
+        return tags
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
@@ -98,5 +119,5 @@ class SpectralEstimator(Estimator):
         from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
 
         model = model_of(run, getattr(self, "metric", None))
-        d, near = model.shape.d, grouping(model)
-        return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=True)
+        d, near, sparse = model.shape.d, grouping(model), model.shape.metric != GIVEN
+        return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=sparse)

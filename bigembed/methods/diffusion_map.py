@@ -22,7 +22,6 @@ from bigembed.blocks.declared import (
     is_integer,
     one_of,
 )
-from bigembed.blocks.metrics import MetricName
 from bigembed.blocks.rows import Array
 from bigembed.embedding.graph.parts import POLICIES
 from bigembed.embedding.graph.shape import GraphShape
@@ -34,6 +33,7 @@ from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -170,7 +170,7 @@ class DiffusionMap(SpectralEstimator):
     target: Annotated[str, one_of(*DRIFT)] | None = None
     dimension: Positive | Auto = "auto"
     truncated: bool = False
-    metric: MetricName = "euclidean"
+    metric: GraphMetric = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"

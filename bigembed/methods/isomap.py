@@ -19,10 +19,8 @@ from bigembed.blocks.declared import (
     is_integer,
     one_of,
 )
-from bigembed.blocks.metrics import MetricName
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.geodesics.distance_graph import Rule, given_shape, given_stages, sparse_stages
 from bigembed.embedding.geodesics.distances import (
     POLICIES,
 )
@@ -33,7 +31,8 @@ from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, edge_shape
+from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages, length_graph
+from bigembed.neighbors.given_graph import GIVEN, GraphMetric, edge_graph_stages, edge_shape, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import shape_in, shape_of
@@ -42,7 +41,6 @@ from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.graph_source import GraphSource
-from bigembed.store.offenders import checked_shape
 from bigembed.store.source import RowSource
 
 INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
@@ -148,7 +146,7 @@ class Isomap(Estimator):
     solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
     n_landmarks: int = 200
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
-    metric: MetricName | Annotated[str, one_of(GIVEN)] = "euclidean"
+    metric: GraphMetric = "euclidean"
     components: Annotated[str, one_of(*POLICIES)] = "error"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
@@ -180,7 +178,7 @@ class Isomap(Estimator):
 
     def _fit_lengths(self, X: Any) -> Self:
         """Fit a sparse matrix of lengths."""
-        from bigembed.estimator.fitting import finish
+        from bigembed.estimator.fitting import fit_graph
 
         self._check()
         if not self._given():
@@ -188,15 +186,12 @@ class Isomap(Estimator):
                 "Isomap reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with metric='precomputed' "
                 "only, and weights are not lengths (sparse data was passed)"
             )
-        shape = given_shape(X.shape, np.float64)
-        self.n_features_in_ = shape.n
-        stages = [*sparse_stages(X, self._joins()), *geodesic_stages(self, shape, 2 * X.nnz, self._seed())]
-        finish(self, stages, Run(self.workdir), True)
+        fit_graph(self, length_graph(X, self._joins()))
         return self
 
     def _given(self) -> bool:
         """Whether X holds distances."""
-        return isinstance(self.metric, str) and self.metric == GIVEN
+        return is_given(self.metric)
 
     def _joins(self) -> Rule:
         """Which of the given distances are edges."""
@@ -218,9 +213,9 @@ class Isomap(Estimator):
             edges = 2 * source.entries
             return [*edge_graph_stages(source), *geodesic_stages(self, edge_shape(source), edges, self._seed())]
         if self._given():
-            shape = given_shape(checked_shape(source), source.work)
-            edges = edge_bound(shape, self.n_neighbors, self.radius)
-            return [*given_stages(source, self._joins()), *geodesic_stages(self, shape, edges, self._seed())]
+            graph = distance_graph(source, self._joins())
+            stages = geodesic_stages(self, edge_shape(graph), 2 * graph.entries, self._seed())
+            return [*distance_stages(source, self._joins()), *stages]
         shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(
             source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius, algorithm=self.algorithm
@@ -317,5 +312,5 @@ class Isomap(Estimator):
         from bigembed.embedding.geodesics.extension import extend_rows, grouping, model_of
 
         model = model_of(run, self.metric)
-        d, near = model.shape.d, grouping(model)
-        return Extension(extend_rows, model, model.width, d, grouping=near, cheap=False, sparse=True)
+        d, near, sparse = model.shape.d, grouping(model), model.shape.metric != GIVEN
+        return Extension(extend_rows, model, model.width, d, grouping=near, cheap=False, sparse=sparse)

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
 from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
-from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.graph.parts import POLICIES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.heat import EDGES, heat_walk, require_heat
@@ -15,6 +14,7 @@ from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -122,7 +122,7 @@ class LaplacianEigenmaps(SpectralEstimator):
     weights: Annotated[str, one_of(*EDGES)] = "heat"
     epsilon: Positive | Auto = "auto"
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
-    metric: MetricName = "euclidean"
+    metric: GraphMetric = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
 from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
-from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.clusters import ClusterOptions, clusters_stage
 from bigembed.embedding.graph.parts import POLICIES, SEPARATED
 from bigembed.embedding.graph.shape import GraphShape
@@ -17,6 +16,7 @@ from bigembed.errors import InputError
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -131,7 +131,7 @@ class SpectralClustering(SpectralEstimator):
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
     normalize_rows: bool = True
     n_init: Count = 10
-    metric: MetricName = "euclidean"
+    metric: GraphMetric = "euclidean"
     components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"

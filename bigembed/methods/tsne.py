@@ -9,18 +9,17 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
-from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.stages import force_stages, neighbors_for
 from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.placing import extension_of
-from bigembed.errors import InputTypeError
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
@@ -139,7 +138,7 @@ class TSNE(DescendedEstimator):
     n_components: Annotated[int, at_least(1)] = 2
     _: KW_ONLY
     perplexity: Positive = 30.0
-    metric: MetricName = "euclidean"
+    metric: GraphMetric = "euclidean"
     init: Any = "pca"
     dof: Tail = 1.0
     early_exaggeration: Positive = 12.0
@@ -165,11 +164,6 @@ class TSNE(DescendedEstimator):
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
-        if graph.given:
-            raise InputTypeError(
-                "TSNE finds affinities from the rows' own lists of neighbors, and this is a graph of given distances. "
-                "Give the rows, or affinities as weights (open_graph(…, values='weights'))"
-            )
         return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._whole(), seed)
 
     def _asked(self) -> DescentOptions:

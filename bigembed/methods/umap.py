@@ -18,7 +18,6 @@ from bigembed.blocks.declared import (
     is_number,
     one_of,
 )
-from bigembed.blocks.metrics import MetricName
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
@@ -30,6 +29,7 @@ from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
 from bigembed.kernels.curve import curve
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
@@ -144,7 +144,7 @@ class UMAP(DescendedEstimator):
     n_neighbors: Annotated[int, at_least(2)] = 15
     min_dist: Nonnegative = 0.1
     spread: Positive = 1.0
-    metric: MetricName = "euclidean"
+    metric: GraphMetric = "euclidean"
     n_epochs: Count | None = None
     learning_rate: Positive = 1.0
     init: Any = "spectral"

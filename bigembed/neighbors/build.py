@@ -13,7 +13,8 @@ from bigembed.blocks.metrics import checked_metric
 from bigembed.blocks.rows import remote
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.algorithms import checked_algorithm
-from bigembed.neighbors.given_graph import edge_graph_stages
+from bigembed.neighbors.given_distances import Rule, distance_stages, length_graph
+from bigembed.neighbors.given_graph import edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
 from bigembed.neighbors.recall import missed
@@ -104,6 +105,8 @@ def build_neighbor_graph(
     _check(radius, metric, recall, algorithm, random_state, candidates, n_candidates)
     if isinstance(X, GraphSource):
         return _of_edges(X, workdir)
+    if is_given(metric):
+        return _of_distances(X, Rule(n_neighbors if radius is None else None, radius), workdir)
     if candidates is not None and (radius is not None or n_neighbors is None):
         raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
     run = Run(workdir)
@@ -127,6 +130,16 @@ def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> Ne
     return NeighborGraph(run, source.path is None)
 
 
+def _of_distances(X: Any, rule: Rule, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
+    """The graph of an array of distances, or of a sparse matrix of lengths."""
+    if hasattr(X, "tocsr"):
+        return _of_edges(length_graph(X, rule), workdir)
+    run = Run(workdir)
+    source, in_memory = row_source(X, run.root / "exchange")
+    run_stages(distance_stages(source, rule), run)
+    return NeighborGraph(run, in_memory)
+
+
 def _check(
     radius: float | None,
     metric: Any,
@@ -137,9 +150,12 @@ def _check(
     n_candidates: int | None,
 ) -> None:
     """InputError unless the parameters are in their ranges."""
-    checked_metric(metric)
+    if not is_given(metric):
+        checked_metric(metric)
     checked_algorithm(algorithm)
     wrong = []
+    if is_given(metric) and candidates is not None:
+        wrong.append("candidates are rows, and metric='precomputed' says that X holds distances; leave them out")
     if radius is not None and not (radius > 0 and np.isfinite(radius)):
         wrong.append(f"radius={radius!r}; a finite number > 0 is allowed, or None with n_neighbors")
     if not 0 < recall <= 1:

@@ -217,12 +217,15 @@ def symmetric(both: Array, row: Array, column: Array, rule: Merging) -> tuple[Ar
     return np.where(loop, here, value), row[:0]
 
 
-def merge(context: Context, source: GraphSource, found: Scattered, name: str) -> dict[str, int]:
-    """All blocks of the symmetric graph of the edges that were left; InputError for what is wrong with them."""
+def merge(context: Context, source: GraphSource, found: Scattered, name: str, alone: bool = False) -> dict[str, int]:
+    """All blocks of the symmetric graph of the edges that were left; InputError for what is wrong with them.
+
+    ``alone``: whether nodes may have no edge.
+    """
     exponent = -int(np.frexp(found.largest)[1]) if source.values == "weights" else 0
     rule = Merging(source.values, source.symmetrize, source.duplicates, exponent)
     starts = spans(source)
     shared: dict[str, Any] = {"exchange": context.exchange, "out": context.path(""), "name": name}
     parts = map_blocks(merge_block, list(enumerate(found.senders)), rule=rule, starts=starts, **shared)
-    refuse_merged(parts, source)
+    refuse_merged(parts, source, alone)
     return finish_graph(context, parts, starts)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from bigembed.blocks.declared import one_of
+from bigembed.blocks.metrics import MetricName
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import InputError
 from bigembed.neighbors.given_edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
@@ -18,6 +20,13 @@ from bigembed.store.graph_source import GraphSource
 
 GIVEN = "precomputed"
 """The metric of distances that are given."""
+GraphMetric = MetricName | Annotated[str, one_of(GIVEN)]
+"""What a method on graphs takes for its metric."""
+
+
+def is_given(metric: Any) -> bool:
+    """Whether a metric says that distances are given."""
+    return isinstance(metric, str) and metric == GIVEN
 
 
 def described(shape: Shape) -> dict[str, Any]:
@@ -62,12 +71,14 @@ def mean_neighbors(source: GraphSource) -> int:
 
 def edge_shape(source: GraphSource) -> Shape:
     """What stands for rows: nodes."""
-    return Shape(source.n, source.n, "float64", GIVEN)
+    return Shape(source.n, source.n, "float64", GIVEN, most=source.block)
 
 
-def edge_graph_stages(source: GraphSource) -> list[Stage]:
+def edge_graph_stages(source: GraphSource, survey: Stage | None = None) -> list[Stage]:
     """From edges with distances to the symmetric graph, with the scale of each node: the squared distance to its k-th
     neighbor, k as long as the longest list, or, of other edges, the mean number that a node lists.
+
+    ``survey``: the stage that finds the edges, where they are not known before.
     """
     if source.values != "distances":
         raise InputError(
@@ -75,25 +86,31 @@ def edge_graph_stages(source: GraphSource) -> list[Stage]:
             "weights to a method that walks on them, such as DiffusionMap"
         )
     shape, rule = edge_shape(source), {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}
-    survey = Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: described(shape))
+    rule |= source.joins or {}
+    lists = rule["radius"] is None
+    first = survey or Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: described(shape))
 
     def join(context: Context) -> dict[str, Any]:
-        found = scatter(context, source)
-        counted = merge(context, source, found, "squared")
+        there = source if survey is None else source.found(context.of("survey"))
+        found = scatter(context, there)
+        counted = merge(context, there, found, "squared", alone=source.joins is not None)
         k = max(1, min(found.widest if source.listed else mean_neighbors(source), source.n - 1))
         context.note(f"{counted['edges']:,} edges of {source.n:,} nodes are joined; {found.loops:,} loops left out")
         kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
-        return kept | {"n_neighbors": k, "radius": None, "loops": found.loops}
+        return kept | {"n_neighbors": k if lists else None, "radius": rule["radius"], "loops": found.loops}
+
+    def finished(context: Context, joined: dict[str, Any]) -> dict[str, Any]:
+        return scaled(context, joined) if lists else joined
 
     if source.n <= source.block:
         order, cost = order_stage(shape, rule, spans(source)[1]), edge_cost(source, 32)
         whole = Stage(
-            "graph", ("survey", "order"), source.rules(), lambda context: scaled(context, join(context)), cost
+            "graph", ("survey", "order"), source.rules(), lambda context: finished(context, join(context)), cost
         )
-        return [survey, order, whole]
+        return [first, order, whole]
     edges = Stage(EDGES, ("survey",), source.rules(), join, edge_cost(source, 24))
     size = source.n, 2 * source.entries, source.block
-    return [survey, *ordered_stages(edges, "graph", "squared", size, rule, scaled)]
+    return [first, *ordered_stages(edges, "graph", "squared", size, rule, finished)]
 
 
 def scaled(context: Context, joined: dict[str, Any]) -> dict[str, Any]:

@@ -60,8 +60,9 @@ def refuse_scattered(source: GraphSource, found: Sequence[dict[str, Any]]) -> No
         raise InputError(". ".join(problems))
 
 
-def refuse_merged(found: Sequence[dict[str, Any]], source: GraphSource) -> None:
-    """InputError for edges listed twice, weights that are not symmetric, nodes without edges, named by their ids."""
+def refuse_merged(found: Sequence[dict[str, Any]], source: GraphSource, alone: bool = False) -> None:
+    """InputError for edges listed twice, weights that are not symmetric, and, unless they may be ``alone``, nodes
+    without edges, named by their ids."""
 
     def named(name: str) -> tuple[int, list[Any]]:
         return sum(part[name][0] for part in found), [one for part in found for one in part[name][1]][:NAMED]
@@ -82,7 +83,7 @@ def refuse_merged(found: Sequence[dict[str, Any]], source: GraphSource) -> None:
             f"becomes of them: symmetrize={ways}; {whole!r} is right where each edge is listed once"
         )
     count, first = named("alone")
-    if count:
+    if count and not alone:
         stay = ", or give them a weight to themselves" if source.values == "weights" else ""
         raise InputError(
             f"{count:,} nodes have no edge; the first are {first}. No walk and no path leads to them: leave them out "

@@ -24,7 +24,7 @@ from bigembed.store.source import RowSource
 CELL_ROWS = 192
 
 QUERY_ARRAYS = {
-    "survey": (),
+    "survey": ("reach", "last"),
     "partition": ("centers",),
     "shortlist": ("shortlist",),
     "recall": ("",),

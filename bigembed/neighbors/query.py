@@ -37,7 +37,7 @@ from bigembed.store.arrays import read_array
 MAX_PAIRS = 1 << 21
 """Pairs found by the reverse search that are held at a time. A batch with more is divided."""
 _TILE = 1024
-_NOBODY = np.iinfo(np.int64).max
+NOBODY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """Candidates of the edges of n new rows."""
 
     ids: Array
@@ -142,7 +142,7 @@ def join_batches(rows: Any, index: Index) -> Iterator[tuple[Array, Joined]]:
         members = waiting.pop()
         home = fitted.cells.block_starts[block[members]] + cell[members]
         try:
-            joined = _join(fitted.search(rows[members], home), index.n_neighbors, block[members], cell[members])
+            joined = joined_of(fitted.search(rows[members], home), index.n_neighbors, block[members], cell[members])
         except _Crowded:
             waiting += [members[len(members) // 2 :], members[: len(members) // 2]]
             continue
@@ -180,7 +180,7 @@ class _Fitted:
         self.index = index
         self.cells = StoredCells(Ordered.open(index.order))
 
-    def search(self, given: Any, home: Array) -> _Found:
+    def search(self, given: Any, home: Array) -> Found:
         """Candidates of the edges of rows (n, d) that lie in the cells ``home`` (n,), ascending."""
         rows = compared_of(given)
         n = rows.shape[0]
@@ -191,9 +191,9 @@ class _Fitted:
         else:
             probes = self._probes(ordered_of(given), home)
             reverse = self._search_probed(rows, probes, home, ids, squared, twin, twin_squared)
-        twin[twin_squared != 0] = _NOBODY
-        twin = np.minimum(twin[:, 0], np.where(squared[:, 0] == 0, ids[:, 0], _NOBODY))
-        return _Found(ids, squared, reverse, twin)
+        twin[twin_squared != 0] = NOBODY
+        twin = np.minimum(twin[:, 0], np.where(squared[:, 0] == 0, ids[:, 0], NOBODY))
+        return Found(ids, squared, reverse, twin)
 
     @property
     def complete(self) -> bool:
@@ -215,7 +215,7 @@ class _Fitted:
             update(ids[part], squared[part], rows[part], nobody[part], whole, numbers)
         limits, kappa = (read_array(f"{self.index.search}/{name}/0") for name in ("rho_squared", "kappa"))
         row, found, pair_squared = (by.reverse_every if by else reverse_every)(whole, limits, rows)
-        return found, row.astype(np.int64), pair_squared, np.where(pair_squared == limits[row], kappa[row], _NOBODY)
+        return found, row.astype(np.int64), pair_squared, np.where(pair_squared == limits[row], kappa[row], NOBODY)
 
     def _search_probed(
         self, rows: Any, probes: Array, home: Array, ids: Array, squared: Array, twin: Array, twin_squared: Array
@@ -257,7 +257,7 @@ class _Fitted:
         limits = span.read(f"{self.index.search}/rho_squared")
         reverse = self.index.by.reverse_cells if self.index.by else reverse_cells
         row, found, squared = reverse(span.cells.rows, limits, group_probes(probed), new)
-        largest = np.full(len(row), _NOBODY)
+        largest = np.full(len(row), NOBODY)
         if len(ties := np.flatnonzero(squared == limits[row])):
             largest[ties] = span.read(f"{self.index.search}/kappa")[row[ties]]
         return found, span.cells.ids[row], squared, largest
@@ -311,7 +311,7 @@ def join_all(rows: Any, fitted: Any, block: Array, cell: Array, by: ByMetric | N
     return Joined(n * np.arange(len(squared) + 1, dtype=np.int64), ids, squared.ravel(), rho, block, cell)
 
 
-def _join(found: _Found, k: int, block: Array, cell: Array) -> Joined:
+def joined_of(found: Found, k: int, block: Array, cell: Array) -> Joined:
     """The union of both directions, and the row itself where it was fitted: by row and id."""
     n, twin = len(found.ids), found.twin
     near = (found.ids >= 0) & (found.ids != twin[:, None])
@@ -319,7 +319,7 @@ def _join(found: _Found, k: int, block: Array, cell: Array) -> Joined:
     rho = np.sqrt(np.max(np.where(near, found.squared, 0), axis=1).astype(np.float64))
     new, ids, squared, largest = found.reverse
     mine = (twin[new] <= largest) & (ids != twin[new])
-    known = np.flatnonzero(twin != _NOBODY)
+    known = np.flatnonzero(twin != NOBODY)
     row = np.concatenate([np.nonzero(near)[0], new[mine], known])
     ids = np.concatenate([found.ids[near], ids[mine], twin[known]])
     squared = np.concatenate([found.squared[near], squared[mine], np.zeros(len(known), squared.dtype)])

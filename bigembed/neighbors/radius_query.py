@@ -11,6 +11,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.every_pair import DenseIndex, dense_index_of, join_every
+from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given_query import GivenIndex, given_index_of, join_given_parts, query_memory
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import KEPT_BYTES, CellReader, Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory, locate
@@ -33,11 +35,13 @@ class RadiusIndex:
     radius: float
 
 
-AnyIndex = Index | RadiusIndex | DenseIndex
+AnyIndex = Index | RadiusIndex | DenseIndex | GivenIndex
 
 
 def any_index_of(run: Run, shape: Shape) -> AnyIndex:
     """The index of a graph of any kind, from its run or a saved model."""
+    if shape.metric == GIVEN:
+        return given_index_of(run, both=True)
     if run.has("density"):
         return radius_index_of(run)
     return index_of(run, shape) if run.has("search") else dense_index_of(run, shape)
@@ -57,6 +61,8 @@ def joining_memory(index: AnyIndex, shape: Shape, rows: int) -> int:
     """Bytes that :func:`join_parts` holds for a number of new rows, in addition to them."""
     if isinstance(index, Index):
         return join_memory(index, shape, rows)
+    if isinstance(index, GivenIndex):
+        return query_memory(shape.n, rows)
     if isinstance(index, DenseIndex):
         return 3 * shape.n * shape.row_bytes + 64 * min(shape.n * rows, MAX_PAIRS)
     return KEPT_BYTES + shape.block * shape.row_bytes + 64 * min(min(shape.n, EDGES_PLANNED) * rows, MAX_PAIRS)
@@ -66,6 +72,8 @@ def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
     """Edges of prepared new rows (n, d) to the fitted ones, in parts: numbers of some rows, and their edges."""
     if isinstance(index, DenseIndex):
         return join_every(rows, index)
+    if isinstance(index, GivenIndex):
+        return join_given_parts(rows, index)
     return join_within(rows, index) if isinstance(index, RadiusIndex) else join_batches(rows, index)
 
 

@@ -67,7 +67,8 @@ class Shape:
     @property
     def width(self) -> int:
         """Columns of the rows that are ordered: as they are compared, or of their sketches."""
-        return SKETCH if self.sparse else 3 if self.metric == "haversine" else self.d
+        own = {"haversine": 3, "precomputed": 1}  # (of given distances no rows are ordered)
+        return SKETCH if self.sparse else own.get(self.metric, self.d)
 
     @property
     def block(self) -> int:

@@ -9,17 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.distances import NAMED, wrong_entries
+from bigembed.blocks.distance_matrix import Seen, refuse_asymmetry, refuse_diagonal, refuse_entries
 from bigembed.blocks.rows import Array
 from bigembed.blocks.vector_space import VectorSpace, assembled, tree_fold
 from bigembed.errors import InputError
 from bigembed.operators.pairs import PairsOperator, centered_norm
 from bigembed.store.source import RowSource
 from bigembed.store.tiles import Tile, tiles
-
-ROUNDING = 1e-5
-"""Largest share of the root mean square distance of a row that an entry of the diagonal may have; largest share of
-‖D²_i‖ by which a row and its column may differ."""
 
 
 class CenteredOperator(PairsOperator):
@@ -72,56 +68,13 @@ def survey_block(
     The result counts the rows with entries that no distance has, and names the first of the entries.
     """
     start, stop = spans[block]
-    vector = np.random.default_rng(0).standard_normal(source.shape[1])
-    rows, means, columns = np.zeros((stop - start, 3)), np.zeros((stop - start, 1)), np.zeros((source.shape[1], 1))
-    entries: list[tuple[int, int, float]] = []
-    bad: set[int] = set()
+    seen, means = Seen(start, stop, source.shape[1]), np.zeros((stop - start, 1))
     for row, column, values in tiles(source, start, stop):
-        if wrong := wrong_entries(values, row, column):
-            entries += wrong
-            bad.update((np.flatnonzero(~((values >= 0) & np.isfinite(values)).all(axis=1)) + row).tolist())
+        if not seen.admits(values, row, column):
             continue
         if not squared:
             np.square(values, out=values)
-        own, others = slice(row - start, row - start + len(values)), slice(column, column + values.shape[1])
-        means[own, 0] += values.sum(axis=1)
-        rows[own, 0] += values @ vector[others]
-        rows[own, 1] += np.einsum("ij,ij->i", values, values)
-        columns[others, 0] += vector[row : row + len(values)] @ values
-        inside = np.arange(max(row, column), min(row + len(values), column + values.shape[1]))
-        rows[inside - start, 2] = values[inside - row, inside - column]
+        means[row - start : row - start + len(values), 0] += values.sum(axis=1)
+        seen.add(values, row, column)
     means /= source.shape[1]
-    return (np.ones_like(means), means, rows, columns), {"entries": sorted(entries)[:NAMED], "rows": sorted(bad)}
-
-
-def refuse_entries(found: list[dict[str, Any]], n: int) -> None:
-    """InputError where blocks saw entries that no distance has."""
-    rows = [row for part in found for row in part["rows"]]
-    if rows:
-        entries = ", ".join(f"({i}, {j}): {value:g}" for part in found for i, j, value in part["entries"][:NAMED])
-        raise InputError(
-            f"{len(rows)} of {n} rows of the distances hold NaN, infinity or a negative number; distances are finite "
-            f"and ≥ 0; the first are rows {rows[:NAMED]}; entries {entries[:300]}"
-        )
-
-
-def refuse_diagonal(diagonal: Array, means: Array) -> None:
-    """InputError where a row has a distance to itself (squares given) beyond rounding."""
-    rows = np.flatnonzero(diagonal > ROUNDING**2 * means)
-    if len(rows):
-        raise InputError(
-            f"{len(rows)} of {len(diagonal)} rows have a nonzero distance to themselves; the diagonal is 0; the first "
-            f"are rows {rows[:NAMED].tolist()}, with {np.sqrt(diagonal[rows[0]]):.4g}. Is it a similarity?"
-        )
-
-
-def refuse_asymmetry(product: Array, turned: Array, fourth: Array) -> None:
-    """InputError where D²w and (D²)ᵀw of a random vector w differ: the rows that are not equal to their column."""
-    apart = np.abs(product - turned)
-    rows = np.flatnonzero(apart > ROUNDING * np.sqrt(fourth))
-    if len(rows):
-        share = float(np.max(apart[rows] / np.sqrt(np.maximum(fourth[rows], np.finfo(float).tiny))))
-        raise InputError(
-            f"the distances are not symmetric: {len(rows)} of {len(product)} rows differ from their columns, by up to "
-            f"{share:.2g} of the row; the first are rows {rows[:NAMED].tolist()}. Give (D + D.T) / 2"
-        )
+    return (np.ones_like(means), means, seen.rows, seen.columns), seen.wrong

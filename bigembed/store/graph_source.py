@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from math import floor
@@ -43,6 +43,8 @@ class GraphSource(RowSource):
     squared: bool = False
     known: str = ""
     """The fingerprint, where the edges were copied since it was taken."""
+    joins: Mapping[str, Any] | None = None
+    """The rule by which its edges were taken of given distances: ``n_neighbors`` and ``radius``."""
 
     def __repr__(self) -> str:
         where = f", path={self.path!r}" if self.path else ""
@@ -83,6 +85,14 @@ class GraphSource(RowSource):
     def rules(self) -> dict[str, Any]:
         """What its blocks depend on, besides the edges."""
         return {"symmetrize": self.symmetrize, "duplicates": self.duplicates, "squared": self.squared}
+
+    def found(self, path: str) -> GraphSource:
+        """This graph, its edges read where the stage at the path left them."""
+        return replace(self, edges=replace(self.edges, path=path))
+
+    def by(self, **joins: Any) -> GraphSource:
+        """This graph, its edges taken of given distances by a rule."""
+        return replace(self, joins=joins)
 
     def stream(self, start: int, stop: int) -> Iterator[Piece]:
         """Edges of some units, in pieces; what cannot be read is :class:`DamagedError`."""

@@ -53,6 +53,16 @@ def panels(source: RowSource, start: int, stop: int) -> Iterator[tuple[int, int,
             yield start, first, panel
 
 
+def panel_memory(source: RowSource, rows: int) -> int:
+    """Bytes that :func:`panels` holds for a task of that number of rows, the chunks being read included."""
+    n, (high, wide), item = source.shape[1], source.chunks, source.dtype.itemsize
+    if wide >= n or (high + TILE_ROWS) * n * item <= PANEL_BYTES:
+        held = (min(high, rows) + TILE_ROWS) * n
+    else:
+        held = rows * min(n, wide + TILE_COLUMNS)
+    return 2 * held * item + high * wide * item + 16 * TILE_ROWS * TILE_COLUMNS
+
+
 def windows(
     spans: list[tuple[int, int]], grain: int, axis: int, read: Callable[[int, int], Array]
 ) -> Iterator[tuple[int, Array]]:

@@ -57,6 +57,7 @@ LARGE: dict[str, Case] = {name: of(name) for name, case in CASES.items() if name
     "diffusion_map": of("diffusion_map", sheet, n_components=3, n_neighbors=8, tol=1e-3),
     "diffusion_map galerkin": of("diffusion_map galerkin", few),
     "diffusion_map nystrom": of("diffusion_map nystrom", few),
+    "diffusion_map precomputed": of("diffusion_map precomputed", lambda: cdist(few(), few())),
     "diffusion_map weights": of("diffusion_map weights", ring),
     "isomap": of("isomap", few),
     "isomap landmarks": of("isomap landmarks", few),

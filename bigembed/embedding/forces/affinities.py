@@ -26,7 +26,8 @@ def affinities_stage(graph: GraphShape, edges: int, perplexity: float) -> Stage:
         parameters: dict[str, Any] = {"given": True}
         inputs: tuple[str, ...] = ("weights",)
     else:
-        parameters, inputs = {"perplexity": perplexity}, ("order", "graph") if graph.dense else ("graph", "search")
+        parameters = {"perplexity": perplexity}
+        inputs = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
 
     def run(context: Context) -> dict[str, Any]:
         given = context.home.matrix("weights" if graph.weighted else "graph", "given" if graph.weighted else "squared")
@@ -37,7 +38,7 @@ def affinities_stage(graph: GraphShape, edges: int, perplexity: float) -> Stage:
                 raise InputError("the weights add up to 0: nothing attracts anything")
             parts = space.sweep(given_block, arguments=(given, whole, out))
         else:
-            lists = "" if graph.dense else context.of("search")
+            lists = "" if graph.dense else context.of("graph" if graph.given else "search")
             starts = read_array(context.of("graph", "starts"))
             space.sweep(
                 calibrate_block, writes=["scale"], posts=["scale"], arguments=(given, lists, starts, perplexity)
@@ -76,7 +77,9 @@ def calibrate_block(
     reach, last = np.full(count, np.inf), np.zeros(count)
     if lists:
         reach = read_array(f"{lists}/rho_squared/{b}").astype(np.float64)
-        last = read_array(f"{lists}/kappa/{b}").astype(np.float64)
+        last = np.full(count, np.inf)  # (of a user's lists: of rows that are equally far all are in them)
+        if not lists.endswith("graph"):
+            last = read_array(f"{lists}/kappa/{b}").astype(np.float64)
     return (calibrate(block.indptr, block.indices, block.data, ids, reach, last, perplexity),), None
 
 

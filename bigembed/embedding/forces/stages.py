@@ -66,15 +66,16 @@ def force_stages(
     edges = min(n * n, 2 * n * k)
     if isinstance(start, RowSource) and start.shape != (n, m):
         raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
-    if start == "pca" and graph.weighted:
+    rows = not (graph.weighted or graph.given)
+    if start == "pca" and not rows:
         start = "spectral"
     block = min(graph.block, n)
     spectrum = Spectrum(m, "joint", TOL, PASSES, seed)
     eigenvectors = [components_stage(n, k, block), solve_stage(spectrum, n, k, block)] if start == "spectral" else []
     judgement = []
-    if not graph.weighted:
-        rows = RowSource((n, graph.width), np.dtype(np.float64))
-        judgement = [judgement_stage(rows, Shape(n, graph.width, "float64", ""), m, seed, ordered=True, by=graph.by)]
+    if rows:
+        source = RowSource((n, graph.width), np.dtype(np.float64))
+        judgement = [judgement_stage(source, Shape(n, graph.width, "float64", ""), m, seed, ordered=True, by=graph.by)]
     return [
         affinities_stage(graph, edges, perplexity_of(perplexity, k)),
         *eigenvectors,

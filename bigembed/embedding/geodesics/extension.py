@@ -12,11 +12,11 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.extension import Grouping
-from bigembed.embedding.geodesics.distance_graph import GivenIndex, Rule, join_given
 from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.landmarks.triangulate import triangulated
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given_query import GivenIndex, given_index_of
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined
@@ -35,7 +35,7 @@ HELD_BYTES = 64 << 20
 class GeodesicModel:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
-    index: AnyIndex | GivenIndex
+    index: AnyIndex
     shape: Shape
     labels: str
     geodesics: str
@@ -78,10 +78,9 @@ def model_of(run: Run, metric: Any = None) -> GeodesicModel:
     )
 
 
-def _index(run: Run, shape: Shape) -> AnyIndex | GivenIndex:
+def _index(run: Run, shape: Shape) -> AnyIndex:
     if shape.metric == GIVEN:
-        order = run.results("order")
-        return GivenIndex(run.path("order"), Rule(order["n_neighbors"], order["radius"]), order.get("placed", 0))
+        return given_index_of(run, both=False)
     return any_index_of(run, shape)
 
 
@@ -95,25 +94,16 @@ def grouping(model: GeodesicModel) -> Grouping | None:
 
 def extension_memory(model: GeodesicModel, rows: int) -> int:
     """Bytes that :func:`extend_rows` holds at most for that number of rows, without the rows themselves."""
-    assert not isinstance(model.index, GivenIndex)
     return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
 
 
 def extend_rows(rows: Any, model: GeodesicModel) -> Array:
     """Coordinates of finite new rows (n, m), each the same whatever the others."""
-    rows = rows if isinstance(model.index, GivenIndex) else ready_rows(rows, model.shape)
+    rows = ready_rows(rows, model.shape)
     coordinates = np.zeros((len(rows), model.width))
-    for members, joined in _joined_parts(rows, model.index):
+    for members, joined in join_parts(rows, model.index):
         coordinates[members] = _place_joined(rows[members], joined, model)
     return coordinates
-
-
-def _joined_parts(rows: Any, index: AnyIndex | GivenIndex) -> Iterator[tuple[Array, Joined]]:
-    if not isinstance(index, GivenIndex):
-        yield from join_parts(rows, index)
-        return
-    for start, stop in bounds(len(rows), max(1, HELD_BYTES // (40 * rows.shape[1]))):
-        yield np.arange(start, stop), join_given(rows[start:stop], index, start)
 
 
 def _place_joined(rows: Any, joined: Joined, model: GeodesicModel) -> Array:

@@ -8,16 +8,20 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.blocks.rows import Array, is_sparse
+from bigembed.errors import InputTypeError
+from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given_query import GivenIndex
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import locate_blocks
 from bigembed.neighbors.radius_query import AnyIndex
-from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible
+from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
+from bigembed.runs import Run
 from bigembed.store.offenders import LEAST_32, MOST_32, refuse_block, refuse_size
 from bigembed.store.row_blocks import RowBlock
 
 
 class Located(Protocol):
-    """A model whose new rows are located among the fitted ones."""
+    """A model whose new rows are located among the fitted ones, which were rows."""
 
     @property
     def index(self) -> AnyIndex:
@@ -31,11 +35,25 @@ class Located(Protocol):
 def block_of_rows(rows: Array, model: Located, start: int) -> Array:
     """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
     refuse_block(RowBlock(0, start, rows))
+    assert not isinstance(model.index, GivenIndex)
     return locate_blocks(ready_rows(rows, model.shape), Ordered.open(model.index.order), model.index.centers)
 
 
+def fitted_shape(run: Run, metric: Any = None) -> Shape:
+    """What the fitted rows were like; InputTypeError where a user's graph was fitted, which has no rows."""
+    survey = run.results("survey") if run.has("survey") else {"metric": GIVEN}
+    if survey["metric"] == GIVEN and not survey.get("all_pairs"):
+        raise InputTypeError(
+            "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
+            "has no place for new rows"
+        )
+    return shape_in(survey, metric)
+
+
 def ready_rows(rows: Any, shape: Shape) -> Any:
-    """New rows as the fitted ones were made ready for the search: sparse ones with their sketches."""
+    """New rows as the fitted ones were made ready for the search, sparse ones with their sketches; given distances."""
+    if shape.metric == GIVEN:
+        return rows
     if is_sparse(rows) != shape.sparse:
         rows = rows.toarray() if is_sparse(rows) else csr_array(rows)
     values = rows.data if is_sparse(rows) else rows

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigembed.blocks.distances import Metric, wrong_entries
+from bigembed.blocks.distances import Metric, refuse_distances
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap
-from bigembed.errors import InputError
 from bigembed.store.arrays import read_array
 
 
@@ -44,13 +43,3 @@ def coordinates_by_distance(rows: Array, model: ByDistance, first: int = 0) -> A
         squares = np.asarray(distances, np.float64) if model.squared else np.square(distances, dtype=np.float64)
         out[start : start + len(distances)] = found(squares)
     return out
-
-
-def refuse_distances(distances: Array, metric: Metric | None, first: int = 0) -> None:
-    """InputError where a distance to a known row is NaN, infinite or negative."""
-    if wrong := wrong_entries(distances, first):
-        i, j, value = wrong[0]
-        whose = "the distances given" if metric is None else f"metric={metric.text}"
-        raise InputError(
-            f"{whose}: the distance of row {i} to the known row {j} is {value:g}; distances are finite and ≥ 0"
-        )

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.blocks.affine import Affine, affine_block
-from bigembed.blocks.distances import Metric, refuse_square
+from bigembed.blocks.distances import Metric, refuse_distances, refuse_square
 from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
@@ -17,7 +17,7 @@ from bigembed.embedding.costs import pass_memory
 from bigembed.embedding.fitted_coordinates import write_finished
 from bigembed.embedding.linear.principal import FLAT, principal_directions
 from bigembed.embedding.scaling.classical import kept_of
-from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance, refuse_distances
+from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance
 from bigembed.embedding.scaling.landmark_sample import PROBES, SCATTER_COLUMNS
 from bigembed.landmarks.stress import change, stress
 from bigembed.landmarks.triangulate import FLOOR, classical, triangulated

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.distances import Metric
+from bigembed.blocks.distances import Metric, refuse_distances
 from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array
 from bigembed.embedding.costs import summing_cost
-from bigembed.embedding.scaling.gower import refuse_distances
 from bigembed.landmarks.select import SELECTIONS as FROM_ROWS
 from bigembed.landmarks.select import LandmarkChoice, far_apart, max_min, max_min_by, uniform
 from bigembed.neighbors.partition import kmeans

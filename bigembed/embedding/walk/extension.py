@@ -12,20 +12,19 @@ from scipy.sparse import csr_array
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Grouping
-from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
+from bigembed.embedding.graph.new_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
-from bigembed.errors import InputTypeError
 from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import local_squared
 from bigembed.landmarks.nystrom import divided
 from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given_query import GivenIndex, nearest_given
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape, shape_in
+from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -55,13 +54,7 @@ class WalkModel:
 
 def model_of(run: Run, metric: Any = None) -> WalkModel:
     """The extension model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
-    if not run.has("survey") or run.results("survey")["metric"] == GIVEN:
-        raise InputTypeError(
-            "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
-            "has no place for new rows"
-        )
-    survey, coordinates = run.results("survey"), run.results("coordinates")
-    shape = shape_in(survey, metric)
+    shape, coordinates = fitted_shape(run, metric), run.results("coordinates")
     asked, kernel, scale = run.manifest("kernel").parameters, run.results("kernel"), run.results("bandwidth")
     rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
     return WalkModel(
@@ -99,7 +92,7 @@ def extend_rows(rows: Any, model: WalkModel) -> Array:
 
 def grouping(model: WalkModel) -> Grouping | None:
     """How new rows are brought to the blocks of fitted rows that they belong to; sparse rows are not."""
-    if model.shape.sparse:
+    if model.shape.sparse or isinstance(model.index, GivenIndex):
         return None
     blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
     edges = EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
@@ -126,7 +119,6 @@ def nystrom_rows(rows: Any, model: WalkModel) -> Array:
 
 def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) -> Array:
     """Coordinates of the rows ``members``, from their edges."""
-    ordered = Ordered.open(model.index.order)
     starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
     near = _Neighborhood(joined.ids, starts)
     label = near.read(model.fitted.labels)
@@ -147,18 +139,18 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
     coordinates = model.fitted.scaled(extended, np.maximum(home, 0))
     outside = np.flatnonzero(~inside)
     if len(outside):
-        lost = rows[members[outside]]
-        nearest = nearest_embedded(
-            ordered,
-            model.fitted.labels,
-            lost,
-            joined.block[outside],
-            joined.cell[outside],
-            model.parts,
-            by_metric(model.shape),
-        )
-        coordinates[outside] = model.fitted.of_rows(nearest)
+        coordinates[outside] = model.fitted.of_rows(_nearest(rows[members[outside]], joined, outside, model))
     return coordinates
+
+
+def _nearest(rows: Any, joined: Joined, outside: Array, model: WalkModel) -> Array:
+    """The fitted row with coordinates of its own that is nearest to each row that no edge leads to."""
+    ordered, labels = Ordered.open(model.index.order), model.fitted.labels
+    if isinstance(model.index, GivenIndex):
+        whole = np.concatenate([read_array(f"{labels}/{b}") for b in range(len(ordered.blocks))])
+        return nearest_given(rows, model.index, whole, model.parts)
+    places = joined.block[outside], joined.cell[outside]
+    return nearest_embedded(ordered, labels, rows, *places, model.parts, by_metric(model.shape))
 
 
 def self_weight(rows: Any, model: WalkModel) -> Array:

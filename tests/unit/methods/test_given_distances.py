@@ -1,8 +1,10 @@
-"""Isomap of distances that are given, against scikit-learn's."""
+"""Methods on graphs of distances that are given: against scikit-learn's Isomap, and against the rows themselves."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,11 @@ from sklearn.neighbors import kneighbors_graph, sort_graph_by_row_values
 import bigembed as be
 from bigembed.datasets import dataset
 from bigembed.errors import DisconnectedGraphError, InputError, InputTypeError
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.neighbors import given_distances
+from bigembed.store import source, tiles
+from bigembed.store.arrays import read_window
 from tests.blocks import blocks_of
 
 RULES = [{"n_neighbors": 14}, {"n_neighbors": None, "radius": 8.0}]
@@ -42,7 +49,7 @@ def test_given_distances_equal_scikit_learn(apart: np.ndarray, rule: dict[str, A
     known, new = apart[:450, :450], apart[450:, :450]
     theirs = Reference(n_components=2, metric="precomputed", **rule).fit(known)
     ours = be.Isomap(2, metric="precomputed", **rule).fit(known)
-    assert len(ours.graph_.matrix.rows) == 3
+    assert len(ours.graph_.matrix.rows) > 2
     np.testing.assert_allclose(ours.dist_matrix_, theirs.dist_matrix_, rtol=1e-6)
     sign = np.sign(np.sum(ours.embedding_ * theirs.embedding_, axis=0))
     np.testing.assert_allclose(ours.embedding_ * sign, theirs.embedding_, atol=1e-4)
@@ -110,8 +117,19 @@ def test_what_is_no_distance_is_refused(apart: np.ndarray) -> None:
     wrong[3, 0] = -1
     with pytest.raises(InputError, match="row 3 to the known row 0 is -1"):
         fitted.transform(wrong)
+    within = be.build_neighbor_graph(apart, None, radius=8.0, metric="precomputed")
     with pytest.raises(InputTypeError, match="graph of given distances"):
-        be.DiffusionMap(2).fit(fitted.graph_)
+        be.DiffusionMap(2).fit(within)
+    for method, message in (
+        (be.DiffusionMap(n_neighbors=None, radius=8.0, epsilon=9.0), "n_neighbors nearest of the given distances"),
+        (be.DiffusionMap(n_neighbors=None), "give n_neighbors, up to n − 1"),
+        (be.DiffusionMap(solver="landmarks"), "Give rows or a NeighborGraph"),
+        (be.LaplacianEigenmaps(components="bridge"), "'joint', 'per-component' or 'error'"),
+    ):
+        with pytest.raises((InputError, InputTypeError), match=message):
+            method.set_params(metric="precomputed").fit(apart)
+    with pytest.raises(InputError, match="candidates are rows"):
+        be.build_neighbor_graph(apart, metric="precomputed", candidates=apart[:, :3])
 
 
 def test_components_of_a_graph_of_lengths(apart: np.ndarray) -> None:
@@ -120,3 +138,86 @@ def test_components_of_a_graph_of_lengths(apart: np.ndarray) -> None:
     lengths[100:, :100] = 0
     with pytest.raises(DisconnectedGraphError):
         be.Isomap(2, metric="precomputed").fit(lengths.tocsr())
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    return dataset("swiss_roll", n=500, noise=0.0, seed=0).rows(0, 500).astype(np.float64)
+
+
+@pytest.mark.parametrize("method", [be.DiffusionMap(3), be.LaplacianEigenmaps(3), be.SpectralClustering(4)])
+def test_distances_of_rows_give_the_map_of_the_rows(method: Any, rows: np.ndarray) -> None:
+    """In several blocks in the order that the graph has, and new rows by their distances to the fitted ones."""
+    known, new, between = rows[:450], rows[450:], cdist(rows, rows[:450])
+    wanted = method.fit(known)
+    embedding, placed = np.asarray(wanted.embedding_), np.asarray(wanted.transform(new))
+    clone = type(method)(**method.get_params() | {"metric": "precomputed"})
+    found = clone.fit(between[:450])
+    sign = np.sign(np.sum(found.embedding_ * embedding, axis=0))
+    assert apart_by(found.embedding_ * sign, embedding) < 1e-5
+    assert apart_by(found.transform(between[:450]), found.embedding_) < 1e-5
+    assert apart_by(found.transform(between[450:]) * sign, placed) < 1e-5
+    wrong = np.asarray(type(clone)(**clone.get_params()).fit(between[:450] ** 0.5).embedding_)  # a control
+    assert apart_by(wrong * np.sign(np.sum(wrong * embedding, axis=0)), embedding) > 1e-2
+
+
+def apart_by(found: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest difference, as a share of the largest number."""
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("method", [be.UMAP(n_epochs=5), be.TSNE(early_exaggeration_iter=2, n_iter=3)])
+def test_weights_of_distances_are_those_of_the_rows(method: Any, rows: np.ndarray) -> None:
+    """What descends is the same; where it starts, and what is drawn, follow from the order of the graph."""
+    known, between = rows[:450], cdist(rows, rows[:450])
+    said = "mass" if isinstance(method, be.UMAP) else "plogp"
+
+    def kernel(given: np.ndarray, **parameters: Any) -> tuple[Any, list[float]]:
+        fitted = type(method)(**method.get_params() | parameters).fit(given)
+        results = fitted._run.results("kernel")
+        return fitted, [results["edges"], results[said]]
+
+    _, wanted = kernel(known)
+    found, weights = kernel(between[:450], metric="precomputed")
+    assert weights == pytest.approx(wanted, rel=1e-4)  # (weights are float32)
+    _, wrong = kernel(cdist(known, known, "cityblock"), metric="precomputed")  # a control
+    assert weights[0] == wanted[0] != wrong[0]
+    np.testing.assert_allclose(found.transform(between[:20]), found.embedding_[:20])
+    assert found.transform(between[450:]).shape == (50, 2)
+
+
+def test_each_chunk_is_read_once(apart: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of any shape; tasks of a few of them, as if there were many rows."""
+    monkeypatch.setattr(given_distances, "TASK_ROWS", 128)
+    wanted = be.build_neighbor_graph(apart, 7, metric="precomputed").to_scipy()
+    for chunks in ((48, 60), (70, 500), (500, 40)):
+        place = str(tmp_path / f"{chunks}.zarr")
+        zarr.create_array(place, data=apart, chunks=chunks)
+        touched: Counter[tuple[int, int]] = Counter()
+
+        def window(path: Any, rows: Any, columns: Any, touched: Any = touched, chunks: Any = chunks) -> Any:
+            spans = [
+                range(start // size, -(-stop // size))
+                for (start, stop), size in zip((rows, columns), chunks, strict=True)
+            ]
+            touched.update(product(*spans))
+            return read_window(path, rows, columns)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "read_window", window)
+            patch.setattr(tiles, "PANEL_BYTES", 1 << 18)
+            found = be.build_neighbor_graph(place, 7, metric="precomputed")
+        assert len(touched) == -(-500 // chunks[0]) * -(-500 // chunks[1])
+        assert set(touched.values()) == {1}
+        assert (found.to_scipy() != wanted).nnz == 0
+
+
+def test_a_job_of_distances(apart: np.ndarray, tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "apart.zarr"), data=apart[:300, :300], chunks=(100, 300))
+    (tmp_path / "job.toml").write_text(
+        '[input]\npath = "apart.zarr"\n[method]\nname = "diffusion_map"\nmetric = "precomputed"\n'
+        '[output]\npath = "run.zarr"\n'
+    )
+    run_job(read_job(tmp_path / "job.toml"))
+    wanted = be.DiffusionMap(metric="precomputed").fit(apart[:300, :300]).embedding_
+    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "run.zarr" / "embedding"), mode="r")[:], wanted)
