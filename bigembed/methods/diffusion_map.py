@@ -81,7 +81,9 @@ class DiffusionMap(SpectralEstimator):
     dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
     truncated : bool. Drop weights where r ≥ 3√(ε/2) (seed 000 §9.6).
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1; larger parts are
         embedded jointly, at most half of the coordinates telling them apart. "joint": all components, all contrasts

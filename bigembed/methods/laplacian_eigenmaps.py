@@ -45,7 +45,9 @@ class LaplacianEigenmaps(SpectralEstimator):
         farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is "fixed" where
         ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a graph without rows 0) and the
         label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all

@@ -54,7 +54,9 @@ class SpectralClustering(SpectralEstimator):
         more evenly.
     n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a graph
         without rows they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component

@@ -51,8 +51,10 @@ class TSNE(DescendedEstimator):
     perplexity : number > 0, and 1 is taken for less. Effective number of neighbors of a row; at most a third
         of the neighbors there are, for few rows (n − 1)/3, and lowered to that with a DegenerateWarning.
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
-    init : "pca" (principal coordinates; for a user's weights as "spectral"), "spectral" (eigenvectors of the walk on
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the 3·perplexity smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
+    init : "pca" (principal coordinates; without rows as "spectral"), "spectral" (eigenvectors of the walk on
         p), "random", an array (n, m) in the order of the input, or the path of one. Rules are scaled so that the first
         coordinate has the standard deviation 1e-4; an array is taken as it is.
     dof : number > 0, or infinity. ν of the tails: 1 is t-SNE, ``inf`` symmetric SNE (w = exp(−r²)), and below 1 tails

@@ -56,11 +56,13 @@ class UMAP(DescendedEstimator):
     min_dist : number ≥ 0, at most ``spread``. How far apart near rows are on the map.
     spread : number > 0. The size of the map; a and b follow from both.
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows.
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
     n_epochs : int ≥ 1 or None: 500 for at most 10 000 rows, else 200.
     learning_rate : number > 0. Of the first epoch; it falls to 0.
     init : "spectral" (eigenvectors of the walk on w; "pca" where no component holds 99 % of the rows), "pca" (principal
-        coordinates; for a user's graph as "spectral"), "random", an array (n, m) in the order of the input, or the path
+        coordinates; without rows as "spectral"), "random", an array (n, m) in the order of the input, or the path
         of one. Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is.
     local_connectivity : number ≥ 1. ρ_i is the distance to the neighbor of this number.
     set_op_mix_ratio : float in [0, 1]. Share of the fuzzy union in w, the rest is the intersection a_{j|i}·a_{i|j}.

@@ -44,7 +44,8 @@ def build_neighbor_graph(
     ----------
     X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array; or sparse ones, never made dense
         (SciPy, Dask arrays of CSR blocks, a CSR group in Zarr). Or a graph of distances that was found elsewhere
-        (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts.
+        (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts. Or distances (n, n) with
+        metric="precomputed", in any form that rows have, or as a SciPy sparse matrix of lengths.
     n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
     radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
         one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
@@ -57,7 +58,8 @@ def build_neighbor_graph(
         Σ|x − y|/Σ|x + y|; "hamming", the share of columns in which they differ; and of the sets of columns that are not
         0, b in both and c in one of them, "jaccard" c/(b + c), "dice" c/(2b + c), "rogerstanimoto" 2c/(d + c) and
         "sokalsneath" 2c/(b + 2c). Or a function of two rows that numba can compile, f(x, y), of sparse rows
-        f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first.
+        f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first. Or
+        "precomputed": X holds the distances, of which the k smallest of each row are edges, or those within the radius.
     recall : float in (0, 1]. Target; how far is searched is chosen to meet it, and it is measured.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
         NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
@@ -76,8 +78,8 @@ def build_neighbor_graph(
     Raises
     ------
     InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range, rows for which the
-        metric is not defined, a function that is not symmetric or not ≥ 0, sparse rows or a metric compared pair
-        by pair with a radius or candidates.
+        metric is not defined, a function or given distances that are not symmetric or not ≥ 0, sparse rows or a
+        metric compared pair by pair with a radius or candidates.
     PlanError : a radius that joins too many rows.
     A recall below the target is a :class:`RecallWarning`.
 
@@ -88,7 +90,8 @@ def build_neighbor_graph(
     worker. Rows are ordered by their Euclidean distances whatever the metric, and sparse ones by random projections to
     64 columns; neighbors are exact by the metric among the rows that are compared, and how many these are is chosen by
     the recall. NN-descent adds some rounds, in each of which every block asks for the rows that are candidates of its
-    own: 256 MiB of rows a worker.
+    own: 256 MiB of rows a worker. Given distances are read once, each chunk by the one task that it belongs to: 64 MiB
+    of them a task, or a chunk of its rows, and 80 bytes an edge.
 
     References
     ----------

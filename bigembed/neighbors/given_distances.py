@@ -190,7 +190,7 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
         write=32 * edges,
         disk=16 * edges + 24 * n,
         scratch=24 * edges + 8 * n * -(-n // rows),
-        memory=panel_memory(source, rows) + 160 * rows * min(n, rule.per_row) + (96 << 20),
+        memory=panel_memory(source, rows) + 160 * rows * min(n, rule.per_row) + (128 << 20),
         coordinator=96 * n,
         scalar_ops=5 * n * n,
         maps=2,
@@ -234,7 +234,10 @@ def pick_block(
 
 def _nearer(before: Edges, values: Array, first: int, left: int, rule: Rule) -> Edges:
     """The edges of the rows of a tile so far, and those in it."""
-    near = values <= rule.reach(before, len(values))[:, None]
+    limit, k = rule.reach(before, len(values)), rule.n_neighbors
+    if k is not None and values.shape[1] > k + 1 and np.isinf(limit).any():
+        limit = np.minimum(limit, np.partition(values, k, axis=1)[:, k])  # (one of these is the row itself, perhaps)
+    near = values <= limit[:, None]
     inside = np.arange(max(first, left), min(first + len(values), left + values.shape[1]))
     near[inside - first, inside - left] = False
     row, column = np.nonzero(near)

@@ -91,8 +91,8 @@ def test_tsne_takes_affinities(lists: Any) -> None:
     few = {"n_iter": 5, "early_exaggeration_iter": 5, "init": "random"}
     found = be.TSNE(**few).fit(be.open_graph(weights))
     np.testing.assert_array_equal(found.embedding_, be.TSNE(**few).fit(weights).embedding_)
-    with pytest.raises(InputTypeError, match="a graph of given distances"):
-        be.TSNE(**few).fit(be.open_graph(lists[0], distances=lists[1]))
+    with pytest.warns(be.errors.DegenerateWarning, match="perplexity 3 was taken"):
+        assert be.TSNE(**few).fit(be.open_graph(lists[0], distances=lists[1])).perplexity_ == (K + 1) / 3
 
 
 def test_one_graph_serves_many_and_comes_back_from_parquet(rows: np.ndarray, lists: Any, tmp_path: Path) -> None:
