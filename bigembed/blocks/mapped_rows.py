@@ -103,7 +103,7 @@ def inadmissible(rows: Any, metric: str) -> tuple[Array, str, str]:
         constant = constant_csr(_no_zeros(rows)) if is_sparse(rows) else (rows == rows[:, :1]).all(axis=1)
         return constant, "rows whose entries are all equal", "Drop them, or use metric='euclidean'"
     if metric == "hellinger":
-        wrong = _empty(rows) | _any(rows, rows.data < 0 if is_sparse(rows) else rows < 0)
+        wrong = _empty(rows) | any_in_row(rows, rows.data < 0 if is_sparse(rows) else rows < 0)
         return wrong, "rows of zeros or with negative entries", "It compares proportions, such as counts"
     if metric == "haversine":
         low, high = np.abs(rows[:, 0]) <= np.pi / 2 + 1e-6, np.abs(rows[:, 1]) <= 2 * np.pi + 1e-6
@@ -118,10 +118,11 @@ def _no_zeros(rows: Any) -> Any:
 
 
 def _empty(rows: Any) -> Array:
-    return ~_any(rows, rows.data != 0 if is_sparse(rows) else rows != 0)
+    return ~any_in_row(rows, rows.data != 0 if is_sparse(rows) else rows != 0)
 
 
-def _any(rows: Any, entries: Array) -> Array:
+def any_in_row(rows: Any, entries: Array) -> Array:
+    """Rows (m,) of which some of the ``entries``, of a dense array or stored in CSR rows, are true."""
     if not is_sparse(rows):
         return np.asarray(entries.any(axis=1))
     return row_sums(entries.astype(np.float64), rows.indptr) > 0

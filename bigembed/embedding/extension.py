@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.blocks.elementwise import as_typed
+from bigembed.blocks.mapped_rows import any_in_row
+from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks
 from bigembed.embedding.consistency import consistent
 from bigembed.store.offenders import refuse_block
 from bigembed.store.opening import open_zarr
 from bigembed.store.passes import write_mapped
 from bigembed.store.row_blocks import RowBlock, row_block
 from bigembed.store.source import RowSource
+from bigembed.store.sparse_parts import stacked
 
 BATCH_BYTES = 16 << 20
 MAX_BATCH, MIN_BATCH = 65_536, 2_048
@@ -70,6 +73,8 @@ class Extension:
     """Whether coordinates cost about as much as reading the rows, so that a lazy result computes them when asked."""
     sparse: bool = False
     """Whether the function takes CSR rows."""
+    keeps_sparse: bool = False
+    """Whether it makes CSR rows of them."""
     aligned: tuple[str, ...] = ()
     """Vectors aligned with the rows that the function needs, by name."""
     saved: str = ""
@@ -80,17 +85,17 @@ class Extension:
     numbered: bool = False
     """Whether the function takes ``start``, the number of the first row, for its errors."""
 
-    def __call__(self, block: RowBlock) -> Array:
+    def __call__(self, block: RowBlock) -> Any:
         """Coordinates of a block of rows, which must be finite, but for NaN that is not refused."""
         refuse_block(block, nan=self.missing == "refused")
         return self.of_block(block)
 
-    def of_block(self, block: RowBlock) -> Array:
+    def of_block(self, block: RowBlock) -> Any:
         """Coordinates of a block that was checked."""
         needed: dict[str, Any] = {name: block.aligned[name] for name in self.aligned}
         if self.numbered:
             needed["start"] = block.start
-        return np.asarray(self.of_rows(block.rows, **needed), dtype=self.dtype)
+        return as_typed(self.of_rows(block.rows, **needed), self.dtype)
 
     def of_rows(self, rows: Any, **aligned: Array) -> Array:
         """The function of rows; :class:`DamagedError` where the parts of a saved model do not fit."""
@@ -109,15 +114,15 @@ class Extension:
         return out
 
 
-def complete(rows: Array) -> Array:
-    """Which rows (m,) hold no NaN."""
-    return np.asarray(~np.isnan(rows).any(axis=1))
+def complete(rows: Any) -> Array:
+    """Which rows (m,), dense or CSR, hold no NaN."""
+    return np.asarray(~any_in_row(rows, np.isnan(rows.data if is_sparse(rows) else rows)))
 
 
-def in_one_array(source: RowSource, extension: Extension) -> Array:
-    """Coordinates of all rows in memory."""
+def in_one_array(source: RowSource, extension: Extension) -> Any:
+    """Coordinates of all rows in memory, or the CSR rows that a step makes of such."""
     spans = bounds(source.shape[0], source.shape[0] if extension.grouping else source.block)
-    return np.concatenate(map_blocks(extend_block, spans, label="transform", source=source, extension=extension))
+    return stacked(map_blocks(extend_block, spans, label="transform", source=source, extension=extension))
 
 
 def write_extended(source: RowSource, extension: Extension, out: str) -> None:
@@ -126,12 +131,12 @@ def write_extended(source: RowSource, extension: Extension, out: str) -> None:
     write_mapped(source, extend_mapped, out, extension.width, extension.dtype, first=first, extension=extension)
 
 
-def extend_mapped(block: RowBlock, *, extension: Extension) -> Array:
+def extend_mapped(block: RowBlock, *, extension: Extension) -> Any:
     """Coordinates of one canonical block, in which NaN was looked for unless it is not refused."""
     return extension.of_block(block) if extension.missing == "refused" else extension(block)
 
 
-def extend_block(start: int, stop: int, *, source: RowSource, extension: Extension) -> Array:
+def extend_block(start: int, stop: int, *, source: RowSource, extension: Extension) -> Any:
     """Coordinates of rows ``start:stop``."""
     return extension(row_block(source, start, stop))
 

@@ -15,7 +15,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator import AROUND
 from bigembed.estimator.progress import telling
-from bigembed.estimator.through import of_mapped, through
+from bigembed.estimator.through import entries_left, of_mapped, refuse_sparse, through
 from bigembed.reuse import outdated
 from bigembed.runs import PartOfRun, Run
 from bigembed.stages import Context, Stage, run_stages
@@ -59,6 +59,8 @@ def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage
 
 def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
+    if estimator._steps and source.sparse and not estimator.__sklearn_tags__().input_tags.sparse:
+        refuse_sparse(type(estimator).__name__)
     stages: list[Stage] = estimator.stages(source)
     if not estimator._steps:
         return stages
@@ -113,7 +115,7 @@ def prepared(
             source = _after(made, source)
         else:
             source = _planned(step, source)
-    if written is None or not _pays(source, passes(source)):
+    if written is None or source.sparse or not _pays(source, passes(source)):
         return Prepared(tuple(stages), source, tuple(fitted))
     stages.append(written)
     if compute and run is not None:
@@ -167,7 +169,9 @@ def _planned(step: Any, source: RowSource) -> RowSource:
     dtype = source.work if step.follows_dtype else np.dtype(np.float64)
     names = tuple(step._planned_names(source.features))
     shape = source.shape[0], width
-    return PlannedRows(shape, dtype, base=replace(source, aligned={}), aligned=source.aligned, named=names)
+    entries = entries_left(source, width) if getattr(step, "keeps_sparse", False) else None
+    base = replace(source, aligned={})
+    return PlannedRows(shape, dtype, base=base, aligned=source.aligned, named=names, entries=entries)
 
 
 def _pays(source: RowSource, passes: float) -> bool:

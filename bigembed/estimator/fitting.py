@@ -44,7 +44,8 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
     steps = estimator._steps
-    source, in_memory = row_source(X, scratch, sparse=sparse and not steps, missing=takes_missing([estimator, *steps]))
+    taking = takes_missing([estimator, *steps])
+    source, in_memory = row_source(X, scratch, sparse=sparse or bool(steps), missing=taking)
     columns = {
         name: column_source(values, source.shape[0], scratch, name)
         for name, values in aligned.items()
@@ -95,10 +96,10 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
-    given = is_given(getattr(estimator, "metric", None))
-    if is_weights(X) and given:
+    weighted = is_weights(X) and not estimator._steps
+    if weighted and is_given(getattr(estimator, "metric", None)):
         return fit_graph(estimator, length_graph(X, estimator._joins(X.shape[0])))
-    if is_weights(X):
+    if weighted:
         run = Run(estimator.workdir)
         rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
         estimator.n_features_in_ = X.shape[0]

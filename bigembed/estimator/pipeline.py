@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from bigembed import errors
-from bigembed.embedding.graph.weights import is_weights
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND
 from bigembed.estimator.base import Estimator
@@ -68,7 +67,7 @@ class Pipeline:
 
     def fit(self, X: Any, y: Any = None, **aligned: Any) -> Self:
         """Fit the steps, one after the other, and the method to what they make of the rows."""
-        if isinstance(X, NeighborGraph) or is_weights(X):
+        if isinstance(X, NeighborGraph):
             raise InputTypeError("a Pipeline takes rows; a graph is given to the method itself, without steps")
         *steps, last = unnamed(self.steps)
         method = copied(last, workdir=self.workdir, verbose=self.verbose, callbacks=self.callbacks)

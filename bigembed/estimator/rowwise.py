@@ -86,7 +86,8 @@ class RowwiseEstimator(Estimator):
         if self._in_memory:
             return in_one_array(self._source, extension)
         origin = self._run, self._stamp(), self._run.marks()
-        return MappedRows(self._source, extension, extension.width, extension.dtype, *origin).lazy()
+        sparse = self._source.sparse and extension.keeps_sparse
+        return MappedRows(self._source, extension, extension.width, extension.dtype, *origin, sparse).lazy()
 
     def _stamp(self) -> str:
         """The fingerprint of the rows as they were fitted; empty where their coordinates are stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Step(RowwiseEstimator):
 
     follows_dtype: ClassVar = True
     of_columns: ClassVar = True
+    keeps_sparse: ClassVar = True
+    """Whether sparse rows come out of sparse rows, where they are taken (:meth:`dense_only`)."""
     learned: ClassVar[str]
     """The stage that has what the step learned: n, d and dtype are among its results."""
 
@@ -39,10 +41,32 @@ class Step(RowwiseEstimator):
     def _block(self, run: Run) -> tuple[Any, Any]:
         """The function of rows, and what it takes beside them: see :class:`Extension`."""
 
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows of any kind that :func:`bigembed.open_array` takes; sparse ones where the step keeps their zeros."""
+        return self._fit_rows(X, sparse=True)
+
+    def dense_only(self) -> str:
+        """Why this step would make other numbers of zeros, and what to do instead; empty where it keeps them."""
+        return ""
+
+    def refuse_sparse(self) -> NoReturn:
+        """InputError for sparse rows."""
+        raise InputError(
+            f"{type(self).registered}: {self.dense_only() or 'it was fitted to dense rows only'}. Or write the rows "
+            "dense first, if there is room: bigembed ingest --dense"
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not self.dense_only()
+        return tags
+
     def stages(self, source: RowSource) -> list[Stage]:
         """What the step learns and, on demand, the rows as it maps them."""
         self._check()
         checked_shape(source)
+        if source.sparse and self.dense_only():
+            self.refuse_sparse()
         return [*self._learning(source), self._output_stage(source, self.learned, self.width(source), source.work)]
 
     def width(self, source: RowSource) -> int:
@@ -64,7 +88,9 @@ class Step(RowwiseEstimator):
     def _extension(self, run: Run) -> Extension:
         found = run.results(self.learned)
         function, model = self._block(run)
-        return Extension(function, model, found.get("width", found["d"]), found["d"], dtype=found["dtype"])
+        sparse = not self.dense_only()
+        width, dtype = found.get("width", found["d"]), found["dtype"]
+        return Extension(function, model, width, found["d"], dtype=dtype, sparse=sparse, keeps_sparse=sparse)
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
         """The names of the columns: those of the rows fitted, or ``x0``, ``x1``, …, as scikit-learn has it."""

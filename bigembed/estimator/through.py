@@ -4,25 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from bigembed.errors import InputTypeError
 from bigembed.stages import Stage
 from bigembed.store.documents import digest_of
 from bigembed.store.mapped import MappedSource
+from bigembed.store.reader import entries_of
 from bigembed.store.source import RowSource
 
 
 def through(step: Any, source: RowSource) -> RowSource:
     """The rows of a source as a fitted step maps them, when they are read."""
     extension, run = step._map(), step._run
+    if source.sparse and not extension.sparse:
+        step.refuse_sparse()
     stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
     stamp = digest_of({name: run.manifest(name).digest for name in stages})
     names = tuple(step._names_out(list(source.features))) if source.features else ()
     shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
-    found = MappedSource(shape, dtype, base=replace(source, aligned={}), function=extension.of_block, stamp=stamp)
+    entries = entries_left(source, extension.width) if extension.keeps_sparse else None
+    known: dict[str, Any] = {"function": extension.of_block, "stamp": stamp, "entries": entries}
+    found = MappedSource(shape, dtype, base=replace(source, aligned={}), **known)
     return replace(found, aligned=source.aligned, named=names)
+
+
+def entries_left(source: RowSource, width: int) -> int | None:
+    """How many entries of sparse rows are left at the most in ``width`` columns; None of dense rows."""
+    entries = entries_of(source)
+    return None if entries is None else min(entries, source.shape[0] * width)
+
+
+def refuse_sparse(method: str) -> NoReturn:
+    """InputTypeError: the rows are still sparse when they come to a method that takes dense ones."""
+    raise InputTypeError(
+        f"{method} takes dense rows, and these steps leave sparse rows sparse. Add a PCA as the last of the steps, "
+        "which makes few dense columns of them, or take a method that takes sparse rows"
+    )
 
 
 def new_rows_through(estimator: Any, source: RowSource) -> RowSource:

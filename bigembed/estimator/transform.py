@@ -19,7 +19,7 @@ from bigembed.embedding.extension import Extension, in_one_array, write_extended
 from bigembed.embedding.streaming import STAGE, grouped_stage
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
-from bigembed.estimator.through import new_rows_through, of_mapped, takes_missing
+from bigembed.estimator.through import new_rows_through, of_mapped, refuse_sparse, takes_missing
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage, run_stages
 from bigembed.store import manifest as manifests
@@ -45,7 +45,9 @@ def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
         return in_one_array(source, extension)
     if extension.cheap:
         run: Run = estimator._run
-        return MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks()).lazy()
+        sparse = source.sparse and extension.keeps_sparse
+        found = MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks(), sparse=sparse)
+        return found.lazy()
     fitted, shared = estimator._run, not in_memory or remote()
     inside = shared and fitted.kind != "model"
     scratch = Run(fitted.root / f"transform-{uuid.uuid4().hex[:8]}" if inside else None)
@@ -94,7 +96,7 @@ def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str,
     scratch = scratch_of(estimator)
     steps = getattr(estimator, "steps_", ())
     missing = takes_missing(steps) or extension.missing == "taken"
-    source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse and not steps, missing=missing)
+    source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse or bool(steps), missing=missing)
     columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
     return through_steps(estimator, replace(source, aligned=columns), extension), in_memory
 
@@ -103,7 +105,10 @@ def through_steps(estimator: Any, source: RowSource, extension: Extension) -> Ro
     """New rows as the steps before an estimator make them; InputError if they have another width than those fitted."""
     steps = getattr(estimator, "steps_", ())
     check_width(source, steps[0].n_features_in_ if steps else extension.n_features, estimator)
-    return new_rows_through(estimator, source)
+    found = new_rows_through(estimator, source)
+    if found.sparse and not extension.sparse:
+        refuse_sparse(type(estimator).__name__)
+    return found
 
 
 def _wrong_aligned(estimator: Any, given: Iterable[str], needed: Iterable[str]) -> str:
@@ -126,6 +131,11 @@ def write_coordinates(
     """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
     target, aside = at(out).absolute(), aside_of(out)
     refuse_existing(target)
+    if source.sparse and extension.keeps_sparse:
+        raise InputError(
+            f"{out}: an array is dense, and the step leaves sparse rows sparse. Give the steps and a method to a "
+            "Pipeline (to a job: [[steps]]); nothing between them is written then"
+        )
     run = Run(aside, [fitted])
     try:
         run_stages([coordinates_of(source, extension, fitted)], run)

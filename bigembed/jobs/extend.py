@@ -143,7 +143,7 @@ def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, alig
 
 
 def _takes_sparse(fitted: Any) -> bool:
-    return bool(fitted._map().sparse) and not fitted._steps
+    return bool(fitted._map().sparse) or bool(getattr(fitted, "steps_", ()))
 
 
 def _ready(rows: Input, out: PathLike, reporter: Reporter, place: Place) -> Input:

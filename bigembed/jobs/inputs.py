@@ -278,12 +278,14 @@ def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[st
 
 
 def _takes_sparse(job: JobSpec) -> bool:
-    """Whether sparse rows stay sparse: every method of the job takes them."""
+    """Whether sparse rows stay sparse: every method takes them, or there are steps, which refuse what they cannot."""
+    if job.steps:
+        return True
     from bigembed.methods import method
 
     jobs = [job] if job.sweep is None else [point.job(job) for point in points_of(job)]
     made = [method(one.method.name)(**one.method.parameters) for one in jobs]
-    return not job.steps and all(bool(one.__sklearn_tags__().input_tags.sparse) for one in made)
+    return all(bool(one.__sklearn_tags__().input_tags.sparse) for one in made)
 
 
 def _existing(todo: Input) -> Input:

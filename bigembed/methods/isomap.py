@@ -165,7 +165,7 @@ class Isomap(Estimator):
         if isinstance(X, GraphSource):
             fit_graph(self, X)
             return self
-        if is_weights(X):
+        if is_weights(X) and not self._steps:
             return self._fit_lengths(X)
         if not isinstance(X, NeighborGraph):
             return self._fit_rows(X, sparse=not self._given())

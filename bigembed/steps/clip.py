@@ -65,6 +65,11 @@ class Clip(FixedStep):
         if is_number(self.low) and is_number(self.high):
             need(float(self.low or 0) < float(self.high or 0), "high", f"a number > low={self.low}")
 
+    def dense_only(self) -> str:
+        if (self.low or 0) <= 0 <= (self.high or 0):
+            return ""
+        return "with 0 outside its bounds it would make numbers of all zeros of sparse rows: take low ≤ 0 ≤ high"
+
     def _given(self) -> dict[str, Any]:
         low, high = (None if one is None else float(one) for one in (self.low, self.high))
         return {"low": low, "high": high}

@@ -1,4 +1,4 @@
-"""Some of the columns: those that are named, or those that vary most."""
+"""Some of the columns: those that are named, or those that vary most, in all or for columns of their mean."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Kind, Requirements, is_integer
+from bigembed.blocks.declared import Count, Kind, Requirements, is_integer, one_of
+from bigembed.blocks.dispersion import normalized_dispersion
 from bigembed.blocks.elementwise import picked
 from bigembed.blocks.rows import Array
 from bigembed.embedding.linear.moments import moments_stage
@@ -35,13 +36,17 @@ def are_names(value: Any) -> bool:
 class Columns(Step):
     """Columns by their names or their numbers, in the order given; or those that vary most, in the order of the rows.
 
-    The variance of a column is Σ_i (x_ij − m_j)²/n (Chan, Golub & LeVeque 1983), as ``standardize`` has it. After
-    ``normalize`` and ``log1p``, choosing the genes that vary most is a step of single-cell work.
+    The variance of a column is v_j = Σ_i (x_ij − m_j)²/n (Chan, Golub & LeVeque 1983), as ``standardize`` has it. By
+    "dispersion" columns of counts are compared with those of like mean: (log D_j − a)/s, D_j = v_j n/((n − 1) m_j),
+    with the mean a and the standard deviation s of log D over the columns of one of 20 bins of log(1 + m) (Satija et
+    al. 2015). After ``normalize`` and before ``log1p`` these are the highly variable genes of single-cell work.
 
     Parameters
     ----------
     columns : list of str, of int, or None. Names, where the rows come with names; or numbers, from 0 on.
-    most_variable : int ≥ 1 or None. How many columns to take by their variance; among ``columns``, if both are given.
+    most_variable : int ≥ 1 or None. How many columns to take of those that vary most; among ``columns``, if both are
+        given.
+    by : "variance" or "dispersion". What ``most_variable`` compares; "dispersion" is of columns without negative means.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
     callbacks : sequence of functions or None. ``fit`` calls each with every event.
@@ -64,6 +69,7 @@ class Columns(Step):
     References
     ----------
     T. Chan, G. Golub, R. LeVeque, Algorithms for computing the sample variance, The American Statistician 37 (1983).
+    R. Satija et al., Spatial reconstruction of single-cell gene expression data, Nature Biotechnology 33 (2015).
 
     Examples
     --------
@@ -80,12 +86,14 @@ class Columns(Step):
     columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
     _: KW_ONLY
     most_variable: Count | None = None
+    by: Annotated[str, one_of("variance", "dispersion")] = "variance"
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None
 
     def _require(self, need: Requirements) -> None:
         need(self.columns is not None or self.most_variable is not None, "columns", f"{NAMES}, or give most_variable")
+        need(self.by == "variance" or self.most_variable is not None, "by", "left out; it is of most_variable")
 
     def width(self, source: RowSource) -> int:
         """How many are taken."""
@@ -102,15 +110,31 @@ class Columns(Step):
         def run(context: Context) -> dict[str, Any]:
             chosen = np.array(among)
             if kept is not None:
-                scatter = read_array(context.of("moments", "scatter"))[chosen]
-                chosen = np.sort(chosen[np.argsort(-scatter, kind="stable")[:kept]])
+                mean, scatter = (read_array(context.of("moments", name)) for name in ("mean", "scatter"))
+                varied = self._variation(mean, scatter, n)
+                chosen = np.sort(chosen[np.argsort(-varied[chosen], kind="stable")[:kept]])
             write_array(context.path("chosen"), chosen)
             return {"n": n, "d": d, "dtype": str(source.work), "width": len(chosen)}
 
-        varied = [] if kept is None else [moments_stage(source, diagonal=True)]
+        moments = [] if kept is None else [moments_stage(source, diagonal=True)]
         parameters = {"source": source.fingerprint(), "columns": among, "most_variable": kept}
-        found = Stage("choice", ("moments",) if varied else (), parameters, run, Cost(disk=8 * len(among)))
-        return [*varied, found]
+        if self.by != "variance":
+            parameters["by"] = self.by
+        found = Stage("choice", ("moments",) if moments else (), parameters, run, Cost(disk=8 * len(among)))
+        return [*moments, found]
+
+    def _variation(self, mean: Array, scatter: Array, n: int) -> Array:
+        """What columns are compared by."""
+        if self.by == "variance":
+            return scatter
+        if (mean < 0).any():
+            raise InputError(
+                f"by='dispersion' compares columns of counts, and {(mean < 0).sum()} of {len(mean)} columns have a "
+                f"negative mean, the first is column {(mean < 0).argmax()} (counted from 0). Put the step before those "
+                "that take a mean off, or take by='variance'"
+            )
+        found = normalized_dispersion(mean, scatter / max(1, n - 1))
+        return np.nan_to_num(found, nan=-np.inf, posinf=np.inf)
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)

@@ -14,6 +14,7 @@ from bigembed.runs import PartOfRun, Run
 from bigembed.store.arrays import read_array
 from bigembed.store.documents import digest_of
 from bigembed.store.kept import KeptRows, RowNumbers
+from bigembed.store.reader import entries_of
 from bigembed.store.source import RowSource
 
 PREFIX = re.compile(r"step\d+-missing-")
@@ -25,6 +26,7 @@ def kept_rows(source: RowSource, run: Run) -> KeptRows:
     shape = (found["kept"], *source.shape[1:])
     mask, counts = run.path(STAGE, "mask"), tuple(read_array(run.path(STAGE, "kept")).tolist())
     known = {"mask": mask, "counts": counts, "mask_block": found["block"], "stamp": digest_of(manifest.digest)}
+    known["entries"] = entries_of(source)
     plain = replace(source, aligned={})
     kept = KeptRows(shape, source.dtype, base=plain, named=source.features, **known)
     return replace(kept, aligned={name: kept.of(other) for name, other in source.aligned.items()})

@@ -86,6 +86,11 @@ class Missing(Step):
         """Whether rows are left out."""
         return self.action == "drop"
 
+    def dense_only(self) -> str:
+        if self.drops or self.fill != "median":
+            return ""
+        return 'medians of sparse rows are not taken: fill with "mean" or a number (zeros count as values)'
+
     def _learning(self, source: RowSource) -> list[Stage]:
         found = missing_stage(source, self.action, "mean" if self.drops else self.fill)
         if self.drops or self.fill != "median":

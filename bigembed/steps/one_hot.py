@@ -87,6 +87,9 @@ class OneHotEncoder(Step):
     verbose: bool = False
     callbacks: Any = None
 
+    def dense_only(self) -> str:
+        return "categories are in columns of dense rows, and these are sparse: leave the step out"
+
     def _numbers(self, source: RowSource) -> list[int]:
         d = source.width
         return list(range(d)) if self.columns is None else sorted(numbers_of(self.columns, source.features, d))

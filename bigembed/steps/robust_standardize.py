@@ -81,6 +81,9 @@ class RobustScaler(Step):
     verbose: bool = False
     callbacks: Any = None
 
+    def dense_only(self) -> str:
+        return "quantiles of mostly zeros say little, and sparse rows are not taken: take standardize with_mean=False"
+
     def _require(self, need: Requirements) -> None:
         if _are_shares(self.quantile_range):
             low, high = self.quantile_range

@@ -29,7 +29,7 @@ class StandardScaler(Step):
 
     Parameters
     ----------
-    with_mean : bool. Whether the mean is taken off.
+    with_mean : bool. Whether the mean is taken off; sparse rows are taken without.
     with_std : bool. Whether columns are divided by their standard deviation.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
@@ -71,6 +71,12 @@ class StandardScaler(Step):
     workdir: str | os.PathLike[str] | None = None
     verbose: bool = False
     callbacks: Any = None
+
+    def dense_only(self) -> str:
+        return self.with_mean * (
+            "taking the mean off makes numbers of all zeros of sparse rows: take with_mean=False (in a job file "
+            "with_mean = false). A PCA that follows takes the mean off in any case, without making the rows dense"
+        )
 
     def _learning(self, source: RowSource) -> list[Stage]:
         return [moments_stage(source, diagonal=True)]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigembed.blocks.rows import Array
 from bigembed.store.source import RowSource
+from bigembed.store.sparse import csr_block_rows, csr_row_bytes
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class DerivedRows(RowSource):
     base: RowSource | None = None
     stamp: str = ""
     """What says how they are made: its part of the fingerprint."""
+    entries: int | None = None
+    """Of sparse rows, how many entries are stored at the most."""
 
     @property
     def source(self) -> RowSource:
@@ -26,8 +31,26 @@ class DerivedRows(RowSource):
         assert self.base is not None
         return self.base
 
+    @property
+    def nothing(self) -> Any:
+        """A block of no rows."""
+        empty = np.empty((0, *self.shape[1:]), self.dtype)
+        return empty if self.entries is None else csr_array(empty)
+
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         return np.asarray(self.read(*rows)[:, slice(*columns)])
+
+    @property
+    def sparse(self) -> bool:
+        return self.entries is not None
+
+    @property
+    def row_bytes(self) -> int:
+        return super().row_bytes if self.entries is None else csr_row_bytes(self.entries, self.shape[0])
+
+    @property
+    def block(self) -> int:
+        return super().block if self.entries is None else csr_block_rows(self.row_bytes)
 
     @property
     def behind(self) -> int:

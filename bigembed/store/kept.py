@@ -11,7 +11,9 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.store.arrays import read_array
 from bigembed.store.derived import DerivedRows
+from bigembed.store.reader import entries_of
 from bigembed.store.source import RowSource
+from bigembed.store.sparse_parts import stacked
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class KeptRows(DerivedRows):
             chosen = kept[start - before : end - before] + first
             parts.append(self.source.read(int(chosen[0]), int(chosen[-1]) + 1)[chosen - chosen[0]])
             start = end
-        return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype)
+        return stacked(parts) if parts else self.nothing
 
     @cached_property
     def _ends(self) -> Array:
@@ -55,7 +57,15 @@ class KeptRows(DerivedRows):
     def of(self, other: RowSource) -> KeptRows:
         """The entries of another source, as long as the one whose rows are kept, that belong to the kept rows."""
         shape = (self.shape[0], *other.shape[1:])
-        return KeptRows(shape, other.dtype, base=other, mask=self.mask, counts=self.counts, mask_block=self.mask_block)
+        return KeptRows(
+            shape,
+            other.dtype,
+            base=other,
+            entries=entries_of(other),
+            mask=self.mask,
+            counts=self.counts,
+            mask_block=self.mask_block,
+        )
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from bigembed.blocks.rows import Array, bounds, one_blas_thread
+from bigembed.blocks.rows import bounds, one_blas_thread
 from bigembed.errors import ChangedInputError
 from bigembed.store.row_blocks import RowBlock, row_block
 from bigembed.store.source import RowSource
+from bigembed.store.sparse_parts import stacked
 from bigembed.store.superseded import Mark
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ class MappedRows:
 
     ``keep`` stays alive as long as this object does (a temporary directory that holds what is read). ``stamp``: the
     fingerprint that the source must still have; empty if any rows will do. ``marks``: of the stages that the function
-    reads, which must still be what is published.
+    reads, which must still be what is published. ``sparse``: whether these are CSR rows.
     """
 
     ndim = 2
@@ -31,23 +33,25 @@ class MappedRows:
     def __init__(
         self,
         source: RowSource,
-        function: Callable[[RowBlock], Array],
+        function: Callable[[RowBlock], Any],
         width: int,
         dtype: Any,
         keep: Any = None,
         stamp: str = "",
         marks: Sequence[Mark] = (),
+        sparse: bool = False,
     ) -> None:
         self.source, self.function, self._keep, self.stamp, self.marks = source, function, keep, stamp, marks
-        self._look_at = 0.0
+        self._look_at, self.sparse = 0.0, sparse
         self.shape = (source.shape[0], width)
         self.dtype = np.dtype(dtype)
 
-    def __getitem__(self, index: Any) -> Array:
+    def __getitem__(self, index: Any) -> Any:
         rows, columns = index if isinstance(index, tuple) else (index, slice(None))
         chosen = np.arange(self.shape[0])[rows]
         if not chosen.size:
-            return np.zeros((*chosen.shape, self.shape[1]), self.dtype)[..., columns]
+            nothing = np.zeros((*chosen.shape, self.shape[1]), self.dtype)[..., columns]
+            return csr_array(nothing) if self.sparse else nothing
         self._look()
         first, last = int(chosen.min()), int(chosen.max()) + 1
         with one_blas_thread():
@@ -57,7 +61,8 @@ class MappedRows:
             ]
         for mark in self.marks:
             mark.check()
-        return np.concatenate(parts).astype(self.dtype, copy=False)[chosen - first][..., columns]
+        found = stacked(parts).astype(self.dtype, copy=False)[chosen - first]
+        return found[:, columns] if self.sparse else found[..., columns]
 
     def _look(self) -> None:
         """Refuse rows that were changed; looking takes a tenth of the time at most, however many files there are."""
@@ -74,7 +79,8 @@ class MappedRows:
         import dask.array as da
 
         chunks = (self.source.block, self.shape[1])
-        lazy: da.Array = da.from_array(self, chunks=chunks, name=False, asarray=False, fancy=False)
+        meta = csr_array((0, 0), dtype=self.dtype) if self.sparse else None
+        lazy: da.Array = da.from_array(self, chunks=chunks, name=False, asarray=False, fancy=False, meta=meta)
         return lazy
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.elementwise import as_typed
+from bigembed.blocks.rows import bounds
 from bigembed.store.derived import DerivedRows
 from bigembed.store.paths import at
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource, rows_at
+from bigembed.store.sparse_parts import stacked
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class MappedSource(DerivedRows):
     The function must give each row the same whatever rows stand near it, so that any range can be read.
     """
 
-    function: Callable[[RowBlock], Array] | None = None
+    function: Callable[[RowBlock], Any] | None = None
 
     def read(self, start: int, stop: int) -> Any:
         assert self.function is not None
         spans = [(start + low, start + high) for low, high in bounds(stop - start, self.source.block)]
         blocks = (RowBlock(low // self.block, low, self.source.matrix(low, high)) for low, high in spans)
-        parts = [np.asarray(self.function(block), self.dtype) for block in blocks]
-        return np.concatenate(parts) if parts else np.empty((0, self.width), self.dtype)
+        parts = [as_typed(self.function(block), self.dtype) for block in blocks]
+        return stacked(parts) if parts else self.nothing
 
     def part(self, start: int, stop: int) -> RowSource:
         return replace(self, base=self.source.part(start, stop))

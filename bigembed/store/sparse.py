@@ -74,12 +74,12 @@ class SparseSource(RowSource):
     @property
     def row_bytes(self) -> int:
         """Bytes of a row on average."""
-        return ENTRY_BYTES * (1 + self.entries // max(1, self.shape[0]))
+        return csr_row_bytes(self.entries, self.shape[0])
 
     @property
     def block(self) -> int:
         """Rows of a canonical block: about 32 MiB of entries on average."""
-        return int(min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // self.row_bytes)))
+        return csr_block_rows(self.row_bytes)
 
     def fingerprint(self) -> str:
         from hashlib import sha256
@@ -93,6 +93,16 @@ class SparseSource(RowSource):
         for name, other in sorted(self.aligned.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()
+
+
+def csr_row_bytes(entries: int, n: int) -> int:
+    """Bytes of a CSR row on average, of n with these entries."""
+    return ENTRY_BYTES * (1 + entries // max(1, n))
+
+
+def csr_block_rows(row_bytes: int) -> int:
+    """Rows of a canonical block of CSR rows: about 32 MiB of entries on average."""
+    return int(min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // row_bytes)))
 
 
 def held_source(matrix: Any) -> SparseSource:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
+from bigembed.blocks.elementwise import with_entries
+from bigembed.blocks.rows import Array, is_sparse
 from bigembed.blocks.vector_space import tree_fold
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.extension import complete
@@ -72,10 +73,8 @@ def missing_of_block(block: RowBlock, *, mask: str) -> dict[str, Any]:
     if mask:
         write_rows(mask, block.start, there.astype(np.uint8))
     wrong = infinite(block.rows, block.start)
-    absent = np.isnan(block.rows)
-    counts = len(there) - absent.sum(axis=0)
-    with np.errstate(invalid="ignore"):
-        sums = np.where(absent, 0, block.rows).sum(axis=0, dtype=np.float64)
+    absent, sums = _columns_of(block.rows)
+    counts = len(there) - absent
     return {
         "kept": int(there.sum()),
         "first": (np.flatnonzero(~there)[:FIRST] + block.start).tolist(),
@@ -83,6 +82,19 @@ def missing_of_block(block: RowBlock, *, mask: str) -> dict[str, Any]:
         "counts": counts,
         "mean": sums / np.maximum(counts, 1),
     }
+
+
+def _columns_of(rows: Any) -> tuple[Array, Array]:
+    """How many values of each column are missing, and the sum of the others; what is not stored of CSR rows is 0."""
+    if is_sparse(rows):
+        absent, d = np.isnan(rows.data), rows.shape[1]
+        return (
+            np.bincount(rows.indices[absent], minlength=d),
+            np.bincount(rows.indices[~absent], rows.data[~absent], minlength=d),
+        )
+    absent = np.isnan(rows)
+    with np.errstate(invalid="ignore"):
+        return absent.sum(axis=0), np.where(absent, 0, rows).sum(axis=0, dtype=np.float64)
 
 
 def merged(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -129,14 +141,17 @@ def _by_column(missing: Array, names: Sequence[str]) -> list[list[Any]]:
     return [[names[column] if names else str(column), int(missing[column])] for column in worst]
 
 
-def as_given(rows: Array, model: Any, start: int = 0) -> Array:
+def as_given(rows: Any, model: Any, start: int = 0) -> Any:
     """Rows as they are; InputError where they are infinite."""
     if (wrong := infinite(rows, start)).get("infinite"):
-        found = not_finite([{**wrong, "nan": 0}], f"the rows {start}:{start + len(rows)}")
+        found = not_finite([{**wrong, "nan": 0}], f"the rows {start}:{start + rows.shape[0]}")
         raise InputError(f"Input X contains {found}")
     return rows
 
 
-def filled(rows: Array, model: Array, start: int = 0) -> Array:
+def filled(rows: Any, model: Array, start: int = 0) -> Any:
     """Rows with NaN as the number of its column; InputError where they are infinite."""
-    return np.where(np.isnan(rows), model.astype(rows.dtype), as_given(rows, None, start))
+    given, values = as_given(rows, None, start), model.astype(rows.dtype)
+    if is_sparse(rows):
+        return with_entries(rows, np.where(np.isnan(rows.data), values[rows.indices], rows.data))
+    return np.where(np.isnan(rows), values, given)
