@@ -54,6 +54,16 @@ class KeptRows(DerivedRows):
     def chunks(self) -> tuple[int, int]:
         return 1, 1
 
+    def before(self, row: int) -> int:
+        """How many of the rows before one of the other source are kept."""
+        block, inside = divmod(row, self.mask_block)
+        kept = int(self._ends[block - 1]) if block else 0
+        return kept + int(read_array(self.mask, row - inside, row).sum(dtype=np.int64))
+
+    def spread(self, rows: RowSource) -> SpreadRows:
+        """Rows (r, …) that belong to the kept ones, in the places of these."""
+        return SpreadRows((self.source.shape[0], *rows.shape[1:]), rows.dtype, base=rows, kept=self)
+
     def of(self, other: RowSource) -> KeptRows:
         """The entries of another source, as long as the one whose rows are kept, that belong to the kept rows."""
         shape = (self.shape[0], *other.shape[1:])
@@ -66,6 +76,26 @@ class KeptRows(DerivedRows):
             counts=self.counts,
             mask_block=self.mask_block,
         )
+
+
+@dataclass(frozen=True)
+class SpreadRows(DerivedRows):
+    """Rows that were kept back in their places among all rows, which have NaN where they were left out."""
+
+    kept: KeptRows | None = None
+    """Which rows were kept, with the number of rows in all as its source."""
+
+    def read(self, start: int, stop: int) -> Array:
+        assert self.kept is not None
+        mask = read_array(self.kept.mask, start, stop).astype(bool)
+        out = np.full((stop - start, *self.shape[1:]), np.nan, self.dtype)
+        first = self.kept.before(start)
+        out[mask] = self.source.read(first, first + int(mask.sum()))
+        return out
+
+    @property
+    def grain(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import BigembedError, DamagedError, MissingPathError
 from bigembed.store.arrays import read_array
@@ -38,11 +40,14 @@ class Range:
     """Digest of the model."""
     coordinates: str = ""
     """Digest of their coordinates."""
+    left_out: int = 0
+    """Of these rows, how many miss values and were left out by a step: their coordinates are NaN."""
 
 
 def attributes(ranges: Sequence[Range]) -> dict[str, Any]:
     """What the array of coordinates says of itself."""
-    said = {"bigembed": KIND, "format": FORMAT, "ranges": [asdict(part) for part in ranges]}
+    known = [{name: value for name, value in asdict(part).items() if name != "left_out" or value} for part in ranges]
+    said = {"bigembed": KIND, "format": FORMAT, "ranges": known}
     return sealed(said)
 
 
@@ -93,6 +98,17 @@ def prove(array: AnyPath, ranges: Sequence[Range]) -> None:
             "job file computes them again"
         )
     _proven.add(now)
+
+
+def without_coordinates(path: str, start: int, stop: int) -> int:
+    """How many of rows ``start:stop`` have coordinates that are NaN."""
+    like = read_array(path, 0, 0)
+    spans = bounds(stop - start, block_rows(like.shape[1], like.dtype.itemsize))
+    return sum(map_blocks(_empty_rows, [(path, start + a, start + b) for a, b in spans], label="left out"))
+
+
+def _empty_rows(path: str, start: int, stop: int) -> int:
+    return int(np.isnan(read_array(path, start, stop)).all(axis=1).sum())
 
 
 def span_digest(path: str, start: int, stop: int) -> str:

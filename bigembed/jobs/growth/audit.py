@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.embedding.extension import complete
 from bigembed.errors import InputError
 from bigembed.estimator.through import new_rows_through
 from bigembed.jobs.growth.ledger import NAMED, Snapshot, snapshot
@@ -32,6 +33,8 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
+from bigembed.runs import Run
+from bigembed.steps.kept_rows import kept_of
 from bigembed.store.documents import write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.growing import StoreRows
@@ -123,21 +126,24 @@ def _figures(
     from bigembed.jobs.growth.misfit import misfit_of, search_index
     from bigembed.methods import load
 
-    model, n = load(version.model, job.functions), version.fitted
+    model, kept = load(version.model, job.functions), kept_of(Run(version.run))
     exchange = Exchange(str(growth.root / "audit" / "exchange"))
     remove(exchange.root)  # of an audit that was killed
-    source, whole = (_seen(model, there, rows) for rows in (n, there.shape[0]))
+    source, whole = (_seen(model, there, rows) for rows in (version.fitted, there.shape[0]))
+    source = source if kept is None else kept.of(source)
+    n, held = source.shape[0], min(held, source.shape[0])
     dtype, metric = str(source.work), "cosine" if _is_cosine(model) else "euclidean"
     every, fitted = (Shape(rows, source.width, dtype, metric) for rows in (there.shape[0], n))
-    generator = np.random.default_rng([seed, n])
-    ids = np.concatenate(
-        [
-            n + np.sort(generator.choice(there.shape[0] - n, new, replace=False)),
-            np.sort(generator.choice(n, held, replace=False)),
-        ]
-    )
-    rows = rows_at(whole, every, ids)
-    if wrong := ids[~np.isfinite(rows).all(axis=1)].tolist():
+    generator = np.random.default_rng([seed, version.fitted])
+    since = np.sort(generator.choice(there.shape[0] - version.fitted, new, replace=False))
+    held_ids = np.sort(generator.choice(n, held, replace=False))
+    drawn = rows_at(whole, every, version.fitted + since)
+    there_too = np.ones(new, bool) if kept is None else complete(drawn)
+    drawn, ids, new = drawn[there_too], np.concatenate([n + since[there_too], held_ids]), int(there_too.sum())
+    if not new:
+        return {}
+    rows = np.concatenate([drawn, rows_at(source, fitted, held_ids)])
+    if wrong := (version.fitted + since[there_too])[~np.isfinite(drawn).all(axis=1)].tolist():
         raise InputError(
             f"{there.path}: rows {wrong[:NAMED]} hold NaN or infinity, and maybe others. Drop or impute them"
         )

@@ -9,8 +9,9 @@ import time
 from typing import Any
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError
+from bigembed.estimator.base import leaves_out
 from bigembed.estimator.transform import coordinates_of, through_steps
-from bigembed.jobs.growth.account import Range, attributes, span_digest
+from bigembed.jobs.growth.account import Range, attributes, span_digest, without_coordinates
 from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, head, snapshot
 from bigembed.jobs.growth.repair import advising, ledger_of, repair, restore
 from bigembed.jobs.growth.session import about, growing, place_for, reading, refuse_unfitted, unchanged
@@ -115,7 +116,8 @@ def _place_range(
         raise InputError(f"{there.path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
     array = run.path(stage.name, "coordinates")
     mine = span_digest(array, 0, stop - start)
-    account = Range(start, stop, "placed", content, model_digest(version.model), mine)
+    left_out = without_coordinates(array, 0, stop - start) if leaves_out(getattr(fitted, "steps_", ())) else 0
+    account = Range(start, stop, "placed", content, model_digest(version.model), mine, left_out)
     placed = RowSource((stop - start, *read_array(array, 0, 0).shape[1:]), read_array(array, 0, 0).dtype, path=array)
     lock.check()
     append_source(version.array, placed, attributes([*version.ranges, account]))

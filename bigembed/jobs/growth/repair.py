@@ -15,9 +15,12 @@ from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, head, new_le
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, model_digest
 from bigembed.jobs.job import JobSpec
 from bigembed.methods import load
+from bigembed.runs import Run
+from bigembed.steps.kept_rows import kept_of, read_whole
 from bigembed.store.copying import write_dask
 from bigembed.store.documents import read_json, write_json
 from bigembed.store.growing import append_source
+from bigembed.store.input import row_source
 from bigembed.store.paths import retire
 from bigembed.store.source import RowSource
 
@@ -93,15 +96,23 @@ def repair(version: Version, functions: Functions = ()) -> None:
 
 
 def write_fitted(version: Version, functions: Functions = (), published: str = "") -> None:
-    """The coordinates of the rows fitted, by the model, as the whole array. ``published``: the digest they had."""
-    fitted = load(version.model, functions)
+    """The coordinates of the rows fitted, by the model, as the whole array. ``published``: the digest they had.
+
+    Rows that a step left out have NaN.
+    """
+    fitted, kept = load(version.model, functions), kept_of(Run(version.run))
     retire(version.array)
-    write_dask(fitted.embedding_, version.array)
+    embedding = fitted.embedding_
+    if kept is not None:
+        rows, _ = row_source(embedding, version.root / "placing")
+        embedding = read_whole(kept.spread(rows), in_memory=False)
+    write_dask(embedding, version.array)
     found = span_digest(str(version.array), 0, version.fitted)
     if published and found != published:
         retire(version.array)
         raise DamagedError(f"{version.model}: gives other coordinates than were published")
-    whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found)
+    left_out = 0 if kept is None else version.fitted - kept.shape[0]
+    whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found, left_out)
     nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
     append_source(version.array, nothing, attributes([whole]))
 

@@ -76,5 +76,6 @@ def about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
         "coordinates": str(version.array),
         "fitted": version.fitted,
         "rows": version.covered,
+        "left_out": sum(part.left_out for part in version.ranges),
         "unchanged": unchanged,
     }

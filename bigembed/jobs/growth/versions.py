@@ -25,11 +25,9 @@ from typing import TYPE_CHECKING
 
 from bigembed import __version__
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
-from bigembed.estimator.base import leaves_out
 from bigembed.jobs.growth.account import Range, prove, read_account
 from bigembed.jobs.growth.ledger import Ledger
 from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
-from bigembed.jobs.planning.plan import steps_before
 from bigembed.jobs.points import require_single
 from bigembed.runs import Run
 from bigembed.store import manifest as manifests
@@ -80,7 +78,7 @@ class Version:
 
     @property
     def coordinates(self) -> da.Array:
-        """Coordinates (n, m) of rows 0:n of the input, lazy: row i of the input is row i here.
+        """Coordinates (n, m) of rows 0:n of the input, lazy: row i of the input is row i here, NaN if it was left out.
 
         Read once in a process, as long as no file changes, to be those that were published; :class:`DamagedError`.
         """
@@ -286,11 +284,6 @@ def require_growing(job: JobSpec) -> None:
         for name in (*CHOICE, *GRAPH)
         if getattr(job.input, name) not in (None, False, "error")
     ]
-    if leaves_out(steps_before(job)):
-        problems.append(
-            "[[steps]] missing: each row of a growing input has its place in the coordinates; fill missing values: "
-            "action = 'fill'"
-        )
     if job.output.table is not None:
         problems.append("[output] table: of a growing embedding it would be old at once; bigembed export writes one")
     if job.input.dataset is not None:

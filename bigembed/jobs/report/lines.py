@@ -168,7 +168,13 @@ def refresh_lines(found: dict[str, Any]) -> list[str]:
         f"{found['output']}: {found['fitted']:,} rows fitted in {found['seconds']:.1f} s",
         f"model: {found['model']}",
         f"coordinates: {found['coordinates']}",
+        *_left_out(found),
     ]
+
+
+def _left_out(found: dict[str, Any]) -> list[str]:
+    """How many rows of a growing embedding miss values, where a step leaves such rows out."""
+    return [f"{found['left_out']:,} rows miss values and have NaN for coordinates"] if found["left_out"] else []
 
 
 def growth_lines(found: dict[str, Any]) -> list[str]:
@@ -179,6 +185,7 @@ def growth_lines(found: dict[str, Any]) -> list[str]:
         f"{found['output']}: "
         + ("no new rows; nothing to do" if found["unchanged"] else f"{found['placed']:,} rows placed"),
         f"{where}: {found['coordinates']}",
+        *_left_out(found),
         *([other] if found["other_parameters"] else []),
     ]
 

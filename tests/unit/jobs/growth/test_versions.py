@@ -13,6 +13,7 @@ import zarr
 import bigembed as be
 from bigembed.errors import (
     ChangedInputError,
+    DamageWarning,
     ExistingOutputError,
     InputError,
     InterruptedRun,
@@ -24,6 +25,7 @@ from bigembed.errors import (
 from bigembed.jobs.growth import extend as growth_extend
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.audit import audit
+from bigembed.jobs.growth.check import verify_growth
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
@@ -343,6 +345,35 @@ def test_rows_that_come_go_through_the_steps_of_the_model(job, rows, tmp_path, m
     report = audit(asked)
     assert (report["due"], report["rows"]["judged"]) == ([], 300)
     assert refresh(parse_job(tables | {"steps": STEPS[:2], "method": {"name": "pca"}}, asked.file))["fitted"] == 700
-    dropping = tables | {"steps": [{"name": "missing"}], "method": {"name": "pca"}}
-    with pytest.raises(JobError, match="each row of a growing input has its place"):
-        refresh(parse_job(dropping, asked.file))
+
+
+@pytest.mark.parametrize("method", ["pca", "diffusion_map"])
+def test_rows_with_missing_values_keep_their_places_and_are_said(job, rows, tmp_path, method):
+    rows[::37, 1] = np.nan
+    there = ~np.isnan(rows).any(axis=1)
+    write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+    asked = job(method)
+    steps = [{"name": "missing"}, {"name": "standardize"}, {"name": "pca", "n_components": 3}]
+    tables = {"steps": steps, "input": {"path": "x.zarr"}, "output": {"path": "out.zarr"}}
+    asked = parse_job(tables | {"method": {"name": method, **asked.method.parameters}}, tmp_path / "job.toml")
+    assert refresh(asked)["left_out"] == (~there[:400]).sum()
+    append_rows(tmp_path / "x.zarr", rows[400:700])
+    done = extend(asked)
+    assert (done["placed"], done["rows"], done["left_out"]) == (300, 700, (~there[:700]).sum())
+    version = current(tmp_path)
+    assert [part.left_out for part in version.ranges] == [(~there[:400]).sum(), (~there[400:700]).sum()]
+    found = version.coordinates.compute()
+    kind = type(be.load(version.model))
+    made = be.Pipeline([be.Missing(), be.StandardScaler(), be.PCA(3), kind(**asked.method.parameters)])
+    expected = made.fit(rows[:400])
+    np.testing.assert_array_equal(np.isnan(found).any(axis=1), ~there[:700])
+    np.testing.assert_array_equal(found[:400][there[:400]], expected.embedding_)
+    np.testing.assert_array_equal(found[400:], expected.transform(rows[400:700]))
+    report = audit(asked)
+    assert (report["due"], report["rows"]["new"]) == ([], 300)
+    place = next(path for path in sorted((version.array / "c").rglob("*")) if path.is_file())
+    place.write_bytes(place.read_bytes()[::-1])
+    with pytest.warns(DamageWarning, match="damaged"):
+        extend(asked)
+    np.testing.assert_array_equal(version.coordinates.compute(), found)
+    assert (verify_growth(tmp_path / "out.zarr")["problems"], refresh(asked)["left_out"]) == ([], (~there[:700]).sum())
