@@ -33,7 +33,7 @@ class KeptRows(DerivedRows):
             block = int(np.searchsorted(ends, start, side="right"))
             before, end = (int(ends[block - 1]) if block else 0), min(stop, int(ends[block]))
             first = block * self.mask_block
-            kept = np.flatnonzero(read_array(self.mask, first, first + self.mask_block))
+            kept = np.flatnonzero(self.among(first, first + self.mask_block))
             chosen = kept[start - before : end - before] + first
             parts.append(self.source.read(int(chosen[0]), int(chosen[-1]) + 1)[chosen - chosen[0]])
             start = end
@@ -54,11 +54,15 @@ class KeptRows(DerivedRows):
     def chunks(self) -> tuple[int, int]:
         return 1, 1
 
+    def among(self, start: int, stop: int) -> Array:
+        """Which of the rows ``start:stop`` of the other source are kept, bool."""
+        return read_array(self.mask, start, stop).astype(bool)
+
     def before(self, row: int) -> int:
         """How many of the rows before one of the other source are kept."""
         block, inside = divmod(row, self.mask_block)
         kept = int(self._ends[block - 1]) if block else 0
-        return kept + int(read_array(self.mask, row - inside, row).sum(dtype=np.int64))
+        return kept + int(self.among(row - inside, row).sum())
 
     def spread(self, rows: RowSource) -> SpreadRows:
         """Rows (r, …) that belong to the kept ones, in the places of these."""
@@ -87,7 +91,7 @@ class SpreadRows(DerivedRows):
 
     def read(self, start: int, stop: int) -> Array:
         assert self.kept is not None
-        mask = read_array(self.kept.mask, start, stop).astype(bool)
+        mask = self.kept.among(start, stop)
         out = np.full((stop - start, *self.shape[1:]), np.nan, self.dtype)
         first = self.kept.before(start)
         out[mask] = self.source.read(first, first + int(mask.sum()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from bigembed.errors import BigembedError, InputError
 from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.plotting.stream import Rows
+from bigembed.steps.kept_rows import kept_of
 from bigembed.store.copying import rows_of_reader
 from bigembed.store.formats import open_reader
+from bigembed.store.kept import KeptRows
 from bigembed.store.npy import npy_rows
 from bigembed.store.opening import open_zarr
 from bigembed.store.paths import at
@@ -45,18 +47,35 @@ def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
     """What to colour by: what was asked for, or the first there is of: labels of the job, what its data set knows,
     clusters, components.
 
-    ``color``: path of an array with a number or a label for each row (Zarr or .npy), ``column:J`` (column J of the
-    input, from 0), or ``"none"``.
+    ``color``: path of an array with a number or a label for each row of the input (Zarr or .npy), ``column:J``
+    (column J of the input, from 0), or ``"none"``. Of rows that a step has left out the colours are left out, too.
     """
     if color == "none":
         return Coloring()
+    kept = kept_of(summary.run)
+    every = n if kept is None else kept.source.shape[0]
     if color is not None:
-        return _column(summary, color, n) if color.startswith(COLUMN) else _array(color, n)
-    for known in (_labels, _truth, _clusters, _components):
-        found = known(summary, n)
-        if found is not None:
-            return found
-    return Coloring()
+        found = _column(summary, color, every) if color.startswith(COLUMN) else _array(color, every)
+        return _of_kept(found, kept)
+    for known in (_labels, _truth):
+        if (given := known(summary, every)) is not None:
+            return _of_kept(given, kept)
+    return _clusters(summary, n) or _components(summary, n) or Coloring()
+
+
+def _of_kept(coloring: Coloring, kept: KeptRows | None) -> Coloring:
+    """The colours of the rows that a step has left of all of them."""
+    if kept is None:
+        return coloring
+    among, every = kept.among, coloring.values
+
+    def walk() -> Iterator[Array]:
+        first = 0
+        for part in every():
+            yield part[among(first, first + len(part))]
+            first += len(part)
+
+    return replace(coloring, values=walk)
 
 
 def _array(path: str, n: int) -> Coloring:

@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed.cli import app
-from bigembed.errors import InterruptedRun, JobError
+from bigembed.errors import InputError, InterruptedRun, JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.planning.plan import make_plan
+from bigembed.jobs.report.coloring import coloring_of
+from bigembed.jobs.report.page import write_report
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
@@ -156,3 +159,17 @@ def test_without_the_step_missing_values_are_refused(write: Any) -> None:
     done = CliRunner().invoke(app, ["run", str(write('[[steps]]\nname = "standardize"'))])
     assert done.exit_code == 2
     assert "the step 'missing'" in done.output
+
+
+def test_colours_of_a_report_are_those_of_the_rows_that_are_left(write: Any, tmp_path: Path) -> None:
+    run_job(read_job(write()))
+    np.save(tmp_path / "sides.npy", np.where(THERE, np.nan_to_num(HOLES[:, 0]) > 3, 7).astype(int))
+    summary = RunSummary.read(tmp_path / "run.zarr")
+    n = int(THERE.sum())
+    for color, expected in ((str(tmp_path / "sides.npy"), HOLES[THERE, 0] > 3), ("column:1", HOLES[THERE, 1])):
+        found = np.concatenate(list(coloring_of(summary, color, n).values()))
+        np.testing.assert_array_equal(found, expected)
+    write_report(tmp_path / "run.zarr", tmp_path / "page.html", color="column:1")
+    np.save(tmp_path / "few.npy", np.zeros(n))
+    with pytest.raises(InputError, match="each of the 400 rows"):
+        write_report(tmp_path / "run.zarr", tmp_path / "other.html", color=tmp_path / "few.npy")
