@@ -13,6 +13,7 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.before import all_stages, computing, passes_of, prepared, row_passes, said_of, stages_after
 from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
+from bigembed.estimator.text_columns import coded, with_texts
 from bigembed.estimator.through import takes_missing
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages, length_graph
@@ -45,7 +46,9 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
     scratch = run.root / "exchange"
     steps = estimator._steps
     taking = takes_missing([estimator, *steps])
-    source, in_memory = row_source(X, scratch, sparse=sparse or bool(steps), missing=taking)
+    given, texts = coded(X, [*steps, estimator])
+    source, in_memory = row_source(given, scratch, sparse=sparse or bool(steps), missing=taking)
+    source = with_texts(source, texts)
     columns = {
         name: column_source(values, source.shape[0], scratch, name)
         for name, values in aligned.items()

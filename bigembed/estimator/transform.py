@@ -19,6 +19,7 @@ from bigembed.embedding.extension import Extension, in_one_array, write_extended
 from bigembed.embedding.streaming import STAGE, grouped_stage
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.names import check_names
+from bigembed.estimator.text_columns import coded, known_texts
 from bigembed.estimator.through import new_rows_through, of_mapped, refuse_sparse, takes_missing
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage, run_stages
@@ -96,7 +97,8 @@ def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str,
     scratch = scratch_of(estimator)
     steps = getattr(estimator, "steps_", ())
     missing = takes_missing(steps) or extension.missing == "taken"
-    source, in_memory = row_source(X, scratch, "query", sparse=extension.sparse or bool(steps), missing=missing)
+    rows, _ = coded(X, [*steps, estimator], known_texts([*steps, estimator]))
+    source, in_memory = row_source(rows, scratch, "query", sparse=extension.sparse or bool(steps), missing=missing)
     columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
     return through_steps(estimator, replace(source, aligned=columns), extension), in_memory
 

@@ -105,3 +105,23 @@ def test_columns_of_a_table_that_is_not_copied_yet_are_chosen_by_name(tmp_path: 
     run_job(parse_job(tables, tmp_path / "job.toml"))
     found = read_array(tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding")
     np.testing.assert_array_equal(found, be.PCA().fit_transform(TABLE[["width", "height"]].to_numpy()))
+
+
+def test_text_of_a_data_frame_in_memory_as_jobs_have_it(tmp_path: Path) -> None:
+    table = TABLE.drop(columns="id").assign(town=TABLE.town.astype(str), kind=TABLE.kind.astype("category"))
+    made = be.Pipeline([be.OneHotEncoder(["kind", "town"]), be.Missing(), be.PCA(n_components=3)])
+    theirs = expected(TABLE)
+    found = made.fit(table)
+    np.testing.assert_allclose(found.embedding_, be.PCA(n_components=3).fit_transform(theirs), atol=1e-9)
+    np.testing.assert_array_equal(be.OneHotEncoder(["town", "kind"]).fit(table).transform(table), theirs)
+    assert found.steps_[0].categories_ == [["ash", "elm, wych", "oak"], ["10", "20"]]
+    found.save(tmp_path / "model")
+    holes = table.copy()
+    holes.loc[3, "kind"] = None
+    new = be.load(tmp_path / "model").transform(holes.astype({"kind": object}))
+    np.testing.assert_array_equal(np.isnan(new).any(axis=1), np.arange(300) == 3)
+    np.testing.assert_array_equal(new[4:], np.asarray(found.embedding_)[4:])
+    with pytest.raises(InputError, match=r"did not have, the first are rows \[5\]"):
+        found.transform(holes.assign(kind=np.where(np.arange(300) == 5, "yew", "oak")))
+    with pytest.raises(InputError, match="columns kind hold text"):
+        be.Pipeline([be.OneHotEncoder(["town"]), be.PCA(n_components=2)]).fit(table)
