@@ -2,11 +2,12 @@
 
     python benchmarks/steps.py --n 3000000 --folder bench-data --map
 
-The table has ``--d`` columns of other scales (normal, skewed, whole numbers) and 3 % missing values. Sides: the job
-(missing, standardize, pca) with two workers of ``--memory``; the same by pandas and scikit-learn, which hold the table;
-the same job killed with SIGKILL while each step works, and resumed until it ends. Coordinates of the two sides are
-compared up to signs, those of the resumed job with the first by their bytes, and ``extend`` of the table with
-``transform`` of the loaded model. ``--map``: also a diffusion map after the same steps.
+The table has a column of names, one of kinds (text) and ``--d`` of other scales (normal, skewed, whole numbers); 3 %
+of its rows miss a value. Sides: the job (missing, one_hot, standardize, pca) with two workers of ``--memory``; the same
+by pandas and scikit-learn, which hold the table; the same job killed with SIGKILL while each step works, and resumed
+until it ends. Coordinates of the two sides are compared up to signs, those of the resumed job with the first by their
+bytes, and ``extend`` of the table with ``transform`` of the loaded model. ``--map``: also a diffusion map after the
+same steps, killed in each of them and in stages of the map, and new rows by ``extend`` and by ``transform``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ STEPS = """
 [[steps]]
 name = "missing"
 [[steps]]
+name = "one_hot"
+columns = ["kind"]
+[[steps]]
 name = "standardize"
 [[steps]]
 name = "pca"
@@ -40,31 +44,33 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 began = time.perf_counter()
-rows = pd.read_csv(sys.argv[1], index_col=0).dropna()
+rows = pd.get_dummies(pd.read_csv(sys.argv[1], index_col=0).dropna(), columns=["kind"], dtype=float)
 found = make_pipeline(StandardScaler(), PCA({m})).fit_transform(rows)
 np.save(sys.argv[2], found)
 print(json.dumps({{"seconds": time.perf_counter() - began}}))
 """
+KINDS = ("ash", "elm", "oak", "yew")
+STEPS_OF_ALL = ("step1-missing", "step2-one_hot", "step3-standardize")
 
 
-def written(path: Path, n: int, d: int) -> Path:
+def written(path: Path, n: int, d: int, seed: int = 0) -> Path:
     """The table, once."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    random = np.random.default_rng(0)
-    mixing = random.normal(size=(6, d))
+    mixing, random = np.random.default_rng(0).normal(size=(6, d)), np.random.default_rng([seed, 1])
     partial = path.with_suffix(".partial")
     with partial.open("w") as file:
-        file.write("name," + ",".join(f"c{number}" for number in range(d)) + "\n")
+        file.write("name,kind," + ",".join(f"c{number}" for number in range(d)) + "\n")
         for start in range(0, n, PIECE):
             rows = random.normal(size=(min(PIECE, n - start), 6)) @ mixing + 0.1 * random.normal(size=(1, d))
             rows[:, 1::3] = np.exp(rows[:, 1::3])
             rows[:, 2::3] = np.round(100 * rows[:, 2::3])
             holes = random.random(rows.shape) < 0.03 / d
-            for number, (row, hole) in enumerate(zip(rows.tolist(), holes, strict=True), start):
+            kinds = random.choice(KINDS, len(rows)).tolist()
+            for number, (kind, row, hole) in enumerate(zip(kinds, rows.tolist(), holes, strict=True), start):
                 cells = ["" if one else f"{value:.6g}" for value, one in zip(row, hole, strict=True)]
-                file.write(f"p{number},{','.join(cells)}\n")
+                file.write(f"p{number},{kind},{','.join(cells)}\n")
     partial.rename(path)
     return path
 
@@ -85,7 +91,7 @@ def job_file(folder: Path, rows: Path, name: str, method: str, m: int, memory: s
 
 
 def run(*arguments: str) -> tuple[dict[str, Any], float, int]:
-    """The result of a command, its seconds, its peak of memory."""
+    """The result of a command, its seconds, its peak of memory: of all its processes."""
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE)
     peak = peak_of(process.pid)
@@ -96,7 +102,7 @@ def run(*arguments: str) -> tuple[dict[str, Any], float, int]:
 
 
 def killed(job: Path, step: str) -> None:
-    """Start the job, and kill it as soon as this step works."""
+    """Start the job, and kill it as soon as this stage works."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bigembed.cli", "run", str(job), "--json"], stdout=subprocess.PIPE
     )
@@ -114,6 +120,43 @@ def coordinates(run_path: Path) -> np.ndarray:
     from bigembed.store.arrays import read_array
 
     return read_array(run_path / "stages" / "coordinates" / "embedding")
+
+
+def resumed(
+    folder: Path, rows: Path, method: str, given: argparse.Namespace, expected: np.ndarray, stages: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    """The job killed in each step, and in these stages after them, and then run to its end."""
+    found = {}
+    for stage in (*STEPS_OF_ALL, *stages):
+        job = job_file(folder, rows, "killed", method, given.m, given.memory)
+        killed(job, stage)
+        _, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
+        same = bool(np.array_equal(coordinates(folder / "killed.zarr"), expected))
+        known = {"seconds_after": seconds, "peak_GiB": peak / 2**30, "same_bytes": same}
+        found[f"{method} killed in {stage}"] = known
+    return found
+
+
+def mapped(folder: Path, rows: Path, given: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """A diffusion map after the steps, killed and resumed; new rows by the command and by the loaded model."""
+    import bigembed as be
+
+    job = job_file(folder, rows, "steps-map", "diffusion_map", given.m, given.memory)
+    said, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
+    found: dict[str, dict[str, Any]] = {"map": {"seconds": seconds, "peak_GiB": peak / 2**30, "n": said["n"]}}
+    expected = coordinates(folder / "steps-map.zarr")
+    found |= resumed(folder, rows, "diffusion_map", given, expected, ("step4-pca", "search", "solve"))
+    new, out = written(folder / f"new-d{given.d}.csv", 2_000, given.d, seed=1), folder / "steps-map-new.zarr"
+    clear(str(out))
+    model = folder / "steps-map-model.zarr"
+    _, seconds, peak = run("-m", "bigembed.cli", "extend", str(model), str(new), str(out), "--json")
+    import pandas as pd
+
+    placed, frame = be.open_array(out).compute(), pd.read_csv(new, index_col=0)
+    same = bool(np.array_equal(placed, np.asarray(be.load(model).transform(frame)), equal_nan=True))
+    empty = bool(np.array_equal(np.isnan(placed).any(axis=1), frame.isna().any(axis=1)))
+    found["map, new rows"] = {"seconds": seconds, "peak_GiB": peak / 2**30, "same_bytes": same, "left_out": empty}
+    return found
 
 
 def main() -> None:
@@ -140,12 +183,7 @@ def main() -> None:
     found["in memory"] = {"seconds": seconds, "peak_GiB": peak / 2**30, "rows": len(theirs), "apart": float(apart)}
     found["ratio"] = {name: found["job"][name] / found["in memory"][name] for name in ("seconds", "peak_GiB")}
 
-    for step in ("step1", "step2", "coordinates"):
-        job = job_file(folder, rows, "killed", "pca", given.m, given.memory)
-        killed(job, step)
-        _, seconds, _ = run("-m", "bigembed.cli", "run", str(job), "--json")
-        same = bool(np.array_equal(coordinates(folder / "killed.zarr"), mine))
-        found[f"killed in {step}"] = {"seconds_after": seconds, "same_bytes": same}
+    found |= resumed(folder, rows, "pca", given, mine, ("coordinates",))
 
     clear(str(folder / "steps-new.zarr"))
     arguments = [str(folder / name) for name in ("steps-model.zarr", rows.name, "steps-new.zarr")]
@@ -159,9 +197,7 @@ def main() -> None:
     found["extend"] = {"seconds": seconds, "peak_GiB": peak / 2**30, "same_bytes": bool(np.array_equal(kept, mine))}
     found["extend"]["steps"] = len(model.steps_)
     if given.map:
-        job = job_file(folder, rows, "steps-map", "diffusion_map", given.m, given.memory)
-        said, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
-        found["map"] = {"seconds": seconds, "peak_GiB": peak / 2**30, "n": said["n"]}
+        found |= mapped(folder, rows, given)
     table("steps", {"n": given.n, "d": given.d, "m": given.m}, found)
 
 

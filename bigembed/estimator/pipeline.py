@@ -11,6 +11,7 @@ from bigembed import errors
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND
 from bigembed.estimator.base import Estimator
+from bigembed.estimator.sklearn_steps import ours
 from bigembed.estimator.step import Step
 from bigembed.neighbors.graph import NeighborGraph
 
@@ -26,9 +27,10 @@ class Pipeline:
 
     Parameters
     ----------
-    steps : list of estimators, or of pairs (name, estimator). All but the last are steps: those of this package
-        (:class:`bigembed.Missing`, :class:`bigembed.StandardScaler`, …) and :class:`bigembed.PCA` with a number of
-        components. The last is any method.
+    steps : list of estimators, or of pairs (name, estimator), or a pipeline of scikit-learn's. All but the last are
+        steps: those of this package (:class:`bigembed.Missing`, :class:`bigembed.StandardScaler`, …) and
+        :class:`bigembed.PCA` with a number of components. scikit-learn's ``StandardScaler``, ``RobustScaler``,
+        ``Normalizer`` and ``PCA`` stand for those of the same name here. The last is any method of this package.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
     callbacks : sequence of functions or None. ``fit`` calls each with every event.
@@ -71,7 +73,7 @@ class Pipeline:
             raise InputTypeError("a Pipeline takes rows; a graph is given to the method itself, without steps")
         *steps, last = unnamed(self.steps)
         method = copied(last, workdir=self.workdir, verbose=self.verbose, callbacks=self.callbacks)
-        method_after([copied(step) for step in steps], method).fit(X, y, **aligned)
+        method_after([copied(ours(step)) for step in steps], method).fit(X, y, **aligned)
         self.method_ = method
         return self
 
@@ -152,6 +154,7 @@ def method_after(steps: Sequence[Any], method: Any) -> Any:
 
 def unnamed(steps: Any) -> list[Any]:
     """The estimators of a list that may hold pairs of names and estimators."""
+    steps = getattr(steps, "steps", steps)
     if not isinstance(steps, (list, tuple)) or not steps:
         raise InputTypeError(f"steps: a list of estimators is needed, the last of them a method; got {steps!r}")
     return [one[1] if isinstance(one, tuple) else one for one in steps]
@@ -160,6 +163,7 @@ def unnamed(steps: Any) -> list[Any]:
 def named(steps: Any) -> dict[str, Any]:
     """The estimators by name: that of the pair, or of the class, with a number where several have the same."""
     found: dict[str, Any] = {}
+    steps = getattr(steps, "steps", steps)
     for one in steps if isinstance(steps, (list, tuple)) else ():
         name, step = one if isinstance(one, tuple) else (type(one).__name__.lower(), one)
         number = sum(key == name or key.startswith(f"{name}-") for key in found)

@@ -14,9 +14,11 @@ from sklearn.pipeline import make_pipeline
 
 import bigembed as be
 from bigembed.errors import DamagedError, InputError, InputTypeError, NotFittedError
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import parse_job
 from bigembed.runs import Run
 from bigembed.stages import Event, observing
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays import read_array, write_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 _RANDOM = np.random.default_rng(3)
@@ -141,7 +143,8 @@ def test_the_protocol_of_scikit_learn() -> None:
 @pytest.mark.parametrize(
     ("steps", "error", "message"),
     [
-        ([preprocessing.StandardScaler(), be.PCA(2)], InputTypeError, "StandardScaler is not a step.*arrays in memory"),
+        ([preprocessing.MinMaxScaler(), be.PCA(2)], InputTypeError, "MinMaxScaler is not a step.*arrays in memory"),
+        ([preprocessing.RobustScaler(unit_variance=True), be.PCA(2)], InputTypeError, "has no unit_variance"),
         ([be.StandardScaler()], InputTypeError, "the last of a Pipeline is a method"),
         ([be.PCA(n_components=0.9), be.PCA(2)], InputError, "'pca' needs a number of components"),
         ([be.Missing(), be.Missing(), be.PCA(2)], InputError, "one step at the most"),
@@ -164,3 +167,21 @@ def test_chunks_and_places_make_the_same_bytes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(lazy.embedding_), expected)
     with dask.config.set(scheduler="threads"):
         np.testing.assert_array_equal(be.Pipeline(steps).fit(HOLES).embedding_, expected)
+
+
+def test_scikit_learns_steps_on_a_path_as_in_a_job(tmp_path: Path) -> None:
+    """Its own pipeline takes arrays only; given to a Pipeline, it reads a path block by block, as the job does."""
+    write_array(tmp_path / "rows.zarr", ROWS, chunk_rows=200)
+    steps = [preprocessing.StandardScaler(), decomposition.PCA(4), be.DiffusionMap(n_components=2)]
+    theirs = make_pipeline(*steps)
+    with pytest.raises(ValueError, match=r"Expected 2D array|could not convert"):
+        theirs.fit(str(tmp_path / "rows.zarr"))
+    found = be.Pipeline(theirs).fit(tmp_path / "rows.zarr")
+    assert [type(step).__module__.split(".")[0] for step in found.steps_] == ["bigembed", "bigembed"]
+    tables = {"input": {"path": "rows.zarr"}, "output": {"path": "run.zarr"}}
+    tables |= {"steps": [{"name": "standardize"}, {"name": "pca", "n_components": 4}]}
+    run_job(parse_job(tables | {"method": {"name": "diffusion_map", "n_components": 2}}, tmp_path / "job.toml"))
+    job = read_array(tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding")
+    np.testing.assert_array_equal(np.asarray(found.embedding_), job)
+    in_memory = make_pipeline(*steps[:2]).fit_transform(ROWS)
+    np.testing.assert_allclose(be.PCA(4).fit_transform(be.StandardScaler().fit_transform(ROWS)), in_memory, atol=1e-9)
