@@ -33,9 +33,9 @@ STAYS = -1
 class OneHotEncoder(Step):
     """A column of categories as one column for each category, 1 in the rows that are of it and 0 in all others.
 
-    The new columns stand where the column stood, by ascending number or in the order of the alphabet. In a job the
-    columns named here may be text in CSV or Parquet. In Python categories are numbers. A missing value (NaN) is NaN in
-    all columns of its column.
+    The new columns stand where the column stood, by ascending number or in the order of the alphabet. The
+    columns named here may be text in CSV and Parquet, which jobs read, and in data frames in memory; in arrays
+    categories are numbers. A missing value (NaN) is NaN in all columns of its column.
 
     Parameters
     ----------
