@@ -7,7 +7,8 @@ of its rows miss a value. Sides: the job (missing, one_hot, standardize, pca) wi
 by pandas and scikit-learn, which hold the table; the same job killed with SIGKILL while each step works, and resumed
 until it ends. Coordinates of the two sides are compared up to signs, those of the resumed job with the first by their
 bytes, and ``extend`` of the table with ``transform`` of the loaded model. ``--map``: also a diffusion map after the
-same steps, killed in each of them and in stages of the map, and new rows by ``extend`` and by ``transform``.
+same steps with one worker of ``--map-memory`` (the plan of 3·10⁶ rows says 1.4 GiB in all), killed in each of them and
+in stages of the map, and new rows by ``extend`` and by ``transform``.
 """
 
 from __future__ import annotations
@@ -75,13 +76,14 @@ def written(path: Path, n: int, d: int, seed: int = 0) -> Path:
     return path
 
 
-def job_file(folder: Path, rows: Path, name: str, method: str, m: int, memory: str) -> Path:
+def job_file(folder: Path, rows: Path, name: str, method: str, given: argparse.Namespace) -> Path:
     """A job with the steps."""
-    last, steps = STEPS.rpartition("[[steps]]")[2], STEPS.format(m=m)
+    last, steps, m = STEPS.rpartition("[[steps]]")[2], STEPS.format(m=given.m), given.m
+    workers, memory = (2, given.memory) if method == "pca" else (1, given.map_memory)
     chosen = f'name = "{method}"' if method != "pca" else last.format(m=m).strip()
     steps = steps if method != "pca" else STEPS.rpartition("[[steps]]")[0]
     text = f'[input]\npath = "{rows.absolute()}"\nids = "name"\n{steps}\n[method]\n{chosen}\n[output]\n'
-    text += f'path = "{name}.zarr"\nmodel = "{name}-model.zarr"\n[cluster]\nworkers = 2\nmemory = "{memory}"\n'
+    text += f'path = "{name}.zarr"\nmodel = "{name}-model.zarr"\n[cluster]\nworkers = {workers}\nmemory = "{memory}"\n'
     path = folder / f"{name}.toml"
     path.write_text(text)
     for place in folder.glob(f"{name}[-.]*"):
@@ -128,7 +130,7 @@ def resumed(
     """The job killed in each step, and in these stages after them, and then run to its end."""
     found = {}
     for stage in (*STEPS_OF_ALL, *stages):
-        job = job_file(folder, rows, "killed", method, given.m, given.memory)
+        job = job_file(folder, rows, "killed", method, given)
         killed(job, stage)
         _, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
         same = bool(np.array_equal(coordinates(folder / "killed.zarr"), expected))
@@ -141,7 +143,7 @@ def mapped(folder: Path, rows: Path, given: argparse.Namespace) -> dict[str, dic
     """A diffusion map after the steps, killed and resumed; new rows by the command and by the loaded model."""
     import bigembed as be
 
-    job = job_file(folder, rows, "steps-map", "diffusion_map", given.m, given.memory)
+    job = job_file(folder, rows, "steps-map", "diffusion_map", given)
     said, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
     found: dict[str, dict[str, Any]] = {"map": {"seconds": seconds, "peak_GiB": peak / 2**30, "n": said["n"]}}
     expected = coordinates(folder / "steps-map.zarr")
@@ -166,13 +168,14 @@ def main() -> None:
     parser.add_argument("--m", type=int, default=6)
     parser.add_argument("--memory", default="750 MiB")
     parser.add_argument("--map", action="store_true")
+    parser.add_argument("--map-memory", default="1 GiB")
     parser.add_argument("--folder", default="bench-data")
     given = parser.parse_args()
     folder = Path(given.folder)
     rows = written(folder / f"holes-n{given.n}-d{given.d}.csv", given.n, given.d)
     found: dict[str, dict[str, Any]] = {}
 
-    job = job_file(folder, rows, "steps", "pca", given.m, given.memory)
+    job = job_file(folder, rows, "steps", "pca", given)
     said, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
     mine = coordinates(folder / "steps.zarr")
     found["job"] = {"seconds": seconds, "peak_GiB": peak / 2**30, "planned_GiB": said["predicted"]["total"] / 2**30}
