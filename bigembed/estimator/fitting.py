@@ -99,8 +99,8 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
-    weighted = is_weights(X) and not estimator._steps
-    if weighted and is_given(getattr(estimator, "metric", None)):
+    given, weighted = is_given(getattr(estimator, "metric", None)), is_weights(X) and not estimator._steps
+    if weighted and given:
         return fit_graph(estimator, length_graph(X, estimator._joins(X.shape[0])))
     if weighted:
         run = Run(estimator.workdir)
