@@ -144,7 +144,8 @@ class MemorySpace:
         own = [self.read(name, block) for name in reads]
         far = [self._halo(name, block) for name in halos]
         for name in spends:
-            del self.arrays[name, block]
+            spent = self.arrays.pop((name, block))
+            spent.setflags(write=spent.flags.owndata)
         arrays, result = compute(block, *own, *far, *arguments)
         return tuple(arrays), result
 
