@@ -132,9 +132,7 @@ def _row_functions(lanes: int) -> tuple[Any, Any]:
         return signature, generate
 
     @intrinsic
-    def added(
-        _typing: Any, out: Any, at: Any, value: Any, x: Any, x_at: Any, left: Any, right: Any
-    ) -> Any:
+    def added(_typing: Any, out: Any, at: Any, value: Any, x: Any, x_at: Any, left: Any, right: Any) -> Any:
         signature = types.void(out, types.intp, value, x, types.intp, types.intp, types.intp)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -145,7 +143,9 @@ def _row_functions(lanes: int) -> tuple[Any, Any]:
             terms = [
                 builder.fmul(value, builder.load(place, align=8)) for place in pair(second.data, args[4], args[5:7])
             ]
-            sums = [builder.fadd(builder.load(place, align=8), term) for place, term in zip(targets, terms, strict=True)]
+            sums = [
+                builder.fadd(builder.load(place, align=8), term) for place, term in zip(targets, terms, strict=True)
+            ]
             for total, place in zip(sums, targets, strict=True):
                 builder.store(total, place, align=8)
             return context.get_dummy_value()

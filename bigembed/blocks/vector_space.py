@@ -57,7 +57,8 @@ class VectorSpace(Protocol):
         ``own`` are the blocks of ``reads``, ``halo`` the rows of the block's halo list of each of
         ``halos``, ``arrays`` what is stored under ``writes``. ``posts`` is the subset of ``writes``
         whose boundary rows other blocks read through ``halos`` later. ``spends`` is the subset of ``reads`` that
-        nobody reads again, of which a space in memory forgets each block as it is used.
+        nobody reads again: a space in memory forgets each block as it is used, and the function may write its
+        results where such an array is (if it is writable, which it is not in other places).
         """
         ...
 

@@ -137,7 +137,9 @@ class Multigrid:
         x = self._cycle(right, depth, width)
         if depth == len(self.levels):
             return x
-        return x + self._cycle(right - self.levels[depth].rows.product(x), depth, width)
+        rows, left = self.levels[depth].rows, np.empty_like(right)
+        relaxation().remainder(rows.pointer, rows.index, rows.blocks, right, x, left)
+        return x + self._cycle(left, depth, width)
 
     def _size(self, depth: int) -> int:
         return self.levels[depth].rows.size if depth < len(self.levels) else len(self.values)

@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 
+
 def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
     """Rows of the solved component."""
     return (), int(np.count_nonzero(scale))
@@ -161,5 +162,5 @@ def restrict(label: Array, basis: Array, *vectors: Array) -> Array:
     """P_cᵀ of some vectors."""
     count, x = max(1, int(label.max(initial=-1)) + 1), _beside(vectors)
     out = np.empty((count * basis.shape[1], x.shape[1]))
-    compiled().restrict(label, basis, x, out)
+    compiled().restrict(label, basis, np.ascontiguousarray(x), out)
     return out

@@ -44,9 +44,7 @@ def _add_inner(a: Array, b: Array, target: Array, at: int, spare: Array) -> None
 
 
 @njit(nogil=True)
-def _joined(
-    x: Array, q: Array, ax: Array, aq: Array, r: Array, values: Array, inverse: Array, sums: Array
-) -> None:
+def _joined(x: Array, q: Array, ax: Array, aq: Array, r: Array, values: Array, inverse: Array, sums: Array) -> None:
     """x ← x + q, ax ← ax + aq, r ← ax − x · values, sums ← sums + r², q ← q · inverse, aq ← aq · inverse."""
     for k in range(len(x)):
         x[k] += q[k]
@@ -158,6 +156,4 @@ def prolong(label: Array, basis: Array, y: Array, out: Array) -> None:
             out[i] = 0
         else:
             start = i * functions
-            weighted_rows(
-                out, i, basis.reshape(-1), start, start + functions, ids, label[i] * functions - start, y, y
-            )
+            weighted_rows(out, i, basis.reshape(-1), start, start + functions, ids, label[i] * functions - start, y, y)

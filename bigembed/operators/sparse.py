@@ -48,12 +48,11 @@ def multiply_block(
     """(s W s) x for the rows of one block."""
     far_scale, *far = halos
     stored = matrix.block(block)
-    x, halo = (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1) for parts in (xs, far))
+    x, halo = (np.ascontiguousarray(parts[0] if len(parts) == 1 else np.hstack(parts)) for parts in (xs, far))
     y = np.empty((len(scale), x.shape[1]))
-    _compiled()(
-        np.asarray(stored.indptr, np.int64), stored.indices, stored.data, np.concatenate([scale, far_scale])[:, 0],
-        x, halo, y,
-    )  # fmt: skip
+    data = stored.data if stored.data.dtype in (np.float32, np.float64) else stored.data.astype(np.float64)
+    full = np.concatenate([scale, far_scale])[:, 0]
+    _compiled()(stored.indptr.astype(np.int64), stored.indices.astype(np.int32, copy=False), data, full, x, halo, y)
     return y, halo.nbytes + far_scale.nbytes
 
 
