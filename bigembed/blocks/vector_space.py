@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
-from bigembed.blocks.rows import Array, here, map_blocks, one_blas_thread, settled
+from bigembed.blocks.rows import Array, here, map_blocks, one_blas_thread, settled, threads
+from bigembed.blocks.stripes import Crew
 from bigembed.errors import InputError
 
 
@@ -120,13 +121,17 @@ class MemorySpace:
         if missing:
             raise InputError(f"halos of {missing} are asked for, but these vectors were written without `posts`")
         tasks = [(block,) for block in range(len(self.rows))]
-        what = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments}
-        if len(tasks) > 1 and here():
-            label = function.__name__.strip("_")
-            done = map_blocks(self._task, tasks, label=label, compute=function, **what)
-        else:  # (a small space beside tasks that run elsewhere)
-            with one_blas_thread():
-                done = [settled(self._task(block, compute=function, **what)) for (block,) in tasks]
+        crew = Crew(threads())
+        what = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments, "crew": crew}
+        try:
+            if len(tasks) > 1 and here():
+                label = function.__name__.strip("_")
+                done = map_blocks(self._task, tasks, label=label, compute=function, **what)
+            else:  # (a small space beside tasks that run elsewhere)
+                with one_blas_thread():
+                    done = [settled(self._task(block, compute=function, **what)) for (block,) in tasks]
+        finally:
+            crew.close()
         self.posted = (self.posted - set(writes) - set(spends)) | set(posts)
         for block, (arrays, _) in enumerate(done):
             self._keep({(name, block): array for name, array in zip(writes, arrays, strict=True)})
@@ -141,13 +146,15 @@ class MemorySpace:
         halos: Sequence[str],
         spends: Sequence[str],
         arguments: Sequence[Any],
+        crew: Crew,
     ) -> tuple[tuple[Array, ...], Any]:
         own = [self.read(name, block) for name in reads]
         far = [self._halo(name, block) for name in halos]
         for name in spends:
             spent = self.arrays.pop((name, block))
             spent.setflags(write=spent.flags.owndata)
-        arrays, result = compute(block, *own, *far, *arguments)
+        with crew():
+            arrays, result = compute(block, *own, *far, *arguments)
         return tuple(arrays), result
 
     def _keep(self, written: dict[tuple[str, int], Array]) -> None:

@@ -32,7 +32,7 @@ aggregates touch very many others."""
 EXACT = 20_000
 """Unknowns up to which a sparse factor of L_c is tried; beyond, it is solved by multigrid cycles."""
 FACTOR = 4.0e6
-"""Estimated entries of the factor at most; of 1e7 (6 000 unknowns) it took twice a solve by cycles, two passes fewer."""
+"""Estimated entries of the factor at most; of 1e7 (6 000 unknowns) a solve took twice a cycle (two passes fewer)."""
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
 KEPT = (
     *NAMES,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
+from bigembed.blocks.stripes import spread, stripes
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import extremes
 
 
@@ -47,11 +49,19 @@ def _error(t: Array, at: Array) -> Array:
     return np.asarray(((at - t * theta) ** 2).sum(axis=0))
 
 
-def restricted_block(block: int, *rest: Any) -> tuple[tuple[Array], None]:
+def restricted_block(block: int, restricted: Array, *rest: Any) -> tuple[tuple[Array], None]:
     """PᵀR for the next X, from the restricted basis Pᵀ[B SB]: (PᵀSB) C − (PᵀB) C Λ."""
-    *parts, mix, values = rest
-    whole, size = np.concatenate(parts, axis=1), len(mix)
-    return (whole[:, size:] @ mix - whole[:, :size] @ (mix * values),), None
+    *last, mix, values = rest
+    return (_images(restricted, last, mix) - restricted[:, : len(mix)] @ (mix * values),), None
+
+
+def _images(restricted: Array, last: Sequence[Array], mix: Array) -> Array:
+    """(PᵀSB) C, where PᵀSW may stand apart."""
+    begin, there = len(mix), restricted.shape[1] - len(mix)
+    images = restricted[:, begin:] @ mix[:there]
+    for part in last:
+        images += part @ mix[there:]
+    return images
 
 
 def update_block(
@@ -64,7 +74,7 @@ def update_block(
     """
     *arrays, mix, inverse, values, overlap, known, sizes = rest
     count = sum(size > 0 for size in sizes)
-    restricted_t, *restricted = arrays[: -2 * count]
+    restricted_t, restricted, *apart = arrays[: -2 * count]
     none, vectors = np.zeros((len(scale), 0)), iter(arrays[-2 * count :])
     x, p, w, ax, ap, aw = (next(vectors) if size else none for size in (*sizes, *sizes))
     first, last = np.split(mix, sizes[:1])
@@ -74,23 +84,32 @@ def update_block(
     new_x, new_ax, new_w = _place(x, m), _place(ax, m), _place(w, m)
     new_p, new_ap = _place(p, moved), _place(ap, moved)
     weight = (scale[:, 0] != 0) / np.maximum(1 - diagonal[:, 0], 1e-3)
-    gram, form, together = np.zeros((m, 2 * m + moved)), np.zeros((m, m + moved)), np.zeros((t.shape[1], 2 * m + moved))
-    squares = np.zeros((1, m))
     given = (
         x, p, w, ax, ap, aw, first, cp, cw, t, drift, drift_rest, known[:, None] * drift, known[:, None] * drift_rest,
         values, inverse if moved else np.ones(m), weight, label, basis, y.astype(np.float64),
     )  # fmt: skip
-    out = (new_x, new_p, new_w, new_ax, new_ap, gram, form, together, squares)
-    compiled().update(0, len(scale), *map(np.ascontiguousarray, given), *out)
-    # The restricted images come last, as in [B SB]: PᵀSW follows with the pass.
-    both, whole = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1), np.concatenate(restricted, axis=1)
+    run = partial(_updated, tuple(map(np.ascontiguousarray, given)), (new_x, new_p, new_w, new_ax, new_ap))
+    sums = spread([partial(run, *stripe) for stripe in stripes(len(scale))])
+    both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
     drift, size = overlap @ both, len(mix)
-    coarse = (
-        whole[:, :size] @ both - restricted_t @ drift,
-        restrict(label, basis, new_w),
-        whole[:, size:] @ both - restricted_t @ (known[:, None] * drift),
+    # The restricted images come last, as in [B SB]: PᵀSW follows with the pass.
+    coarse = spread(
+        [
+            lambda: restricted[:, :size] @ both - restricted_t @ drift,
+            lambda: restrict(label, basis, new_w),
+            lambda: _images(restricted, apart, both) - restricted_t @ (known[:, None] * drift),
+        ]
     )
+    gram, form, together, squares = (tree_sum([part[k] for part in sums]) for k in range(4))
     return (new_x, new_p, new_w, new_ax, new_ap, np.concatenate(coarse, axis=1)), (gram, form, together, squares[0])
+
+
+def _updated(given: tuple[Array, ...], places: tuple[Array, ...], start: int, stop: int) -> tuple[Array, ...]:
+    """Rows start … stop − 1 in their places; the sums over them."""
+    m, wide, known = len(given[14]), places[0].shape[1] + places[1].shape[1], given[9].shape[1]
+    sums = (np.zeros((m, wide + m)), np.zeros((m, wide)), np.zeros((known, wide + m)), np.zeros((1, m)))
+    compiled().update(start, stop, *given, *places, *sums)
+    return sums
 
 
 def away_of(mix: Array, inverse: Array, lead: int) -> Array:
@@ -110,7 +129,14 @@ def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
     """Within the pass: BᵀSB for the vectors B that were multiplied, and the restriction of their images."""
     *vectors, count = rest
     xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
-    return (restrict(label, basis, ys[-1]),), _beside(xs).T @ _beside(ys)
+    whole, image = _beside(xs), _beside(ys)
+    inner = [partial(_inner, whole[start:stop], image[start:stop]) for start, stop in stripes(len(whole))]
+    restricted, *sums = spread([partial(restrict, label, basis, ys[-1]), *inner])
+    return (restricted,), tree_sum(sums)
+
+
+def _inner(x: Array, y: Array) -> Array:
+    return np.asarray(x.T @ y)
 
 
 def _beside(vectors: Sequence[Array]) -> Array:

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock
 from bigembed.blocks.rows import Array
+from bigembed.blocks.stripes import spread, stripes
 from bigembed.blocks.vector_space import VectorSpace
 from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator, Multiply
@@ -52,7 +53,8 @@ def multiply_block(
     y = np.empty((len(scale), x.shape[1]))
     data = stored.data if stored.data.dtype in (np.float32, np.float64) else stored.data.astype(np.float64)
     full = np.concatenate([scale, far_scale])[:, 0]
-    _compiled()(stored.indptr.astype(np.int64), stored.indices.astype(np.int32, copy=False), data, full, x, halo, y)
+    given = (stored.indptr.astype(np.int64), stored.indices.astype(np.int32, copy=False), data, full, x, halo, y)
+    spread([partial(_compiled(), *stripe, *given) for stripe in stripes(len(scale))])
     return y, halo.nbytes + far_scale.nbytes
 
 
