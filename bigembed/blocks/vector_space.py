@@ -122,7 +122,7 @@ class MemorySpace:
             raise InputError(f"halos of {missing} are asked for, but these vectors were written without `posts`")
         tasks = [(block,) for block in range(len(self.rows))]
         crew = Crew(threads())
-        what = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments, "crew": crew}
+        what: dict[str, Any] = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments, "crew": crew}
         try:
             if len(tasks) > 1 and here():
                 label = function.__name__.strip("_")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit, types
 
@@ -15,7 +17,7 @@ _pointer = types.Array(types.int64, 1, "C", readonly=True)
 _index = types.Array(types.int32, 1, "C", readonly=True)
 
 
-def _signature(kind: types.Type) -> types.Type:
+def _signature(kind: types.Type) -> Any:
     values = types.Array(kind, 1, "C", readonly=True)
     return types.void(types.intp, types.intp, _pointer, _index, values, _line, _read, _read, _write)
 
