@@ -27,7 +27,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
 from bigembed.blocks.rows import Array
 from bigembed.eigen.aggregate import aggregates, lowest_beside
