@@ -186,6 +186,20 @@ def here() -> bool:
     return not remote() or getattr(_executor.get(), "here", False)
 
 
+def threads() -> int:
+    """Threads of this process that run block tasks; 1 where others may."""
+    run = _executor.get()
+    if run is not _dask_executor or remote():
+        return int(getattr(run, "count", 1))
+    import dask
+    import dask.threaded
+    from dask.system import CPU_COUNT
+
+    if dask.base.get_scheduler() not in (None, dask.threaded.get):
+        return 1
+    return int(dask.config.get("num_workers", None) or CPU_COUNT)
+
+
 def _processes() -> bool:
     import sys
 

@@ -7,10 +7,11 @@ the processor has, with the same bits as NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import extending, types
+from numba import extending, njit, types
 from numba.core import cgutils
 from numba.np import arrayobj
 
@@ -68,6 +69,135 @@ def squared_distance(_typing: Any, a: Any, a_at: Any, b: Any, b_at: Any, n_featu
         return tree[0]
 
     return signature, generate
+
+
+def _pair(builder: Any, lanes: int) -> Callable[..., Any]:
+    """Loads two vectors of ``lanes`` float64 at two columns of a row, or stores them there."""
+    vector = ir.VectorType(ir.DoubleType(), lanes)
+
+    def pointers(data: Any, row: Any, columns: Any) -> list[Any]:
+        return [
+            builder.bitcast(builder.gep(data, [builder.add(row, column)]), vector.as_pointer()) for column in columns
+        ]
+
+    return pointers
+
+
+def _alike(builder: Any, value: Any, lanes: int) -> Any:
+    """A vector of one number."""
+    if not isinstance(value.type, ir.DoubleType):
+        value = builder.fpext(value, ir.DoubleType())
+    nothing = ir.Constant(ir.VectorType(ir.DoubleType(), lanes), ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(_INT32, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INT32, lanes), [0] * lanes))
+
+
+def _row_functions(lanes: int) -> tuple[Any, Any]:
+    """Both functions below for ``lanes`` columns at a time."""
+
+    @intrinsic
+    def weighted(
+        _typing: Any, out: Any, at: Any, weight: Any, start: Any, stop: Any, index: Any, shift: Any, x: Any, far: Any,
+        width: Any, left: Any, right: Any,
+    ) -> Any:  # fmt: skip
+        signature = types.void(
+            out, types.intp, weight, types.intp, types.intp, index, types.intp, x, far, types.intp, types.intp,
+            types.intp,
+        )  # fmt: skip
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args
+            first, weights, indices, own, other = (
+                _make_array(kinds[place])(context, builder, args[place]) for place in (0, 2, 5, 7, 8)
+            )
+            intp, pair = args[1].type, _pair(builder, lanes)
+            vector = ir.VectorType(ir.DoubleType(), lanes)
+            sums = [_allocate(builder, vector) for _ in range(2)]
+            for total in sums:
+                builder.store(ir.Constant(vector, [0.0] * lanes), total)
+            rows = builder.extract_value(own.shape, 0)
+            beyond = builder.gep(other.data, [builder.neg(builder.mul(rows, args[9]))])
+            with cgutils.for_range_slice(builder, args[3], args[4], ir.Constant(intp, 1), intp) as (e, _):
+                j = builder.load(builder.gep(indices.data, [builder.add(e, args[6])]))
+                j = builder.sext(j, intp) if j.type.width < intp.width else j
+                data = builder.select(builder.icmp_signed("<", j, rows), own.data, beyond)
+                value = _alike(builder, builder.load(builder.gep(weights.data, [e])), lanes)
+                for total, place in zip(sums, pair(data, builder.mul(j, args[9]), args[10:12]), strict=True):
+                    term = builder.fmul(value, builder.load(place, align=8))
+                    builder.store(builder.fadd(builder.load(total), term), total)
+            for total, place in zip(sums, pair(first.data, args[1], args[10:12]), strict=True):
+                builder.store(builder.load(total), place, align=8)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    @intrinsic
+    def added(_typing: Any, out: Any, at: Any, value: Any, x: Any, x_at: Any, left: Any, right: Any) -> Any:
+        signature = types.void(out, types.intp, value, x, types.intp, types.intp, types.intp)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args
+            first, second = (_make_array(kinds[place])(context, builder, args[place]) for place in (0, 3))
+            pair, value = _pair(builder, lanes), _alike(builder, args[2], lanes)
+            targets = pair(first.data, args[1], args[5:7])
+            terms = [
+                builder.fmul(value, builder.load(place, align=8)) for place in pair(second.data, args[4], args[5:7])
+            ]
+            sums = [
+                builder.fadd(builder.load(place, align=8), term) for place, term in zip(targets, terms, strict=True)
+            ]
+            for total, place in zip(sums, targets, strict=True):
+                builder.store(total, place, align=8)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return weighted, added
+
+
+_weighted8, _added8 = _row_functions(8)
+_weighted4, _added4 = _row_functions(4)
+_weighted1, _added1 = _row_functions(1)
+
+
+@njit(nogil=True)
+def weighted_rows(
+    out: Any, at: Any, weight: Any, start: Any, stop: Any, index: Any, shift: Any, x: Any, far: Any
+) -> None:
+    """Row ``at`` of out ← Σ_e weight[e] x[index[e + shift]] for e = start … stop − 1, in this order.
+
+    All are float64 (weights also float32) and contiguous; rows from len(x) on are those of ``far``.
+    """
+    width = x.shape[1]
+    first = at * width
+    if width >= 8:
+        for c in range(0, width, 16):
+            _weighted8(
+                out, first, weight, start, stop, index, shift, x, far, width, min(c, width - 8), min(c + 8, width - 8)
+            )
+    elif width >= 4:
+        _weighted4(out, first, weight, start, stop, index, shift, x, far, width, 0, width - 4)
+    else:
+        for c in range(width):
+            _weighted1(out, first, weight, start, stop, index, shift, x, far, width, c, c)
+
+
+@njit(nogil=True)
+def add_row(out: Any, at: Any, value: Any, x: Any, x_at: Any) -> None:
+    """Row ``at`` of out ← itself + value · row ``x_at`` of x; float64, contiguous, of one width."""
+    width = x.shape[1]
+    first, second = at * width, x_at * width
+    if width >= 8:
+        c = 0
+        while width - c > 16:
+            _added8(out, first, value, x, second, c, c)
+            c += 8
+        _added8(out, first, value, x, second, c, width - 8)  # (what both hold is read before it is written)
+    elif width >= 4:
+        _added4(out, first, value, x, second, 0, width - 4)
+    else:
+        for c in range(width):
+            _added1(out, first, value, x, second, c, c)
 
 
 @intrinsic

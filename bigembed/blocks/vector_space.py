@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
-from bigembed.blocks.rows import Array, here, map_blocks, one_blas_thread, settled
+from bigembed.blocks.rows import Array, here, map_blocks, one_blas_thread, settled, threads
+from bigembed.blocks.stripes import Crew
 from bigembed.errors import InputError
 
 
@@ -57,7 +58,8 @@ class VectorSpace(Protocol):
         ``own`` are the blocks of ``reads``, ``halo`` the rows of the block's halo list of each of
         ``halos``, ``arrays`` what is stored under ``writes``. ``posts`` is the subset of ``writes``
         whose boundary rows other blocks read through ``halos`` later. ``spends`` is the subset of ``reads`` that
-        nobody reads again, of which a space in memory forgets each block as it is used.
+        nobody reads again: a space in memory forgets each block as it is used, and the function may write its
+        results where such an array is (if it is writable, which it is not in other places).
         """
         ...
 
@@ -119,13 +121,17 @@ class MemorySpace:
         if missing:
             raise InputError(f"halos of {missing} are asked for, but these vectors were written without `posts`")
         tasks = [(block,) for block in range(len(self.rows))]
-        what = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments}
-        if len(tasks) > 1 and here():
-            label = function.__name__.strip("_")
-            done = map_blocks(self._task, tasks, label=label, compute=function, **what)
-        else:  # (a small space beside tasks that run elsewhere)
-            with one_blas_thread():
-                done = [settled(self._task(block, compute=function, **what)) for (block,) in tasks]
+        crew = Crew(threads())
+        what: dict[str, Any] = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments, "crew": crew}
+        try:
+            if len(tasks) > 1 and here():
+                label = function.__name__.strip("_")
+                done = map_blocks(self._task, tasks, label=label, compute=function, **what)
+            else:  # (a small space beside tasks that run elsewhere)
+                with one_blas_thread():
+                    done = [settled(self._task(block, compute=function, **what)) for (block,) in tasks]
+        finally:
+            crew.close()
         self.posted = (self.posted - set(writes) - set(spends)) | set(posts)
         for block, (arrays, _) in enumerate(done):
             self._keep({(name, block): array for name, array in zip(writes, arrays, strict=True)})
@@ -140,12 +146,15 @@ class MemorySpace:
         halos: Sequence[str],
         spends: Sequence[str],
         arguments: Sequence[Any],
+        crew: Crew,
     ) -> tuple[tuple[Array, ...], Any]:
         own = [self.read(name, block) for name in reads]
         far = [self._halo(name, block) for name in halos]
         for name in spends:
-            del self.arrays[name, block]
-        arrays, result = compute(block, *own, *far, *arguments)
+            spent = self.arrays.pop((name, block))
+            spent.setflags(write=spent.flags.owndata)
+        with crew():
+            arrays, result = compute(block, *own, *far, *arguments)
         return tuple(arrays), result
 
     def _keep(self, written: dict[tuple[str, int], Array]) -> None:

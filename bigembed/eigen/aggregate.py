@@ -135,16 +135,23 @@ def local_basis(inner: Any, label: Array, scale: Array, functions: int) -> Array
 
 def _lowest(matrix: Array, root: Array, functions: int) -> Array:
     """√d, then the next lowest eigenvectors of the Neumann matrix, whose off-diagonal is ``matrix``."""
-    unit = root / np.linalg.norm(root)
-    count = min(functions, len(root))
+    matrix.flat[:: len(root) + 1] = -(matrix @ root) / root
+    return lowest_beside(matrix, root / np.linalg.norm(root), functions)
+
+
+def lowest_beside(matrix: Array, unit: Array, functions: int) -> Array:
+    """``unit``, which a positive semidefinite matrix of norm at most 2 maps to 0, and its next lowest eigenvectors.
+
+    The matrix is written over. (LAPACK is called as scipy.linalg.eigh does, whose checks take as long as it.)
+    """
+    count = min(functions, len(unit))
     if count == 1:
         return np.asarray(unit[:, None])
-    matrix[np.diag_indices_from(matrix)] = -(matrix @ root) / root
-    matrix += 4.0 * np.outer(unit, unit)
-    _, vectors = linalg.eigh(matrix, subset_by_index=(0, count - 2), driver="evr", check_finite=False)
-    vectors = vectors - np.outer(unit, unit @ vectors)
-    whole, _ = np.linalg.qr(np.column_stack([unit, vectors]))
-    return np.asarray(whole)
+    matrix += 4.0 * unit[:, None] * unit
+    _, vectors, found, _, info = linalg.lapack.dsyevr(matrix.T, range="I", lower=1, il=1, iu=count - 1, overwrite_a=1)
+    if info or found < count - 1:
+        raise np.linalg.LinAlgError(f"eigenvectors of {len(unit)} rows: LAPACK ended with {info}")
+    return np.column_stack([unit, vectors[:, : count - 1]])
 
 
 def as_sparse(label: Array, basis: Array, count: int) -> Any:

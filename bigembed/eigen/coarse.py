@@ -26,12 +26,13 @@ from bigembed.operators.base import BlockOperator
 UNKNOWNS = 1_000_000
 MOST = 16
 """Functions on an aggregate at most."""
-ENTRIES = (6.0e6, 5.0e7)
-"""Entries of L_c at most, 12 n within these; fewer functions are kept where aggregates touch very many others."""
+ENTRIES = (1.0e6, 6.0e6, 5.0e7)
+"""Entries of L_c at most: 20 n from the first to the second, then 12 n up to the third; fewer functions are kept where
+aggregates touch very many others."""
 EXACT = 20_000
 """Unknowns up to which a sparse factor of L_c is tried; beyond, it is solved by multigrid cycles."""
-FACTOR = 1.0e7
-"""Estimated entries of the factor at most; of 2.5e7 (5 500 unknowns) it took three times a solve by cycles."""
+FACTOR = 4.0e6
+"""Estimated entries of the factor at most; of 1e7 (6 000 unknowns) a solve took twice a cycle (two passes fewer)."""
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
 KEPT = (
     *NAMES,
@@ -62,7 +63,8 @@ def shape_of(n: int) -> tuple[int, int]:
 
 def entries(n: int) -> float:
     """Entries of L_c at most, for n rows."""
-    return float(np.clip(12.0 * n, *ENTRIES))
+    least, much, most = ENTRIES
+    return float(np.clip(12.0 * n, np.clip(20.0 * n, least, much), most))
 
 
 def unknowns(n: int) -> int:
@@ -82,17 +84,17 @@ def held_here(n: int, width: int) -> int:
     """
     size = unknowns(n)
     few = min(size, EXACT)
-    exact = max(28 * min(ENTRIES[0], few**2), 12 * min(FACTOR, few**2)) + 64 * width * few
+    exact = max(28 * min(ENTRIES[1], few**2), 12 * min(FACTOR, few**2)) + 64 * width * few
     levels = 8 * min(entries(n), size**2) + (16 * width + 200) * size
     return int(exact if size <= EXACT else max(exact, levels))
 
 
 def held_by_block(rows: int, n_neighbors: int) -> int:
     """Bytes of the task that makes the coarse space of a block: (I − A) P, and the block's part of L_c, twice."""
-    return int(12 * rows * n_neighbors * MOST + 28 * min(ENTRIES[0], unknowns(rows) ** 2))
+    return int(12 * rows * n_neighbors * MOST + 28 * min(ENTRIES[1], unknowns(rows) ** 2))
 
 
-def build(operator: BlockOperator, size: int, functions: int, most: float = ENTRIES[0]) -> list[int]:
+def build(operator: BlockOperator, size: int, functions: int, most: float = ENTRIES[1]) -> list[int]:
     """Aggregates, functions, Galerkin parts, left in the space; one pass. Aggregates per block, then p.
 
     ``most``: entries of L_c at most.
@@ -101,7 +103,7 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
         aggregate_block,
         writes=[*NAMES, "coarse.pairs", "coarse.values", "coarse.cut", "coarse.root"],
         posts=["coarse.label", "coarse.basis"],
-        arguments=(size, functions, min(most, ENTRIES[0])),
+        arguments=(size, functions, min(most, ENTRIES[1])),
     )
     counts = [count for count, _, _, _ in found]
     pairs = sum(inner + cut for _, inner, cut, _ in found)

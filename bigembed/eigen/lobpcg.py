@@ -69,6 +69,7 @@ from bigembed.eigen.ritz import rayleigh_ritz
 from bigembed.eigen.state import State
 from bigembed.eigen.sweeps import (
     active_block,
+    away_of,
     certify_block,
     extremes_block,
     final_block,
@@ -250,7 +251,8 @@ def _iterate(operator: BlockOperator, state: State) -> State:
     values, mix = rayleigh_ritz(gram, form, sizes[0])
     width = min(state.width, mix.shape[1])
     values, mix = values[:width], mix[:, :width]
-    away = _directions(mix, gram, sizes[0])
+    inverse = _directions(mix, gram, sizes[0])
+    both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
     names = _basis(sizes)
     _correct(operator, state, names, mix, values)
     refresh = (state.iteration + 1) % REFRESH == 0
@@ -263,9 +265,10 @@ def _iterate(operator: BlockOperator, state: State) -> State:
         spends=[f"Y.{g + 1}", *restricted, *vectors],
         writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "AX", "AP", "G")],
         posts=[f"{name}.{g + 1}" for name in posts],
-        arguments=(mix, away, values, state.overlap, state.known, len(names)),
+        arguments=(mix, inverse, values, state.overlap, state.known, sizes),
     )
-    gram, form, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
+    beside, images, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
+    gram, form = _bordered(both.T @ gram @ both, beside), _bordered(both.T @ form @ both, images)
     residuals = np.sqrt(squares)
     new = state.replaced(
         generation=g + 1,
@@ -275,7 +278,7 @@ def _iterate(operator: BlockOperator, state: State) -> State:
         gram=gram,
         form=form,
         overlap=overlap,
-        sizes=(width, away.shape[1], width),
+        sizes=(width, len(inverse), width),
         history=(*state.history, float(residuals[:m].max())),
     )
     reason = _reason(state, new)
@@ -300,14 +303,22 @@ def _open_columns(state: State) -> Array:
 
 
 def _directions(mix: Array, gram: Array, lead: int) -> Array:
-    """Coefficients of the new P: the new X without its part in the old one, of unit mass (or zero)."""
+    """What makes the new P, X without its part in the old one, of unit mass (0 for a column without mass)."""
     away = mix.copy()
     away[:lead] = 0
     mass = np.sqrt(np.maximum(np.einsum("ij,ij->j", away, gram @ away), 0.0))
-    if not mass.any():
-        return away[:, :0]
     kept = mass > 1e-13
-    return np.asarray(np.where(kept, away / np.where(kept, mass, 1.0), 0.0))
+    return np.where(kept, 1 / np.where(kept, mass, 1.0), 0.0) if mass.any() else mass[:0]
+
+
+def _bordered(inner: Array, beside: Array) -> Array:
+    """A symmetric matrix of [X P W] from that of [X P], and the rows of W (without W itself: zeros there)."""
+    size, width = len(inner), len(beside)
+    out = np.zeros((size + width, size + width))
+    out[:size, :size] = (inner + inner.T) / 2
+    out[size:, : beside.shape[1]] = beside
+    out[:size, size:] = beside[:, :size].T
+    return out
 
 
 def _correct(operator: BlockOperator, state: State, names: list[str], mix: Array, values: Array) -> None:

@@ -27,10 +27,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
 from bigembed.blocks.rows import Array
-from bigembed.eigen.aggregate import aggregates
+from bigembed.eigen.aggregate import aggregates, lowest_beside
 from bigembed.eigen.ritz import rayleigh_ritz
 
 SHIFT = 1e-8
@@ -137,7 +137,9 @@ class Multigrid:
         x = self._cycle(right, depth, width)
         if depth == len(self.levels):
             return x
-        return x + self._cycle(right - self.levels[depth].rows.product(x), depth, width)
+        rows, left = self.levels[depth].rows, np.empty_like(right)
+        relaxation().remainder(rows.pointer, rows.index, rows.blocks, right, x, left)
+        return x + self._cycle(left, depth, width)
 
     def _size(self, depth: int) -> int:
         return self.levels[depth].rows.size if depth < len(self.levels) else len(self.values)
@@ -249,7 +251,8 @@ def _functions(rows: BlockRows, row: Array, label: Array) -> tuple[Array, Array]
         matrix[own, :, own, :] -= outer[members]
         root = rows.constant[members].ravel()
         constant[s, 0] = np.linalg.norm(root)
-        chosen = _lowest(matrix.reshape(len(root), len(root)), root / constant[s, 0], width)
+        whole = matrix.reshape(len(root), len(root))
+        chosen = lowest_beside((whole + whole.T) / 2, root / constant[s, 0], width)
         functions[members, :, : chosen.shape[1]] = chosen.reshape(len(members), p, -1)
     return functions, constant
 
@@ -266,16 +269,3 @@ def _outer(rows: BlockRows, row: Array, pairs: Array) -> Array:
         share = np.where(mass > 0, 1 / np.where(mass > 0, mass, 1.0), 0.0)
         np.add.at(out, a, v[:, :, None] * (share[:, None] * v)[:, None, :])
     return out
-
-
-def _lowest(matrix: Array, unit: Array, width: int) -> Array:
-    """The constant, then the next lowest eigenvectors of a Neumann matrix."""
-    count = min(width, len(unit))
-    if count == 1:
-        return np.asarray(unit[:, None])
-    matrix = (matrix + matrix.T) / 2 + 4.0 * np.outer(unit, unit)
-    _, vectors = linalg.eigh(matrix, subset_by_index=(0, count - 2), driver="evr", check_finite=False)
-    vectors = vectors - np.outer(unit, unit @ vectors)
-    whole, _ = np.linalg.qr(np.column_stack([unit, vectors]))
-    whole[:, 0] = unit  # (it may come back with the other sign)
-    return np.asarray(whole)

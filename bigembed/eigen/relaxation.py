@@ -83,8 +83,19 @@ def rest(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -> N
 
 
 @njit(cache=True, nogil=True)
+def remainder(pointer: Array, index: Array, blocks: Array, right: Array, x: Array, out: Array) -> None:
+    """out ← r − A x, all in the precision of the blocks."""
+    p = blocks.shape[1]
+    rows, near = blocks.reshape(-1, p), room(pointer, p, x)
+    for a in range(len(pointer) - 1):
+        start, stop = pointer[a], pointer[a + 1]
+        np.dot(rows[start * p : stop * p].T, gathered(index, start, stop, x, near, p), out[a * p : a * p + p])
+    out[:] = right - out
+
+
+@njit(cache=True, nogil=True)
 def product(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -> None:
-    """out ← A x."""
+    """out ← A x, in the precision of x."""
     p = blocks.shape[1]
     out[:] = 0
     for a in range(len(pointer) - 1):

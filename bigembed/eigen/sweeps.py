@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.eigen.aggregate import as_sparse
+from bigembed.blocks.stripes import spread, stripes
+from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import extremes
-
-TILE = 2_048
-"""Rows of a tile of the update."""
 
 
 def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
@@ -29,7 +29,7 @@ def start_block(
     *known, width, seed, noise = rest
     x = np.random.default_rng([seed, block]).standard_normal((len(scale), width)) * (scale != 0)
     x[:, : modes.shape[1]] *= noise
-    x[:, : modes.shape[1]] += _prolonged(label, basis, modes)
+    x[:, : modes.shape[1]] += prolong(label, basis, modes)
     return (x, known[0] if known else np.zeros((len(scale), 0))), None
 
 
@@ -39,7 +39,7 @@ def first_block(
     """Restricted [X, SX] and T; XᵀX, XᵀSX, TᵀX, TᵀST, and ‖St − θt‖² with the θ of this block."""
     theta = t.T @ at
     sums = (x.T @ x, x.T @ ax, t.T @ x, theta, _error(t, at))
-    return (_restricted(label, basis, x, ax), _restricted(label, basis, t)), sums
+    return (restrict(label, basis, x, ax), restrict(label, basis, t)), sums
 
 
 def _error(t: Array, at: Array) -> Array:
@@ -49,66 +49,99 @@ def _error(t: Array, at: Array) -> Array:
     return np.asarray(((at - t * theta) ** 2).sum(axis=0))
 
 
-def restricted_block(block: int, *rest: Any) -> tuple[tuple[Array], None]:
+def restricted_block(block: int, restricted: Array, *rest: Any) -> tuple[tuple[Array], None]:
     """PᵀR for the next X, from the restricted basis Pᵀ[B SB]: (PᵀSB) C − (PᵀB) C Λ."""
-    *parts, mix, values = rest
-    whole, size = np.concatenate(parts, axis=1), len(mix)
-    return (whole[:, size:] @ mix - whole[:, :size] @ (mix * values),), None
+    *last, mix, values = rest
+    return (_images(restricted, last, mix) - restricted[:, : len(mix)] @ (mix * values),), None
+
+
+def _images(restricted: Array, last: Sequence[Array], mix: Array) -> Array:
+    """(PᵀSB) C, where PᵀSW may stand apart."""
+    begin, there = len(mix), restricted.shape[1] - len(mix)
+    images = restricted[:, begin:] @ mix[:there]
+    for part in last:
+        images += part @ mix[there:]
+    return images
 
 
 def update_block(
     block: int, scale: Array, label: Array, basis: Array, diagonal: Array, t: Array, y: Array, *rest: Any
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and the Gram matrices known so far.
+    """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and of the Gram matrices what is of W.
 
-    PᵀX, PᵀP, … follow by the same coefficients from the restricted basis; only PᵀW is a product. Rows are
-    taken in tiles, so that what lies between stays in the cache of the processor.
+    PᵀX, PᵀP, … follow by the same coefficients from the restricted basis; only PᵀW is a product. Results take the
+    place of spent vectors that may be written.
     """
-    *arrays, mix, away, values, overlap, known, count = rest
-    restricted_t, restricted, vectors = arrays[0], np.concatenate(arrays[1 : -2 * count], axis=1), arrays[-2 * count :]
-    both = np.concatenate([mix, away], axis=1)
-    drift = overlap @ both
-    along = known[:, None] * drift
-    width, columns, n = mix.shape[1], both.shape[1], len(scale)
-    prolong = as_sparse(label, basis, len(y) // basis.shape[1])
-    x, ax, w = np.empty((n, width)), np.empty((n, width)), np.asarray(prolong @ y)
-    p, ap = np.empty((n, columns - width)), np.empty((n, columns - width))
-    gram, form = np.zeros((2, columns + width, columns + width))
-    overlap, squares = np.zeros((t.shape[1], columns + width)), np.zeros(width)
-    for rows in (slice(start, start + TILE) for start in range(0, n, TILE)):
-        base = np.concatenate([v[rows] for v in vectors[:count]], axis=1)
-        image = np.concatenate([v[rows] for v in vectors[count:]], axis=1)
-        axp = image @ both
-        axp -= t[rows] @ along
-        whole = np.empty((len(base), columns + width))
-        np.subtract(base @ both, t[rows] @ drift, out=whole[:, :columns])
-        residual = axp[:, :width] - whole[:, :width] * values
-        w[rows] += residual / np.maximum(1 - diagonal[rows], 1e-3)
-        w[rows] *= scale[rows] != 0
-        whole[:, columns:] = w[rows]
-        x[rows], p[rows] = whole[:, :width], whole[:, width:columns]
-        ax[rows], ap[rows] = axp[:, :width], axp[:, width:]
-        gram += whole.T @ whole
-        form[:, :columns] += whole.T @ axp
-        overlap += t[rows].T @ whole
-        squares += np.einsum("ij,ij->j", residual, residual)
-    form[:columns, columns:] = form[columns:, :columns].T
+    *arrays, mix, inverse, values, overlap, known, sizes = rest
+    count = sum(size > 0 for size in sizes)
+    restricted_t, restricted, *apart = arrays[: -2 * count]
+    none, vectors = np.zeros((len(scale), 0)), iter(arrays[-2 * count :])
+    x, p, w, ax, ap, aw = (next(vectors) if size else none for size in (*sizes, *sizes))
+    first, last = np.split(mix, sizes[:1])
+    drift, drift_rest = overlap[:, : sizes[0]] @ first, overlap[:, sizes[0] :] @ last
+    cp, cw = np.split(last, [sizes[1]])
+    m, moved = len(values), len(inverse)
+    new_x, new_ax, new_w = _place(x, m), _place(ax, m), _place(w, m)
+    new_p, new_ap = _place(p, moved), _place(ap, moved)
+    weight = (scale[:, 0] != 0) / np.maximum(1 - diagonal[:, 0], 1e-3)
+    given = (
+        x, p, w, ax, ap, aw, first, cp, cw, t, drift, drift_rest, known[:, None] * drift, known[:, None] * drift_rest,
+        values, inverse if moved else np.ones(m), weight, label, basis, y.astype(np.float64),
+    )  # fmt: skip
+    run = partial(_updated, tuple(map(np.ascontiguousarray, given)), (new_x, new_p, new_w, new_ax, new_ap))
+    sums = spread([partial(run, *stripe) for stripe in stripes(len(scale))])
+    both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
+    drift, size = overlap @ both, len(mix)
     # The restricted images come last, as in [B SB]: PᵀSW follows with the pass.
-    size = mix.shape[0]
-    coarse = (
-        restricted[:, :size] @ both - restricted_t @ drift,
-        prolong.T @ w,
-        restricted[:, size:] @ both - restricted_t @ along,
+    coarse = spread(
+        [
+            lambda: restricted[:, :size] @ both - restricted_t @ drift,
+            lambda: restrict(label, basis, new_w),
+            lambda: _images(restricted, apart, both) - restricted_t @ (known[:, None] * drift),
+        ]
     )
-    return (x, p, w, ax, ap, np.concatenate(coarse, axis=1)), (gram, form, overlap, squares)
+    gram, form, together, squares = (tree_sum([part[k] for part in sums]) for k in range(4))
+    return (new_x, new_p, new_w, new_ax, new_ap, np.concatenate(coarse, axis=1)), (gram, form, together, squares[0])
+
+
+def _updated(given: tuple[Array, ...], places: tuple[Array, ...], start: int, stop: int) -> tuple[Array, ...]:
+    """Rows start … stop − 1 in their places; the sums over them."""
+    m, wide, known = len(given[14]), places[0].shape[1] + places[1].shape[1], given[9].shape[1]
+    sums = (np.zeros((m, wide + m)), np.zeros((m, wide)), np.zeros((known, wide + m)), np.zeros((1, m)))
+    compiled().update(start, stop, *given, *places, *sums)
+    return sums
+
+
+def away_of(mix: Array, inverse: Array, lead: int) -> Array:
+    """Coefficients of P: those of X without its part in the old X, each divided by its mass."""
+    away = mix[:, : len(inverse)] * inverse
+    away[:lead] = 0
+    return away
+
+
+def _place(spent: Array, columns: int) -> Array:
+    """Where a result goes: in the place of a vector that nobody reads again, if it is of that shape."""
+    fits = spent.flags.writeable and spent.shape[1] == columns and spent.flags.c_contiguous
+    return spent if fits else np.empty((len(spent), columns))
 
 
 def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
     """Within the pass: BᵀSB for the vectors B that were multiplied, and the restriction of their images."""
     *vectors, count = rest
     xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
-    whole, image = np.concatenate(xs, axis=1), np.concatenate(ys, axis=1)
-    return (_restricted(label, basis, ys[-1]),), whole.T @ image
+    whole, image = _beside(xs), _beside(ys)
+    inner = [partial(_inner, whole[start:stop], image[start:stop]) for start, stop in stripes(len(whole))]
+    restricted, *sums = spread([partial(restrict, label, basis, ys[-1]), *inner])
+    return (restricted,), tree_sum(sums)
+
+
+def _inner(x: Array, y: Array) -> Array:
+    return np.asarray(x.T @ y)
+
+
+def _beside(vectors: Sequence[Array]) -> Array:
+    """Vectors side by side."""
+    return vectors[0] if len(vectors) == 1 else np.concatenate(vectors, axis=1)
 
 
 def certify_block(
@@ -117,7 +150,7 @@ def certify_block(
     """Explicit residuals and the matrices to go on with."""
     residual = ax - x * values
     squares = np.einsum("ij,ij->j", residual, residual)
-    return (_restricted(label, basis, x, ax),), (x.T @ x, x.T @ ax, t.T @ x, squares)
+    return (restrict(label, basis, x, ax),), (x.T @ x, x.T @ ax, t.T @ x, squares)
 
 
 def extremes_block(block: int, x: Array) -> tuple[tuple[()], Array]:
@@ -136,10 +169,24 @@ def final_block(block: int, x: Array, wanted: int) -> tuple[tuple[Array], Array]
     return (v,), v.T @ v
 
 
-def _prolonged(label: Array, basis: Array, y: Array) -> Array:
-    return np.asarray(as_sparse(label, basis, len(y) // basis.shape[1]) @ y)
+@cache
+def compiled() -> Any:
+    """The compiled kernels (:mod:`bigembed.eigen.update_kernel`)."""
+    from bigembed.eigen import update_kernel  # imports numba: only here
+
+    return update_kernel
 
 
-def _restricted(label: Array, basis: Array, *vectors: Array) -> Array:
-    prolong = as_sparse(label, basis, int(label.max(initial=-1)) + 1)
-    return np.asarray(prolong.T @ np.concatenate(vectors, axis=1))
+def prolong(label: Array, basis: Array, y: Array) -> Array:
+    """P_c y on the rows of a block."""
+    out = np.empty((len(label), y.shape[1]))
+    compiled().prolong(label, basis, np.ascontiguousarray(y, np.float64), out)
+    return out
+
+
+def restrict(label: Array, basis: Array, *vectors: Array) -> Array:
+    """P_cᵀ of some vectors."""
+    count, x = max(1, int(label.max(initial=-1)) + 1), _beside(vectors)
+    out = np.empty((count * basis.shape[1], x.shape[1]))
+    compiled().restrict(label, basis, np.ascontiguousarray(x), out)
+    return out

@@ -7,7 +7,7 @@ With s = d^{-1/2} on the rows of one component and 0 elsewhere this is S = D^{-1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy import sparse
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock
 from bigembed.blocks.rows import Array
+from bigembed.blocks.stripes import spread, stripes
 from bigembed.blocks.vector_space import VectorSpace
 from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator, Multiply
@@ -45,17 +46,23 @@ class SparseOperator(BlockOperator):
 def multiply_block(
     matrix: BlockMatrix, block: int, scale: Array, xs: Sequence[Array], halos: Sequence[Array]
 ) -> tuple[Array, int]:
-    """s ∘ (W (s ∘ x)) for the rows of one block."""
+    """(s W s) x for the rows of one block."""
     far_scale, *far = halos
-    n, widths = len(scale), [x.shape[1] for x in xs]
-    scaled = np.empty((n + len(far_scale), sum(widths)))
-    for x, halo, stop in zip(xs, far, np.cumsum(widths), strict=True):
-        columns = slice(stop - x.shape[1], stop)
-        np.multiply(scale, x, out=scaled[:n, columns])
-        np.multiply(far_scale, halo, out=scaled[n:, columns])
-    y = _csr(matrix.block(block), n) @ scaled
-    y *= scale
-    return y, sum(halo.nbytes for halo in far) + far_scale.nbytes
+    stored = matrix.block(block)
+    x, halo = (np.ascontiguousarray(parts[0] if len(parts) == 1 else np.hstack(parts)) for parts in (xs, far))
+    y = np.empty((len(scale), x.shape[1]))
+    data = stored.data if stored.data.dtype in (np.float32, np.float64) else stored.data.astype(np.float64)
+    full = np.concatenate([scale, far_scale])[:, 0]
+    given = (stored.indptr.astype(np.int64), stored.indices.astype(np.int32, copy=False), data, full, x, halo, y)
+    spread([partial(_compiled(), *stripe, *given) for stripe in stripes(len(scale))])
+    return y, halo.nbytes + far_scale.nbytes
+
+
+@cache
+def _compiled() -> Any:
+    from bigembed.operators.row_product import scaled_product  # imports numba: only here
+
+    return scaled_product
 
 
 def scaled_block(matrix: BlockMatrix, block: int, scale: Array, far_scale: Array) -> tuple[Any, Array, Array]:

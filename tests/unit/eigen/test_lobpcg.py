@@ -195,7 +195,8 @@ def test_resume_from_any_step_gives_the_same_bytes(graphs):
 
     def publish(state):
         text = json.dumps(state.to_json())
-        published.append((text, dict(operator.space.arrays), set(operator.space.posted)))
+        arrays = {key: array.copy() for key, array in operator.space.arrays.items()}  # (spent ones are written into)
+        published.append((text, arrays, set(operator.space.posted)))
 
     result = lobpcg.solve(operator, lobpcg.init(operator, 5, deflate="trivial"), publish)
     whole = graphs.vectors(operator)

@@ -108,7 +108,8 @@ def test_solver_converges_with_the_cycle(graphs, monkeypatch):
         states: list[Any] = []
 
         def keep(state: State) -> None:
-            states.append((state.to_json(), dict(operator.space.arrays), set(operator.space.posted)))
+            arrays = {key: array.copy() for key, array in operator.space.arrays.items()}
+            states.append((state.to_json(), arrays, set(operator.space.posted)))
 
         result = lobpcg.solve(operator, lobpcg.init(operator, 6, deflate="trivial"), keep)
         return operator, result, states
