@@ -43,7 +43,10 @@ class Cost:
     coordinator: int = 0
     """Peak of the coordinating process, above its footprint."""
     held: int = 0
-    """Vectors that are in memory where all tasks are in one process with room for them, else in files."""
+    """Vectors that are in memory where all tasks are in one process with room for them, or on one machine; else in
+    files."""
+    checkpoints: int = 0
+    """Bytes written in place of ``write`` where the vectors are in memory; what a pass reads is then read once."""
     flops: float = 0.0
     """Floating-point operations of matrix products and factorizations, in tasks."""
     scalar_ops: float = 0.0

@@ -8,6 +8,7 @@ loses nothing but the task in hand.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -198,6 +199,18 @@ def threads() -> int:
     if dask.base.get_scheduler() not in (None, dask.threaded.get):
         return 1
     return int(dask.config.get("num_workers", None) or CPU_COUNT)
+
+
+def threads_nearby() -> int:
+    """Threads of all workers of the current Dask client, where their addresses are within this machine; otherwise 0."""
+    if _executor.get() is not _dask_executor or not _distributed_client():
+        return 0
+    import dask.base
+
+    client: Any = getattr(dask.base.get_scheduler(), "__self__", None)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    near = all(re.match(r"inproc://|\w+://(127\.|localhost:|\[::1\])", address) for address in workers)
+    return sum(int(worker["nthreads"]) for worker in workers.values()) if near else 0
 
 
 def _processes() -> bool:

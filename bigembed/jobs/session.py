@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from bigembed.jobs.watching.performance import check_performance, performance
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.stopping import stoppable
 from bigembed.stages import exchanging, observing
+from bigembed.store.held_space import holding
 from bigembed.store.lock import Lock, Owner, hold
 from bigembed.store.paths import FULL, AnyPath
 
@@ -80,6 +81,7 @@ def working(
         with (
             MemoryPeak(place.local_pids) as peak,
             executor(place.executor),
+            nullcontext() if place.beside is None else holding(reporter.held, place.beside, place.rest),
             observing(reporter),
             performance(place, reporter.options.performance_report),
         ):

@@ -1,57 +1,113 @@
 """Block vectors in memory where there is room, else in the store; a solver in memory leaves checkpoints in the store.
 
-Both are spaces of the same sweeps (:class:`bigembed.blocks.vector_space.VectorSpace`), and give the same bytes.
+There is room in a process that has all tasks, or takes those of a solve from workers on its own machine. Both are
+spaces of the same sweeps (:class:`bigembed.blocks.vector_space.VectorSpace`), and give the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock, MemoryMatrix
-from bigembed.blocks.rows import here
+from bigembed.blocks.rows import Executor, executor, here, map_blocks, threads_nearby
+from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, VectorSpace, copy_vectors
 from bigembed.store.stored_space import StoredSpace
 
 SHARE = 4
-"""Vectors may take one byte in this number of the bytes of memory that are free now."""
+"""Where nothing was planned, vectors may take one byte in this number of the bytes of memory that are free now."""
+FREE = 2 / 3
+"""Share of what is free that planned vectors may take; the rest is for the tasks."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What solvers of a context may take for their vectors."""
+
+    limit: int | None = None
+    """Bytes; 0 for files, None for a share of what is free."""
+    run: Executor | None = None
+    """What computes with them in this process, where tasks run elsewhere."""
+    ready: Callable[[], None] | None = None
+    """Called before that."""
 
 
 @contextmanager
-def holding(limit: int | None) -> Iterator[None]:
-    """Let solvers in this context hold ``limit`` bytes of vectors in memory: 0 for files, None for what is free."""
-    token = _limit.set(limit)
+def holding(limit: int | None, run: Executor | None = None, ready: Callable[[], None] | None = None) -> Iterator[None]:
+    """Let solvers in this context hold ``limit`` bytes of vectors in memory: 0 for files, None for a share of what is
+    free.
+
+    Where tasks run in other processes, none are held, unless ``run`` computes with them in this one; ``ready`` is
+    called before that (for the others to give back memory that they do not need).
+    """
+    token = _offer.set(Offer(limit, run, ready))
     try:
         yield
     finally:
-        _limit.reset(token)
+        _offer.reset(token)
 
 
-_limit: ContextVar[int | None] = ContextVar("limit", default=None)
+_NOTHING = Offer()
+_offer: ContextVar[Offer] = ContextVar("offer", default=_NOTHING)
 
 
-def room() -> int:
-    """Bytes of vectors that this process may hold; 0 where tasks run elsewhere and would not see them."""
+@contextmanager
+def held(need: int) -> Iterator[tuple[bool, str]]:
+    """Whether vectors that take ``need`` bytes are held in this process, and why. Tasks in this context then run here.
+
+    They are, where tasks run in this process, or all on this machine (in workers of a job, or of a Dask client of the
+    user's), and what was planned for them or is free suffices. The workers are idle meanwhile: several processes would
+    send each other the vectors through files.
+    """
+    offer, run = _offer.get(), None
     if not here():
-        return 0
-    limit = _limit.get()
-    if limit is not None:
-        return limit
+        run = offer.run or (Threads(threads) if (threads := threads_nearby()) else None)
+        if run is None:
+            yield False, "in files, since tasks run in other processes"
+            return
+    limit = _limit(offer)
+    if need > limit:
+        yield False, f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process"
+    elif run is None:
+        yield True, f"in memory, {_gib(need)}"
+    else:
+        if offer.ready is not None:
+            offer.ready()
+        with executor(run):
+            yield True, f"in the memory of this process, {_gib(need)}, which solves with them while the workers idle"
+
+
+def _limit(offer: Offer) -> int:
+    """Bytes that vectors may take: as offered, and never more than is free now."""
     import psutil
 
-    return int(psutil.virtual_memory().available) // SHARE
+    free = int(psutil.virtual_memory().available)
+    return free // SHARE if offer.limit is None else min(offer.limit, int(FREE * free))
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.2f} GiB"
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the C library keeps it for later."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def in_memory(matrix: BlockMatrix) -> MemoryMatrix:
     """All blocks of a matrix, as products take them: indices of 32 bits, values of 64."""
-    return MemoryMatrix(tuple(_decoded(matrix.block(b)) for b in range(len(matrix.rows))))
+    return MemoryMatrix(tuple(map_blocks(_decoded, [(b,) for b in range(len(matrix.rows))], "load", matrix=matrix)))
 
 
-def _decoded(block: CSRBlock) -> CSRBlock:
+def _decoded(b: int, matrix: BlockMatrix) -> CSRBlock:
+    block = matrix.block(b)
     pointer = block.indptr.astype(np.int32) if len(block.data) < 1 << 31 else block.indptr
     return replace(block, indptr=pointer, data=block.data.astype(np.float64))
 

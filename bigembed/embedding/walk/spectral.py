@@ -30,7 +30,7 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
-from bigembed.store.held_space import Checkpoints, in_memory, room
+from bigembed.store.held_space import Checkpoints, give_back, held, in_memory
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.stored_space import StoredSpace
@@ -147,6 +147,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
         coordinator=0 if small else held_here(n, width),
         held=0 if small else held_vectors(n, edges, width),
+        checkpoints=0 if small else PASSES // CHECKPOINT * 6 * vectors,
         flops=0 if small else PASSES * 24 * n * width**2,
         scalar_ops=edges if small else PASSES * edges,
         serial_flops=3 * n**3 if small else 0,
@@ -223,26 +224,44 @@ def _normalized(weight: Any, root: Array) -> Any:
 
 
 def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Spectrum) -> dict[str, Any]:
-    """Two-level LOBPCG on the rows of one component.
-
-    The state is on disk after every step, or after every few where its vectors are in memory.
-    """
-    exchange = Exchange(f"{context.exchange.root}/component{c}")
-    stored = StoredSpace(weights, exchange)
-    state_file, done_file = at(exchange.root) / "state.json", at(exchange.root) / "done.json"
+    """Two-level LOBPCG on the rows of one component, its vectors in memory or in files."""
+    stored = StoredSpace(weights, Exchange(f"{context.exchange.root}/component{c}"))
+    done_file = at(stored.exchange.root) / "done.json"
     if done_file.exists():
         return read_sealed(done_file)
     edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
-    held = held_vectors(sum(weights.rows), edges, width) <= room()
-    matrix: Any = in_memory(weights) if held else weights
-    space: Any = MemorySpace(matrix) if held else stored
-    operator, checkpoints = SparseOperator(matrix, space, "scale"), Checkpoints(space, stored)
+    with held(held_vectors(sum(weights.rows), edges, width)) as (inside, where):
+        context.note(f"component {c} of the graph: vectors {where}")
+        result = _solve(context, _operator(weights, stored, inside), stored, c, wanted, asked)
+        give_back()
+    summary = _summary(result) | {"vectors": result.vectors}
+    write_json(done_file, sealed(summary))
+    return summary
+
+
+def _operator(weights: StoredMatrix, stored: StoredSpace, inside: bool) -> SparseOperator:
+    """The kernel, normalized, on vectors in this process or in files."""
+    if not inside:
+        return SparseOperator(weights, stored, "scale")
+    matrix = in_memory(weights)
+    return SparseOperator(matrix, MemorySpace(matrix), "scale")
+
+
+def _solve(
+    context: Context, operator: SparseOperator, stored: StoredSpace, c: int, wanted: int, asked: Spectrum
+) -> EigenResult:
+    """From the start or the last checkpoint to vectors in ``stored``.
+
+    The state is on disk after every step, or after every few where its vectors are in memory.
+    """
+    space, checkpoints = operator.space, Checkpoints(operator.space, stored)
+    state_file = at(stored.exchange.root) / "state.json"
     if state_file.exists():
         state = lobpcg.State.from_json(read_sealed(state_file))
         checkpoints.restore(lobpcg.vectors_of(state, "scale"))
         context.note(f"component {c} of the graph: going on from step {state.iteration}")
     else:
-        exchange.clear()
+        stored.exchange.clear()
         labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
         totals = space.sweep(total_degree_block, arguments=(labels, degree, c))
         space.sweep(
@@ -256,7 +275,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
         )
 
     def publish(state: lobpcg.State) -> None:
-        if not held or (state.iteration % CHECKPOINT == 0 and not context.home.temporary):
+        if space is stored or (state.iteration % CHECKPOINT == 0 and not context.home.temporary):
             names = lobpcg.vectors_of(state, "scale")
             checkpoints.save(names)
             write_json(state_file, sealed(state.to_json()), indent=None)
@@ -265,9 +284,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
 
     result = lobpcg.solve(operator, state, on_step=publish)
     checkpoints.save([result.vectors])
-    summary = _summary(result) | {"vectors": result.vectors}
-    write_json(done_file, sealed(summary))
-    return summary
+    return result
 
 
 def block_width(n_components: int) -> int:

@@ -6,11 +6,10 @@ the report need to know of it. ``distributed`` is imported only where it is used
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
-from bigembed.blocks.rows import Executor
+from bigembed.blocks.threads import Threads
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.embedded import embedded, machine_memory
 from bigembed.jobs.places.place import Place, Progress, no_progress
@@ -44,20 +43,7 @@ def cluster(
 ) -> Iterator[Place]:
     """The place of this kind, closed at the end. ``observer`` hears of workers that are frozen."""
     if kind == "process":
-        yield Place(kind, _in_process(progress), 1, machine_memory())
+        yield Place(kind, Threads(1, progress), 1, machine_memory())
         return
     with ExitStack() as stack:
         yield STARTED[kind](table, progress, observer, stack)
-
-
-def _in_process(progress: Progress) -> Executor:
-    def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        results = []
-        for done, call in enumerate(calls):
-            progress(label, done, len(calls))
-            results.append(call())
-        progress(label, len(calls), len(calls))
-        return results
-
-    vars(run)["here"] = True  # (see bigembed.blocks.rows.here)
-    return run

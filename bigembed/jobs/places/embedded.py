@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from bigembed.blocks.threads import Threads
 from bigembed.errors import ClusterError
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
@@ -44,7 +45,9 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     stack.callback(closed, client, 10)
     monitor = WorkerMonitor(client, table.frozen_timeout, observer)
     run = client_executor(client, table.patience, progress, monitor=monitor)
-    return Place("embedded", run, worker_count(table), embedded_memory(table), client, monitor=monitor)
+    count = worker_count(table)
+    beside = Threads(threads_beside(count), progress)
+    return Place("embedded", run, count, embedded_memory(table), client, monitor=monitor, beside=beside)
 
 
 def _started(table: ClusterTable, scratch: Path) -> Any:
@@ -106,6 +109,11 @@ def _deepest(error: BaseException) -> str:
 def worker_count(table: ClusterTable) -> int:
     """Workers of an embedded cluster: the number given, else one a processor that this process may use."""
     return table.workers or len(os.sched_getaffinity(0))
+
+
+def threads_beside(workers: int) -> int:
+    """Threads that compute in this process while the workers idle: as many as those, or as there are processors."""
+    return min(workers, len(os.sched_getaffinity(0)))
 
 
 def machine_memory() -> int:

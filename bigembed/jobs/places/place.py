@@ -10,6 +10,7 @@ from typing import Any
 from bigembed.blocks.rows import Executor
 from bigembed.jobs.places.access import prove_access
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
+from bigembed.store.held_space import give_back
 from bigembed.store.paths import AnyPath
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,13 @@ class Place:
     """Processes on this machine that this one did not start, by role."""
     monitor: WorkerMonitor | None = None
     """Who looks after the workers of the client."""
+    beside: Executor | None = None
+    """What runs tasks in this process while the workers idle; None where they are not all on this machine."""
+
+    def rest(self) -> None:
+        """Let the workers give back memory that they do not use."""
+        if self.monitor is not None:
+            self.monitor.awaited(lambda: self.client.run(give_back, on_error="ignore", asynchronous=True))
 
     def prove_access(self, folder: AnyPath, source: str | None) -> None:
         """Every worker reads what this process wrote into ``folder``, writes there, and reads the input."""

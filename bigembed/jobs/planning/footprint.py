@@ -38,7 +38,7 @@ class Footprint:
     helper: int
     """The process that Python starts besides workers (its resource tracker)."""
     compiler: int = 0
-    """What numba and one compiled function add to the coordinator of a method that has compiled functions."""
+    """What numba and compiled functions add to the coordinator of a method that has some."""
     task: float = 0.0
     """Seconds from handing out a task to its result."""
     start: float = 0.0

@@ -22,6 +22,7 @@ from bigembed.jobs.places.settings import TERMINATE
 from bigembed.jobs.places.slurm import require_libraries
 from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, rates
+from bigembed.jobs.planning.peaks import Peaks
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, resources_of
 from bigembed.jobs.planning.search_note import search_notes
 from bigembed.jobs.planning.time_model import TimeModel
@@ -42,8 +43,6 @@ TABLE_BYTES = 192 << 20
 """Blocks of coordinates, and pyarrow, that the writer of a table holds."""
 REPORT_BYTES = 160 << 20
 """Blocks of coordinates, and the grids and pixels that a report holds at a time."""
-MARGIN = 0.1
-"""Share added to what processes are planned to hold: fragments that the allocator does not give back."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Plan:
         """Planned seconds of each stage; {} where the rates are not known."""
         model, (n, d) = self.time_model, self.shape
         blocks = -(-n // block_rows(d, np.dtype(self.dtype).itemsize))
-        return {name: model.seconds(cost, blocks) for name, cost in self.stages} if model else {}
+        return {name: model.seconds(cost, blocks) for name, cost in self.costs} if model else {}
 
     @property
     def seconds(self) -> float | None:
@@ -96,26 +95,14 @@ class Plan:
         return self.resources.start + sum(todo)
 
     @property
-    def worker_peak(self) -> int:
-        """Peak of one worker process (in this process: of the one process)."""
-        alone = self.resources.kind == "process"
-        held = [cost.memory + (cost.coordinator + cost.held if alone else 0) for _, cost in self.stages]
-        return self.resources.worker + int((1 + MARGIN) * max(held, default=0))
+    def costs(self) -> list[tuple[str, Cost]]:
+        """Stages and their costs, with what they read and write where the vectors of a solve will be."""
+        return [(name, self.peaks.cost_of(cost)) for name, cost in self.stages]
 
     @property
-    def coordinator_peak(self) -> int:
-        """Peak of the coordinating process."""
-        if self.resources.kind == "process":
-            return self.worker_peak
-        held = max((cost.coordinator for _, cost in self.stages), default=0)
-        return int((1 + MARGIN) * (self.resources.coordinator + held))
-
-    @property
-    def total_peak(self) -> int:
-        """Of all processes together: workers, coordinator, scheduler."""
-        if self.resources.kind == "process":
-            return self.worker_peak
-        return self.resources.workers * self.worker_peak + self.coordinator_peak + self.resources.others
+    def peaks(self) -> Peaks:
+        """What the processes hold at the most."""
+        return Peaks(self.resources, [cost for _, cost in self.stages])
 
     @property
     def stage_memory(self) -> dict[str, dict[str, int]]:
@@ -125,7 +112,8 @@ class Plan:
     @property
     def memory(self) -> dict[str, int]:
         """Peaks by process."""
-        return {"worker": self.worker_peak, "coordinator": self.coordinator_peak, "total": self.total_peak}
+        peaks = self.peaks
+        return {"worker": peaks.worker, "coordinator": peaks.coordinator, "total": peaks.total}
 
     @property
     def disk_peak(self) -> int:
@@ -137,19 +125,9 @@ class Plan:
                 stored += cost.disk
         return peak
 
-    @property
-    def vectors(self) -> str:
-        """Where the vectors of a solve are, and why; empty where no stage has any."""
-        held = max((cost.held for _, cost in self.stages), default=0)
-        if not held:
-            return ""
-        if self.resources.kind == "process":
-            return f"vectors of the solve: {size(held)} at the most, in the memory of this process, which has all tasks"
-        return "vectors of the solve: in files, since its tasks are in several processes"
-
     def total(self, what: str) -> float:
         """Sum of a cost over the stages."""
-        return float(sum(getattr(cost, what) for _, cost in self.stages))
+        return float(sum(getattr(cost, what) for _, cost in self.costs))
 
     def problems(self) -> list[str]:
         """What does not fit, each with a proposal."""
@@ -170,7 +148,7 @@ class Plan:
             "dtype": self.dtype,
             "place": asdict(self.resources),
             "stages": [
-                {"name": name, **asdict(cost), "seconds": self.stage_seconds.get(name)} for name, cost in self.stages
+                {"name": name, **asdict(cost), "seconds": self.stage_seconds.get(name)} for name, cost in self.costs
             ],
             "published": self.published,
             "damaged": self.damaged,
@@ -186,16 +164,16 @@ class Plan:
             "problems": self.problems(),
             "advice": self.advice,
             "notes": self.notes,
-            "vectors": self.vectors,
+            "vectors": self.peaks.vectors,
         }
 
     def _memory_problems(self) -> list[str]:
-        given, out = self.resources, []
+        given, peaks, out = self.resources, self.peaks, []
         heaviest = max(self.stages, key=lambda item: item[1].memory, default=("", Cost()))
-        if given.memory_limit is not None and self.worker_peak > TERMINATE * given.memory_limit:
-            need = int(self.worker_peak / TERMINATE) + (1 << 20)
+        if given.memory_limit is not None and peaks.worker > TERMINATE * given.memory_limit:
+            need = int(peaks.worker / TERMINATE) + (1 << 20)
             out.append(
-                f"a worker would hold {size(self.worker_peak)} (stage {heaviest[0]!r}; "
+                f"a worker would hold {size(peaks.worker)} (stage {heaviest[0]!r}; "
                 f"{size(given.worker)} of it the bare process) and may hold "
                 f"{size(TERMINATE * given.memory_limit)} of its limit "
                 f"{size(given.memory_limit)}. {self._proposal(need)}"
@@ -207,13 +185,13 @@ class Plan:
                     f"[cluster] memory = {size(given.memory_limit)} for each worker is more than the {size(machine)} "
                     "of this machine. Give less, or leave it out"
                 )
-            if self.total_peak > machine:
-                fitting = (machine - self.coordinator_peak - given.others) // self.worker_peak
+            if peaks.total > machine:
+                fitting = peaks.fitting(machine, peaks.worker)
                 advice = (
                     f"[cluster] workers = {fitting} fit" if fitting > 0 else "a larger machine, or a cluster, is needed"
                 )
                 out.append(
-                    f"all processes would hold {size(self.total_peak)} of the {size(machine)} of this machine; {advice}"
+                    f"all processes would hold {size(peaks.total)} of the {size(machine)} of this machine; {advice}"
                 )
         return out
 
@@ -224,7 +202,7 @@ class Plan:
             return "A larger machine is needed"
         if self.resources.kind == "slurm":
             return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more'
-        fitting = (machine_memory() - self.coordinator_peak - self.resources.others) // need
+        fitting = self.peaks.fitting(machine_memory(), need)
         if fitting < 1:
             return f"It needs {size(need)}, which this machine does not have: use a larger one"
         fewer = f", with workers = {fitting}" if fitting < self.resources.workers else ""

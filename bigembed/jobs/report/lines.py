@@ -24,10 +24,11 @@ def plan_lines(plan: Any) -> list[str]:
         (
             f"{name}{' *' if name in plan.published else ''}",
             f"{cost.passes:g}",
-            *(size(value) for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory, cost.coordinator)),
+            *(size(value) for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory)),
+            size(cost.coordinator + plan.peaks.beside(cost)),
             duration(planned.get(name)),
         )
-        for name, cost in plan.stages
+        for name, cost in plan.costs
     ]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
     lines += [
@@ -53,9 +54,9 @@ def plan_lines(plan: Any) -> list[str]:
         "",
         f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, written {size(plan.total('write'))}",
         f"runs {where}{limit}",
-        *([plan.vectors] if plan.vectors else []),
-        f"memory at the most: {size(plan.worker_peak)} a worker, "
-        f"{size(plan.coordinator_peak)} the coordinator, {size(plan.total_peak)} all processes",
+        *([plan.peaks.vectors] if plan.peaks.vectors else []),
+        f"memory at the most: {size(plan.peaks.worker)} a worker, "
+        f"{size(plan.peaks.coordinator)} the coordinator, {size(plan.peaks.total)} all processes",
         f"time: about {duration(plan.seconds)} on a machine like this one, its start included",
         f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept"
         + ("" if plan.free_disk == UNLIMITED else f"; {size(plan.free_disk)} free"),

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bigembed.errors import DamagedError
-from bigembed.jobs.planning.plan import MARGIN
+from bigembed.jobs.planning.peaks import Peaks
+from bigembed.jobs.planning.resources import Resources
 from bigembed.runs import Run
+from bigembed.stages import Cost
 from bigembed.store import manifest as manifests
 from bigembed.store.manifest import Manifest
 from bigembed.store.paths import AnyPath
@@ -75,8 +77,5 @@ def _line(
 
 def _held(planned: Mapping[str, Any], place: Mapping[str, Any]) -> int:
     """Bytes of all processes in a stage, by the plan's own arithmetic."""
-    task, coordinator = planned.get("memory", 0), planned.get("coordinator", 0)
-    if place["kind"] == "process":
-        return int(place["worker"] + (1 + MARGIN) * (task + coordinator + planned.get("held", 0)))
-    worker = place["worker"] + (1 + MARGIN) * task
-    return int(place["workers"] * worker + (1 + MARGIN) * (place["coordinator"] + coordinator) + place["others"])
+    cost = Cost(**{name: value for name, value in planned.items() if name in Cost.__dataclass_fields__})
+    return Peaks(Resources(**place), [cost]).total

@@ -60,12 +60,19 @@ class Reporter:
         found = [peak.as_dict() for peak in self.peaks]
         return {name: max(one[name] for one in found) for name in (found[0] if found else ())}
 
+    @property
+    def held(self) -> int:
+        """Bytes of vectors that are planned to be in this process while its workers idle."""
+        return 0 if self.plan is None else self.plan.peaks.held
+
     def planned(self, plan: Plan) -> None:
         """What is to come; :class:`PlanError` if it does not fit."""
         plan.refuse()
         self.plan, found = plan, plan.as_dict()
         self.status.planned([name for name, _ in plan.stages])
-        self.logs.say("planned", event="planned", memory=found["memory"], passes=found["passes"])
+        self.logs.say(
+            "planned", event="planned", memory=found["memory"], passes=found["passes"], vectors=found["vectors"]
+        )
         self.metrics.rows, self.metrics.passes = plan.shape[0], found["passes"]
         self.metrics.memory["planned"] = found["memory"]
         self.metrics.predicted = plan.stage_seconds

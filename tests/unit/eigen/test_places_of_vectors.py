@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks.rows import executor
+from bigembed.blocks.rows import executor, here
+from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, copy_vectors
 from bigembed.eigen import lobpcg
 from bigembed.embedding.walk import spectral
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import observing
 from bigembed.store.exchange import Exchange
-from bigembed.store.held_space import Checkpoints, holding, in_memory, room
+from bigembed.store.held_space import Checkpoints, held, holding, in_memory
 from bigembed.store.stored_space import StoredSpace
 from tests.executors import maps
 
@@ -98,12 +100,42 @@ def test_nothing_can_be_written_into_what_a_space_holds(graphs: Any) -> None:
         space.read("scale", 0)[0] = 1
 
 
-def test_memory_is_taken_where_tasks_are_in_this_process_and_there_is_room() -> None:
-    assert room() > 1 << 20
+def test_memory_is_taken_where_tasks_are_in_this_process_or_beside_it_and_there_is_room() -> None:
+    ready: list[str] = []
+
+    def taken(need: int) -> tuple[bool, bool]:
+        """Whether vectors are in memory, and tasks then in this process."""
+        with held(need) as (inside, _):
+            return inside, here()
+
+    assert taken(1 << 20) == (True, True)
+    assert taken(1 << 60) == (False, True)
     with holding(5):
-        assert room() == 5
+        assert (taken(5), taken(6)) == ((True, True), (False, True))
         with executor(maps()[0]):  # (which may be anywhere)
-            assert room() == 0
+            assert taken(5) == (False, False)
+    with executor(maps()[0]), holding(5, Threads(2), lambda: ready.append("ready")):
+        assert (taken(6), ready) == ((False, False), [])
+        assert (taken(5), ready) == ((True, True), ["ready"])
+    with holding(1 << 60):  # (more is planned than is free)
+        assert taken(1 << 50) == (False, True)
+
+
+def test_threads_keep_the_order_and_end_with_the_first_error() -> None:
+    heard: list[int] = []
+    run = Threads(2, lambda label, done, total: heard.append(done))
+    assert run([partial(abs, -i) for i in range(9)], "abs") == list(range(9))
+    assert heard == list(range(10))
+    begun: list[int] = []
+
+    def fail(i: int) -> None:
+        begun.append(i)
+        raise Ended(i)
+
+    for threads in (1, 2):
+        with pytest.raises(Ended):
+            Threads(threads)([partial(fail, i) for i in range(200)], "fail")
+    assert len(begun) < 200
 
 
 @pytest.mark.parametrize("then", [FILES, MEMORY])

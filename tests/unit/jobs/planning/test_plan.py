@@ -6,7 +6,8 @@ import pytest
 
 from bigembed.errors import PlanError
 from bigembed.jobs.planning.footprint import footprint, resident
-from bigembed.jobs.planning.plan import MARGIN, Plan, make_plan
+from bigembed.jobs.planning.peaks import MARGIN, Peaks
+from bigembed.jobs.planning.plan import Plan, make_plan
 from bigembed.jobs.planning.resources import Resources
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.units import size
@@ -32,9 +33,9 @@ def test_sums():
     plan = plan_of()
     assert plan.total("passes") == 3.5
     assert plan.total("read") == 110
-    assert plan.worker_peak == 100 * MIB + int(300 * MIB * (1 + MARGIN))
-    assert plan.coordinator_peak == int(90 * MIB * (1 + MARGIN))
-    assert plan.total_peak == 3 * plan.worker_peak + plan.coordinator_peak + 5 * MIB
+    assert plan.peaks.worker == 100 * MIB + int(300 * MIB * (1 + MARGIN))
+    assert plan.peaks.coordinator == int(90 * MIB * (1 + MARGIN))
+    assert plan.peaks.total == 3 * plan.peaks.worker + plan.peaks.coordinator + 5 * MIB
     assert plan.disk_peak == 120
     assert plan_of(published=("a",)).disk_peak == 50
     assert plan.problems() == []
@@ -42,7 +43,30 @@ def test_sums():
 
 def test_in_one_process_tasks_and_coordinator_add_up():
     plan = plan_of("process", workers=1)
-    assert plan.total_peak == plan.worker_peak == plan.coordinator_peak == 100 * MIB + int(340 * MIB * (1 + MARGIN))
+    assert plan.peaks.total == plan.peaks.worker == plan.peaks.coordinator == 100 * MIB + int(340 * MIB * (1 + MARGIN))
+
+
+def test_vectors_are_beside_idle_workers_where_their_limits_leave_room(monkeypatch):
+    monkeypatch.setattr("bigembed.jobs.planning.peaks.machine_memory", lambda: 4000 * MIB)
+    cost = Cost(passes=4, read=400, write=80, memory=200 * MIB, coordinator=10 * MIB, held=800 * MIB, checkpoints=20)
+
+    def peaks(kind="embedded", limit=1000 * MIB, workers=2):
+        return Peaks(Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB), [cost])
+
+    need = 800 * MIB + peaks().threads * 200 * MIB
+    assert (peaks().beside(cost), peaks().held) == (need, 800 * MIB)
+    assert peaks().coordinator == int((60 * MIB + need) * (1 + MARGIN))
+    assert peaks().total == 2 * 100 * MIB + peaks().coordinator + 5 * MIB  # (more than through files)
+    assert "while the workers idle" in peaks().vectors
+    assert (peaks().cost_of(cost).read, peaks().cost_of(cost).write) == (100, 20)
+    files = peaks(limit=100 * MIB + int(need * (1 + MARGIN)) // 2 - MIB)
+    assert (files.beside(cost), files.held, files.cost_of(cost)) == (0, 0, cost)
+    assert files.total == 2 * files.worker + files.coordinator + 5 * MIB
+    assert "in files, since the workers together may not hold them" in files.vectors
+    assert "several machines" in peaks("remote").vectors
+    assert "in the memory of this process" in peaks("process").vectors
+    monkeypatch.setattr("bigembed.jobs.planning.peaks.machine_memory", lambda: 1000 * MIB)
+    assert peaks().beside(cost) == 0
 
 
 def test_too_little_memory_is_refused_with_a_proposal():
@@ -72,7 +96,7 @@ def test_a_plan_writes_nothing(write_job, rows, tmp_path):
     assert sorted(set(tmp_path.iterdir()) - set(before)) == [job.file]
     assert [name for name, _ in plan.stages] == ["input", "mean", "center", "model", "picture"]
     assert plan.resources.kind == "process"
-    assert plan.as_dict()["memory"]["total"] == plan.total_peak
+    assert plan.as_dict()["memory"]["total"] == plan.peaks.total
     assert plan.shape == (5000, 3)
 
 

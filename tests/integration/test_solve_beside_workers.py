@@ -1,0 +1,149 @@
+"""A solve whose vectors are in the coordinating process while the workers idle: the same bytes, stopped, resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigembed as be
+from bigembed.blocks.rows import executor
+from bigembed.embedding.graph import weights as given_weights
+from bigembed.errors import InterruptedRun
+from bigembed.jobs.places.cluster import cluster
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching.status import read_status
+from bigembed.stages import observing
+from bigembed.store.held_space import holding
+from tests.blocks import blocks_of
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+ROOM = 1 << 30
+HERE, FILES = "in the memory of this process", "in files"
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    """Two worker processes."""
+    with cluster(ClusterTable(workers=2, memory=1 << 30), "embedded") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def rows() -> Any:
+    """A ring in the plane, 2200 points of some width."""
+    random = np.random.default_rng(0)
+    angle = random.uniform(0, 2 * np.pi, 2200)
+    return ((1 + 0.1 * random.random(2200)) * np.stack([np.cos(angle), np.sin(angle)])).T.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def weights(rows: Any) -> Any:
+    """Heat kernel weights of its nearest neighbors."""
+    from scipy.spatial import cKDTree
+
+    near, ids = cKDTree(rows).query(rows, 9)
+    source = np.repeat(np.arange(len(rows)), 9)
+    half = sparse.csr_array((np.exp(-((near / 0.05) ** 2)).ravel(), (source, ids.ravel())), shape=2 * (len(rows),))
+    return half.maximum(half.T)
+
+
+def fitted(weights: Any, event: Any = lambda message: None) -> tuple[bytes, str]:
+    """The coordinates, and the notes of the fit."""
+    notes: list[str] = []
+
+    def observe(one: Any) -> None:
+        notes.append(one.message)
+        event(one.message)
+
+    with blocks_of(700), pytest.MonkeyPatch.context() as patch, observing(observe):
+        patch.setattr(given_weights, "MAX_BLOCK_ROWS", 700)
+        map_ = be.LaplacianEigenmaps(3, random_state=0).fit(weights)
+    assert len(map_._run.results("kernel")["rows"]) > 2
+    return np.asarray(map_.embedding_).tobytes(), "\n".join(notes)
+
+
+@pytest.fixture(scope="module")
+def expected(weights: Any) -> bytes:
+    """The coordinates, computed in one thread."""
+    with dask.config.set(scheduler="synchronous"):
+        return fitted(weights)[0]
+
+
+def test_the_same_bytes_beside_workers_and_through_files_whatever_becomes_of_a_worker(
+    place: Place, weights: Any, expected: bytes
+) -> None:
+    killed: list[int] = []
+
+    def kill(message: str) -> None:
+        if "iteration 2" in message and not killed:
+            killed.extend(place.client.run(os.getpid).values())
+            os.kill(killed[0], signal.SIGKILL)
+
+    with dask.config.set(scheduler="threads"):
+        assert fitted(weights)[0] == expected
+    with executor(place.executor):
+        found, notes = fitted(weights)
+        assert (found == expected, FILES in notes) == (True, True)
+        with holding(ROOM, place.beside, place.rest):
+            found, notes = fitted(weights, kill)
+        assert (found == expected, HERE in notes) == (True, True)
+        assert killed
+
+
+def test_the_memory_is_that_of_this_process_where_a_client_of_the_users_has_workers_on_this_machine(
+    place: Place, weights: Any, expected: bytes
+) -> None:
+    found, notes = fitted(weights)  # (the client of the place is the current one)
+    assert (found == expected, HERE in notes) == (True, True)
+    assert fitted(weights.power(1.1))[0] != expected  # control
+
+
+JOB = """
+[input]
+path = "rows.npy"
+[method]
+name = "diffusion_map"
+n_components = 3
+n_neighbors = 8
+[output]
+path = "stopped.zarr"
+[cluster]
+workers = 2
+memory = "1 GiB"
+"""
+
+
+def test_a_job_is_stopped_within_a_step_and_goes_on_from_its_checkpoint(tmp_path: Path, rows: Any) -> None:
+    np.save(tmp_path / "rows.npy", rows)
+    with dask.config.set(scheduler="synchronous"):
+        be.DiffusionMap(3, n_neighbors=8, workdir=str(tmp_path / "whole.zarr")).fit(str(tmp_path / "rows.npy"))
+    (tmp_path / "job.toml").write_text(JOB)
+    job, said = read_job(tmp_path / "job.toml"), list[str]()
+
+    def stop(event: Any) -> None:
+        said.append(event.message)
+        if "iteration 7" in event.message:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(InterruptedRun, match="SIGTERM"):
+        run_job(job, RunOptions(stop))
+    assert "iteration 7" in said[-1]
+    assert read_status(tmp_path / "stopped.zarr")["state"] == "interrupted"
+    record = run_job(job, RunOptions(lambda event: said.append(event.message)))
+    assert "component 0 of the graph: going on from step 5" in said
+    assert "while the workers idle" in record["plan"]["vectors"]
+    whole, stopped = (tmp_path / f"{name}.zarr/manifest/solve.json" for name in ("whole", "stopped"))
+    assert json.loads(whole.read_text())["files"] == json.loads(stopped.read_text())["files"]
