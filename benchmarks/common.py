@@ -6,6 +6,7 @@ import gzip
 import json
 import platform
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -93,6 +94,22 @@ def peak_of(pid: int) -> Callable[[], int]:
         return peak[0]
 
     return result
+
+
+def said(*command: str) -> dict[str, Any]:
+    """What a process prints last."""
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def watched(*command: str) -> dict[str, Any]:
+    """What a process prints last, and its largest memory; of one that fails its exit status."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    peak = peak_of(process.pid)
+    output, _ = process.communicate()
+    found = {"failed": process.returncode} if process.returncode else json.loads(output.strip().splitlines()[-1])
+    return {**found, "peak_gib": round(peak() / 2**30, 2)}
 
 
 def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:

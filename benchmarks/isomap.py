@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import time
 import warnings
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import data_set, peak_of, table
+from common import data_set, table, watched
 
 PARTS = ("landmarks", "exact", "rounds", "seed")
 LANDMARKS = 200
@@ -174,12 +173,7 @@ def side(given: argparse.Namespace, name: str, path: str) -> dict[str, Any]:
     """One side in a process of its own, its memory watched."""
     command = [sys.executable, __file__, "--folder", given.folder, "--side", name, "--path", path]
     command += ["--n", str(given.n), "--k", str(given.k), "--peer", str(given.peer)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    peak = peak_of(process.pid)
-    output, _ = process.communicate()
-    if process.returncode:
-        return {"failed": process.returncode, "peak_gib": round(peak() / 2**30, 2)}
-    return json.loads(output.strip().splitlines()[-1]) | {"peak_gib": round(peak() / 2**30, 2)}
+    return watched(*command)
 
 
 def one_side(given: argparse.Namespace) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import time
 import warnings
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import data_set, peak_of, table
+from common import data_set, table, watched
 
 LANDMARKS = (1_000, 3_000)
 
@@ -98,12 +97,7 @@ def side(given: argparse.Namespace, name: str, path: str, n: int, landmarks: int
     """One side in a process of its own, its memory watched."""
     command = [sys.executable, __file__, "--folder", given.folder, "--side", name, "--path", path]
     command += ["--n", str(n), "--k", str(given.k), "--landmarks", str(landmarks or 3_000)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    peak = peak_of(process.pid)
-    output, _ = process.communicate()
-    if process.returncode:
-        return {"failed": process.returncode, "peak_gib": round(peak() / 2**30, 2)}
-    return json.loads(output.strip().splitlines()[-1]) | {"peak_gib": round(peak() / 2**30, 2)}
+    return watched(*command)
 
 
 def one_side(given: argparse.Namespace) -> dict[str, Any]:

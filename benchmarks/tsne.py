@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 import warnings
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import MNIST, clear, mnist_components, peak_of, table
+from common import MNIST, clear, mnist_components, peak_of, said, table
 
 PERPLEXITY = 30
 TILE = 1_000
@@ -130,14 +129,6 @@ def judged(path: str, run: str, out: str) -> dict[str, float]:
     }
 
 
-def in_own_process(python: str, *arguments: str) -> dict[str, Any]:
-    """What a side prints last."""
-    command = [python, __file__, *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
@@ -165,11 +156,11 @@ def main() -> None:
     clear(f"{outs['ours']}.run")
     store = ["--out-of-core", "--memory", str(asked.memory)] if stored else []
     sides = {
-        "ours": in_own_process(sys.executable, "--side", "ours", "--path", path, "--out", outs["ours"], *store),
+        "ours": said(sys.executable, __file__, "--side", "ours", "--path", path, "--out", outs["ours"], *store),
     }
     if asked.peer and asked.n <= MNIST:
         given = ("--side", "theirs", "--path", path, "--out", outs["theirs"])
-        sides["openTSNE"] = in_own_process(asked.peer_python, *given)
+        sides["openTSNE"] = said(asked.peer_python, __file__, *given)
     for side, out in zip(sides, outs.values(), strict=False):
         sides[side] |= judged(path, f"{outs['ours']}.run", out)
     if "openTSNE" in sides:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 import warnings
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import MNIST, clear, mnist_components, peak_of, table
+from common import MNIST, clear, mnist_components, peak_of, said, table
 
 FIGURES = ("kept", "trustworthiness")
 
@@ -86,14 +85,6 @@ def judged(path: str, out: str) -> dict[str, float]:
     return {"kept": figures["preservation"]["value"], "trustworthiness": figures["trustworthiness"]["value"]}
 
 
-def in_own_process(python: str, *arguments: str) -> dict[str, Any]:
-    """What a side prints last."""
-    command = [python, __file__, *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def compared(sides: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Differences of the figures to each map of umap-learn, and ratios of time and memory."""
     out = {}
@@ -139,7 +130,7 @@ def main() -> None:
     def side(name: str, python: str, which: str, *more: str) -> None:
         out = str(asked.folder / f"umap-{asked.n}-{name.replace(' ', '-')}")
         clear(f"{out}.run")
-        sides[name] = in_own_process(python, "--side", which, "--path", path, "--out", out, *more)
+        sides[name] = said(python, __file__, "--side", which, "--path", path, "--out", out, *more)
         sides[name] |= judged(path, out)
 
     for seed in range(asked.seeds):

@@ -20,6 +20,7 @@ from tests.blocks import on_workers
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
 folder = pytest.StashKey[str]()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
 hypothesis.settings.register_profile("tests", deadline=None)  # (a busy machine is no failure)
 hypothesis.settings.load_profile("tests")
 

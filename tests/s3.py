@@ -63,7 +63,7 @@ class S3:
                  *(f"-{name}={port}" for name, port in zip(names, self.ports, strict=True))],
                 stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
-        end = time.monotonic() + 60
+        end = time.monotonic() + 200
         while True:
             try:
                 urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=1).close()

@@ -33,6 +33,8 @@ OTHERS = [
     ("kernel_pca", {"solver": "nystrom", "n_landmarks": 10}),
 ]
 """Other solvers of classes that are checked by default."""
+SAMPLE = ("diffusion_map", "pca", "tsne")
+"""Of which a check is made in both of its forms; of others the second, which reads alike, is slow."""
 
 
 def checks() -> list[Any]:
@@ -41,10 +43,12 @@ def checks() -> list[Any]:
     found = []
     for name, parameters in [*default, *OTHERS]:
         estimator = method(name)(**parameters)
-        marks = () if (name, parameters) in default else pytest.mark.slow
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for one, check in estimator_checks_generator(estimator):
+                second = check.keywords.get("readonly_memmap") or check.func.__name__ == "check_estimator_sparse_matrix"
+                slow = (name, parameters) not in default or (second and name not in SAMPLE)
+                marks = pytest.mark.slow if slow else ()
                 found.append(pytest.param(one, check, id=f"{estimator}-{check.func.__name__}", marks=marks))
     return found
 

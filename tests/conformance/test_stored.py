@@ -105,15 +105,13 @@ class Recorder:
 
 
 def own_stages(name: str, stages: Sequence[str], run: Run) -> list[str]:
-    """All of a method; of a variant those that its method has not otherwise, and the last three with other parameters
-    (of other rows: the last three)."""
-    if CASES[name].plain:
-        return list(stages)
+    """Of a variant those that its method has not otherwise, and the last with other parameters (of other rows: the
+    last)."""
     plain = fitted_once(CASES[name].method)._run
     new = [stage for stage in stages if not plain.has(stage)]
     there = [stage for stage in stages if stage not in new]
     other = [stage for stage in there if asked(run, stage) != asked(plain, stage)]
-    return sorted({*new, *(other or there)[-3:]}, key=stages.index)
+    return sorted({*new, (other or there)[-1]}, key=stages.index)
 
 
 def asked(run: Run, stage: str) -> dict[str, Any]:
@@ -122,8 +120,12 @@ def asked(run: Run, stage: str) -> dict[str, Any]:
     return {key: value for key, value in said.items() if key not in ("source", "shape", "samples", "n_neighbors")}
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rows is not csr])
-def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, tmp_path: Path) -> None:
+WAYS = {name: CASES[name].plain for name in CASES if CASES[name].rows is not csr}
+KILLS = [*WAYS.items(), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS if not WAYS[name])]
+
+
+@pytest.mark.parametrize(("name", "everywhere"), KILLS)
+def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, everywhere: bool, tmp_path: Path) -> None:
     """In half of the last map over blocks of each: what a stage had done before is not done again if it resumes."""
     case, X = CASES[name], CASES[name].X(N)
     if not (sparse.issparse(X) or isinstance(X, GraphSource)):
@@ -133,7 +135,7 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, tmp_path
         undisturbed = Recorder()
         wanted = undisturbed.fit(case, X, tmp_path / "whole")
         maps, again, done = dict(undisturbed.maps), dict(undisturbed.maps), 0
-        for stage in own_stages(name, list(maps), wanted._run):
+        for stage in maps if everywhere else own_stages(name, list(maps), wanted._run):
             killed = Recorder(stage, maps[stage])
             with pytest.raises(Killed):
                 killed.fit(case, X, tmp_path / "killed")

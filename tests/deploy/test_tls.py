@@ -10,16 +10,16 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from bigembed.cli import app
 from tests.deploy.processes import DEPLOY, command, free_port, listening, run, started, wait_until
 
 SCRIPT = DEPLOY / "tls" / "make-certificates.sh"
 pytestmark = [
     pytest.mark.skipif(not SCRIPT.exists(), reason="needs the repository"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed (apt install openssl)"),
-    pytest.mark.timeout(120),
 ]
-BIGEMBED = [sys.executable, "-m", "bigembed.cli"]
 
 
 def make(folder, *hosts, **variables):
@@ -119,28 +119,29 @@ def options(folder):
     return ["--tls-ca", folder / "ca.pem", "--tls-cert", folder / "cert.pem", "--tls-key", folder / "key.pem"]
 
 
+def bigembed(*words):
+    """The command, in this process."""
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
 def test_a_job_runs_over_tls(cluster, job, certificates):
-    found = run(
-        [*BIGEMBED, "run", job, "--scheduler", f"tls://127.0.0.1:{cluster}", *options(certificates / "ours")],
-        job.parent,
-    )
-    assert found.returncode == 0, found.stderr
+    found = bigembed("run", job, "--scheduler", f"tls://127.0.0.1:{cluster}", *options(certificates / "ours"))
+    assert found.exit_code == 0, found.stderr
     assert found.stderr == ""
-    assert run([*BIGEMBED, "verify", job.parent / "run.zarr"], job.parent).returncode == 0
+    assert bigembed("verify", job.parent / "run.zarr").exit_code == 0
 
 
 def test_without_a_certificate_and_with_a_strangers_the_job_does_not_begin(cluster, job, certificates):
     text = job.read_text().replace("timeout = 20", "timeout = 4")
     job.write_text(text)
-    there = [*BIGEMBED, "run", job, "--scheduler", f"tls://127.0.0.1:{cluster}"]
-    found = run(there, job.parent)
-    assert found.returncode == 2
+    there = ["run", job, "--scheduler", f"tls://127.0.0.1:{cluster}"]
+    found = bigembed(*there)
+    assert found.exit_code == 2
     assert "tls_ca is not given; tls_cert is not given" in found.stderr
-    found = run([*there, *options(certificates / "other")], job.parent)
-    assert found.returncode == 1
+    found = bigembed(*there, *options(certificates / "other"))
+    assert found.exit_code == 1
     assert "no scheduler answers" in found.stderr
-    found = run([*there[:-1], f"tcp://127.0.0.1:{cluster}"], job.parent)
-    assert found.returncode == 1
+    assert bigembed(*there[:-1], f"tcp://127.0.0.1:{cluster}").exit_code == 1
     assert not (job.parent / "run.zarr" / "manifest").exists()
 
 

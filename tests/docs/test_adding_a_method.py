@@ -32,11 +32,16 @@ def shown(name: str) -> str:
     return next(block.text for block in blocks(PAGE) if name in block.classes)
 
 
+def copied(to: Path, name: str) -> None:
+    """With what is compiled, but for what another process is writing."""
+    shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("*.pyc.*", "*.tmp.*"))
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package with the file and the line of the page."""
     root = tmp_path_factory.mktemp("package")
-    shutil.copytree(ROOT / "bigembed", root / "bigembed", ignore=shutil.ignore_patterns("__pycache__"))
+    copied(root, "bigembed")
     shutil.copy(FILE, root / "bigembed" / "methods")
     with (root / "bigembed" / "__init__.pyi").open("a", encoding="utf-8") as names:
         names.write(shown("registry"))
@@ -65,7 +70,7 @@ def commands(package: Path, folder: Path, *lines: list[str]) -> list[list[dict[s
     """What ``bigembed`` with the method says to each command line, as JSON."""
     environment = os.environ | {"PYTHONPATH": str(package)}
     line = [sys.executable, "-W", "ignore", "-c", COMMANDS, json.dumps(lines)]
-    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found: list[list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -73,8 +78,8 @@ def commands(package: Path, folder: Path, *lines: list[str]) -> list[list[dict[s
 
 def test_the_suites_find_it_and_it_conforms(package: Path) -> None:
     """Unchanged, by the name in the registry and by that of the class."""
-    for name in ("tests", "pyproject.toml"):
-        (shutil.copytree if name == "tests" else shutil.copy)(ROOT / name, package / name)
+    copied(package, "tests")
+    shutil.copy(ROOT / "pyproject.toml", package)
     names = "independent_components or IndependentComponents"
     line = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/conformance", "-k", names]
     done = subprocess.run(

@@ -11,10 +11,13 @@ from typing import Any
 
 import dask.array
 import dask.threaded  # noqa: F401
+import distributed  # noqa: F401
+import numba  # noqa: F401
 import numpy as np
 import scipy.linalg
 import scipy.sparse.csgraph
 import scipy.sparse.linalg  # noqa: F401
+import threadpoolctl  # noqa: F401
 import zarr.codecs  # noqa: F401
 
 import bigembed as be

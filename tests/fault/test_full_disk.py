@@ -12,9 +12,9 @@ import pytest
 from bigembed.store.arrays import read_array
 from bigembed.store.lock import holder
 from tests.fault.disks import fill, limit_files, small_disk
-from tests.integration.test_job_process import run, start, wait_for, write
+from tests.integration.test_job_process import here, start, wait_for, write
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize("how", ["mounted", "limited"])
@@ -32,7 +32,7 @@ def test_a_full_disk_is_one_line_and_the_job_goes_on(tmp_path, how):
             fill(disk)
         else:
             limit_files(process.pid)
-        _, errors = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=280)
         assert process.returncode == 1, errors
         [line] = errors.splitlines()
         assert re.fullmatch(
@@ -48,7 +48,7 @@ def test_a_full_disk_is_one_line_and_the_job_goes_on(tmp_path, how):
         assert [path for path in disk.rglob("*") if "partial" in path.name] == []
         assert holder(output) is None
         (disk / "filler").unlink(missing_ok=True)
-        assert run("run", write(disk, 0.0, "")).returncode == 0
+        assert here("run", write(disk, 0.0, "")).exit_code == 0
         rows = np.load(disk / "rows.npy")
         embedding = read_array(output / "stages" / "center" / "embedding")
         expected = (rows - rows.mean(axis=0, dtype="f8"))[:, : embedding.shape[1]]

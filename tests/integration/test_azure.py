@@ -77,7 +77,7 @@ def make_container(port: int) -> None:
             "Content-Length": "0",
         },
     )
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while True:
         try:
             urllib.request.urlopen(request).close()

@@ -17,9 +17,9 @@ from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.store.arrays import read_array
 from tests.integration import block_tasks as tasks
-from tests.integration.test_job_process import start, wait_for, write
+from tests.integration.test_job_process import LONG, start, wait_for, write
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 def workers(pid: int | None = None) -> list[psutil.Process]:
@@ -38,15 +38,16 @@ def test_a_job_goes_on_without_a_frozen_worker(tmp_path):
     time.sleep(0.5)
     frozen = workers(job.pid)[0]
     frozen.send_signal(signal.SIGSTOP)
-    said, errors = job.communicate(timeout=100)
+    said, errors = job.communicate(timeout=LONG)
     assert job.returncode == 0, errors
     assert not frozen.is_running()
     output = tmp_path / "run.zarr"
     told = json.loads((output / "status.json").read_text())["frozen"]
-    assert [one["state"] for one in told] == ["given up"]
-    assert f"worker {told[0]['worker']}: no sign of life since {told[0]['since']}" in said
+    [lost] = [one for one in told if one["state"] == "given up"]
+    assert f"worker {lost['worker']}: no sign of life since {lost['since']}" in said
     lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
-    assert [line["state"] for line in lines if line.get("event") == "worker"] == ["silent", "given up"]
+    events = [line for line in lines if line.get("event") == "worker" and line["worker"] == lost["worker"]]
+    assert [event["state"] for event in events] == ["silent", "given up"]
     rows = np.load(tmp_path / "rows.npy")
     embedding = read_array(output / "stages" / "center" / "embedding")
     np.testing.assert_allclose(embedding, (rows - rows.mean(axis=0, dtype="f8"))[:, : embedding.shape[1]], atol=1e-5)
@@ -64,7 +65,8 @@ def test_results_that_a_frozen_worker_holds_are_computed_again_and_a_busy_worker
         seen = threading.Timer(1.0, mine[0].send_signal, [signal.SIGSTOP])
         seen.start()
         assert map_blocks(tasks.square, [(i, 0.1) for i in range(40)]) == [i * i for i in range(40)]
-    assert [event.results["state"] for event in told] == ["silent", "given up"]
+    [lost] = [event.results["worker"] for event in told if event.results["state"] == "given up"]
+    assert [event.results["state"] for event in told if event.results["worker"] == lost] == ["silent", "given up"]
 
 
 def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
@@ -74,7 +76,7 @@ def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
     found[0].send_signal(signal.SIGSTOP)
     job.kill()
     job.communicate()
-    assert psutil.wait_procs(found, timeout=20)[1] == []
+    assert psutil.wait_procs(found, timeout=LONG)[1] == []
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_nothing_listens_beyond_this_host(tmp_path):
     pipe = subprocess.PIPE
     process = subprocess.Popen(called, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env=environment)
     with Ears(process) as ears:
-        said = process.communicate(timeout=200)
+        said = process.communicate(timeout=280)
     assert process.returncode == 0, said
     assert ears.found, "a scheduler listens somewhere"
     assert {found for found in ears.found if not ip_address(found).is_loopback} == set()

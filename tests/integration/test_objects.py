@@ -51,7 +51,7 @@ from bigembed.store.source import RowSource
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 from tests.unit.store.written import COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
-pytestmark = [pytest.mark.skipif(weed() is None, reason=ABSENT), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.skipif(weed() is None, reason=ABSENT)
 
 
 def digests(path):
@@ -344,7 +344,7 @@ def test_of_several_processes_one_holds(place, server):
     processes = [context.Process(target=_contend, args=arguments) for _ in range(4)]
     for process in processes:
         process.start()
-    found = [results.get(timeout=60) for _ in processes]
+    found = [results.get(timeout=280) for _ in processes]
     for process in processes:
         process.join()
     assert sorted(found)[:3] == [0, 0, 0]

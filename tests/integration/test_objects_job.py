@@ -23,7 +23,6 @@ from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(240),
     pytest.mark.skipif(weed() is None, reason=ABSENT),
 ]
 JOB = """

@@ -43,7 +43,7 @@ def test_a_report_holds_what_the_plan_says(n: int, tmp_path: Path) -> None:
     small, large = fitted(tmp_path, 50), fitted(tmp_path, n)
     np.save(tmp_path / "color.npy", np.random.default_rng(1).integers(0, 12, n))
     command = [sys.executable, "-c", PEAK, str(small), str(large), str(tmp_path / "color.npy")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["points"] == n

@@ -16,7 +16,6 @@ from tests.integration.browser import Browser, find_browser
 
 pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"),
-    pytest.mark.timeout(180),
 ]
 
 CONTRAST = """(() => {

@@ -26,7 +26,7 @@ REPOSITORY = pytest.mark.skipif(
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -136,7 +136,7 @@ def test_a_broken_floor_is_found(module: str, line: str, tmp_path: Path) -> None
         file.write(f"\n{line}\n")
     code = "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "BROKEN" in done.stdout

@@ -24,6 +24,15 @@ def rows(tmp_path):
 
 
 @pytest.fixture
+def job(tmp_path):
+    """A job of PCA on 200 × 3 rows."""
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 3)))
+    method = '[method]\nname = "pca"\nn_components = 2\n'
+    (tmp_path / "job.toml").write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n')
+    return tmp_path / "job.toml"
+
+
+@pytest.fixture
 def write_job(tmp_path):
     """Write a job file with the small method, and what follows it."""
 

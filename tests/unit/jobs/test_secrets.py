@@ -6,7 +6,6 @@ import logging
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -26,14 +25,6 @@ ADDRESSES = [
     f"user:{SECRET}@127.0.0.1:1",
     f"wss://user:{SECRET}@127.0.0.1:1/path?key={SECRET}",
 ]
-JOB = '[input]\npath = "rows.npy"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "run.zarr"\n'
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 3)))
-    (tmp_path / "job.toml").write_text(JOB)
-    return tmp_path / "job.toml"
 
 
 def written(folder: Path) -> bytes:
@@ -47,7 +38,7 @@ def test_an_address_with_credentials_is_refused_and_not_quoted(job, address, tmp
     found = CliRunner().invoke(app, ["run", str(job), "--scheduler", address, *more])
     assert found.exit_code == 2
     assert "carries credentials or options" in found.output
-    job.write_text(f'{JOB}[cluster]\naddress = "{address}"\n')
+    job.write_text(f'{job.read_text()}[cluster]\naddress = "{address}"\n')
     inside = CliRunner().invoke(app, ["run", str(job), *more])
     assert inside.exit_code == 2
     assert SECRET not in found.output + inside.output

@@ -6,7 +6,6 @@ import errno
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,22 +16,6 @@ from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.status import status_of
-
-JOB = """[input]
-path = "rows.npy"
-[method]
-name = "pca"
-n_components = 2
-[output]
-path = "run.zarr"
-"""
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 3)))
-    (tmp_path / "job.toml").write_text(JOB)
-    return tmp_path / "job.toml"
 
 
 @pytest.mark.parametrize(
@@ -70,13 +53,13 @@ def test_a_disk_that_is_too_full_to_be_measured_is_planned_all_the_same(
 
 
 def test_more_memory_than_the_machine_has_is_refused(job: Path) -> None:
-    job.write_text(JOB + '[cluster]\nworkers = 1\nmemory = "1 EiB"\n'.replace("1 EiB", "1048576 GiB"))
+    job.write_text(job.read_text() + '[cluster]\nworkers = 1\nmemory = "1 EiB"\n'.replace("1 EiB", "1048576 GiB"))
     with pytest.raises(PlanError, match=r"for each worker is more than the .* of this machine"):
         plan_job(read_job(job)).refuse()
 
 
 def test_a_plan_lacks_what_the_run_would_lack(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job.write_text(JOB + 'table = "rows.parquet"\n')
+    job.write_text(job.read_text() + 'table = "rows.parquet"\n')
 
     def absent(name: str) -> Any:
         raise ImportError(name)

@@ -127,17 +127,6 @@ def test_one_graph_serves_several_methods(tmp_path):
         be.build_neighbor_graph(X, 5, candidates=graph)
 
 
-@pytest.mark.parametrize("bandwidth", ["fixed", "adaptive"])
-def test_a_saved_map_extends_as_before(tmp_path, bandwidth):
-    X, new = rows(80), rows(9, seed=2)
-    found = be.DiffusionMap(2, n_neighbors=None, bandwidth=bandwidth).fit(X)
-    found.save(tmp_path / "model")
-    again = be.load(tmp_path / "model")
-    np.testing.assert_array_equal(again.transform(new), found.transform(new))
-    each = np.concatenate([again.transform(new[i : i + 1]) for i in range(len(new))])
-    np.testing.assert_allclose(each, found.transform(new), atol=1e-12)
-
-
 def test_the_memory_of_the_stages_follows_the_rows_that_are_there():
     """640 MiB and twice that, not what a canonical block of 65 536 rows of all pairs would hold."""
     X = rows(4000, 2)

@@ -13,7 +13,6 @@ from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding as Reference
 
 import bigembed as be
-from bigembed.blocks import rows
 from bigembed.eigen import smallest
 from bigembed.embedding.alignment import exact, stages
 from bigembed.embedding.alignment.solve import closed_groups
@@ -25,14 +24,13 @@ from bigembed.errors import (
     InputTypeError,
     PlanError,
 )
+from tests.blocks import blocks_of
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     """Blocks of at most 300 rows, so that everything crosses borders."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "MAX_BLOCK_ROWS", 300)
-        patch.setattr(rows, "MIN_BLOCK_ROWS", 100)
+    with blocks_of(300):
         yield
 
 

@@ -1,32 +1,22 @@
-"""t-SNE: the gradient of KL, the same bytes in memory and by blocks, resumed, as good as scikit-learn's, new rows."""
+"""t-SNE: the gradient of KL, as good as scikit-learn's, its start. What UMAP has, too: test_descending_maps.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 from sklearn.manifold import TSNE as InMemory
 from sklearn.manifold import trustworthiness
 
 import bigembed as be
-from bigembed.blocks.rows import executor
-from bigembed.errors import DegenerateWarning, InputError, InputTypeError
-from bigembed.neighbors.order import Ordered
+from bigembed.errors import DegenerateWarning, InputError
 from tests.blocks import blocks_for
-from tests.cases import FEW_STEPS, ring
+from tests.unit.methods.digits import digits
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
-
-
-def digits(n: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    X, y = load_digits(return_X_y=True)
-    chosen = np.random.default_rng(0).permutation(len(X))[:n]
-    return X[chosen], y[chosen]
 
 
 def dense_affinities(tsne: Any) -> np.ndarray:
@@ -83,67 +73,6 @@ def test_it_is_as_good_as_scikit_learns() -> None:
     assert (y[near.argmin(axis=1)] == y).mean() > 0.93
 
 
-class Killed(Exception):
-    """The process ends here."""
-
-
-def dying(label: str, at: int) -> Callable[..., list[Any]]:
-    """An executor that ends the process in a map of this label."""
-    made = iter(range(1_000_000))
-
-    def run(calls: Sequence[Callable[[], Any]], name: str) -> list[Any]:
-        if name == label and next(made) == at:
-            calls[0]()
-            raise Killed
-        return [call() for call in calls]
-
-    return run
-
-
-def test_memory_and_blocks_have_the_same_bytes_killed_or_not(tmp_path: Path) -> None:
-    X = digits(600)[0].astype("f4")
-    asked = {"perplexity": 8, "early_exaggeration_iter": 8, "n_iter": 57, "early_compression": 1e-3}
-
-    def fit(in_memory: bool, place: str) -> Any:
-        return be.TSNE(in_memory=in_memory, workdir=tmp_path / place, **asked).fit(X)  # type: ignore[arg-type]
-
-    with blocks_for(600):
-        whole = fit(True, "memory")
-        assert len(Ordered.open(whole._run.path("order")).starts) > 3
-        for label, at in (("move_block", 3), ("field_block", 30), ("move_block", 20), ("energy_block", 0)):
-            with pytest.raises(Killed), executor(dying(label, at)):
-                fit(False, "blocks")
-        with pytest.raises(Killed), executor(dying("steps", 0)):  # (in memory now)
-            fit(True, "blocks")
-        again = fit(False, "blocks")
-    assert (whole.embedding_ == again.embedding_).all()
-    assert (whole.kl_divergences_ == again.kl_divergences_).all()
-    assert len(whole.kl_divergences_) == 3
-
-
-def test_a_new_row_is_placed_by_itself_among_its_kind() -> None:
-    X, y = digits(700)
-    tsne = be.TSNE(perplexity=15, n_iter=300).fit(X[:500])
-    before = tsne.embedding_.copy()
-    placed = tsne.transform(X[500:])
-    assert (placed[7:9] == tsne.transform(X[507:509])).all()
-    assert (tsne.embedding_ == before).all()
-    assert (tsne.transform(X[:20]) == before[:20]).all()
-    apart = ((placed[:, None] - before[None]) ** 2).sum(axis=-1)
-    right = (y[:500][apart.argmin(axis=1)] == y[500:]).mean()
-    assert right > 0.9
-    assert (y[:500][apart.argmax(axis=1)] == y[500:]).mean() < 0.3
-
-
-@pytest.mark.parametrize("start", ["pca", "spectral", "random", "array"])
-def test_every_start_leads_to_a_map(start: str) -> None:
-    X = digits(150)[0]
-    init = 1e-4 * np.random.default_rng(0).normal(size=(150, 2)) if start == "array" else start
-    tsne = be.TSNE(init=init, perplexity=10, n_iter=150).fit(X)
-    assert trustworthiness(X, tsne.embedding_, n_neighbors=10) > 0.94
-    assert tsne.certificate_["start"] == start
-
-
 def test_a_model_is_saved_without_the_array_that_a_fit_started_from(tmp_path: Path) -> None:
     X = digits(100)[0]
     start = 1e-4 * np.random.default_rng(0).normal(size=(100, 2))
@@ -162,11 +91,6 @@ def test_a_start_is_in_the_order_of_the_input(tmp_path: Path) -> None:
     with blocks_for(300):
         tsne = be.TSNE(perplexity=5, init=tmp_path / "start.npy", **still).fit(X)  # type: ignore[arg-type]
     np.testing.assert_allclose(tsne.embedding_, start - start.mean(axis=0), atol=1e-9)
-    with pytest.raises(InputError, match=r"init has shape \(300, 2\).*\(n, m\) = \(299, 2\)"):
-        be.TSNE(init=start).fit(X[:299])
-    start[5] = np.nan
-    with pytest.raises(InputError, match=r"init holds NaN or infinity, first in rows \[5\]"):
-        be.TSNE(init=start).fit(X)
 
 
 def test_what_cannot_be_mapped_is_said() -> None:
@@ -174,24 +98,5 @@ def test_what_cannot_be_mapped_is_said() -> None:
     with pytest.warns(DegenerateWarning, match="perplexity=30 needs 90 neighbors of each row, and there are 39"):
         tsne = be.TSNE(early_exaggeration_iter=5, n_iter=5).fit(X)
     assert tsne.perplexity_ == 13
-    with pytest.raises(InputTypeError, match="a graph of a radius may join a row to none"):
-        be.TSNE().fit(be.build_neighbor_graph(X, radius=20.0))
     with pytest.raises(InputError, match="n_components=4; allowed: 1, 2 or 3"):
         be.TSNE(4).fit(X)
-    same = np.concatenate([X, X[:3], np.repeat(X[:1], 30, axis=0)])
-    with pytest.warns(DegenerateWarning, match="33 rows repeat another one"):
-        tsne = be.TSNE(**FEW_STEPS).fit(same)
-    assert (tsne.embedding_[40:43] == tsne.embedding_[:3]).all()
-    assert np.isfinite(tsne.embedding_).all()
-
-
-def test_a_users_weights_are_the_affinities() -> None:
-    """A ring stays one: neighbors on it are nearest on the map."""
-    weights = ring(200)
-    tsne = be.TSNE().fit(weights)
-    points = np.asarray(tsne.embedding_)
-    apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.diag(np.full(len(points), inf))
-    near = np.abs(apart.argmin(axis=1) - np.arange(len(points)))
-    assert (np.minimum(near, len(points) - near) <= 2).all()
-    with pytest.raises(InputTypeError, match="a user's graph"):
-        tsne.transform(points)

@@ -118,4 +118,4 @@ def test_an_embedded_cluster_starts_where_encryption_is_required(monkeypatch, tm
     for name, value in settings.items():
         monkeypatch.setenv("DASK_" + name.upper().replace(".", "__").replace("-", "_"), str(value))
     with dask.config.set(settings), cluster(ClusterTable(workers=1, memory=1 << 30), "embedded") as place:
-        assert place.client.submit(pow, 2, 3).result(timeout=30) == 8
+        assert place.client.submit(pow, 2, 3).result(timeout=280) == 8
