@@ -96,7 +96,7 @@ def tall(n, seed):
 @pytest.mark.parametrize("n", [60, 500])
 @pytest.mark.parametrize("kind", range(5))
 def test_shuffled_coordinates_are_always_flagged(n, kind):
-    for seed in range(4):
+    for seed in range(4 if n < 100 else 2):
         X = tall(n, seed)[kind]
         maps = [X[:, :2], X, tall(n, seed + 50)[kind][:, :2]]
         for order, Y in enumerate(maps):
