@@ -46,7 +46,7 @@ def test_a_run_keeps_its_log_and_goes_on_with_it(write_job, rows, tmp_path):
         )
     assert len(lines_of(root / "log.jsonl")) == len(lines)  # over before it began
     with pytest.raises(InterruptedRun):
-        run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 1), fresh=True)
+        run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 3), fresh=True)
     last = lines_of(root / "log.jsonl")[-1]
     assert (last["event"], last["exit_status"], last["stage"]) == ("interrupted", 5, "mean")
 

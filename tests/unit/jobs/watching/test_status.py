@@ -72,7 +72,7 @@ def test_of_failures(write_job, rows, tmp_path, monkeypatch):
 
 def test_a_deadline_leaves_a_resumable_run_and_says_so(write_job, rows, tmp_path):
     with pytest.raises(InterruptedRun, match="stopped by its deadline"):
-        run_job(read_job(write_job("pause = 5.0")), RunOptions(deadline=time.time() + 1.0))
+        run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 3.0))
     found = read_status(tmp_path / "run.zarr")
     assert (found["state"], found["stage"], found["error"]["status"]) == ("interrupted", "mean", 5)
     assert "deadline" in found["error"]["message"]
