@@ -73,7 +73,7 @@ def index_of(file: BinaryIO, path: str, place: str) -> bytes:
         return text
     except BigembedError:
         raise
-    except (ValueError, OSError, struct.error) as error:
+    except (ValueError, OSError, OverflowError, struct.error) as error:
         raise DamagedError(f"{path}: not readable as a file of pieces: {error}") from error
 
 
@@ -109,7 +109,10 @@ def read_piece(file: BinaryIO, entry: Entry, path: str, key: str) -> Array:
 def view_piece(held: Any, entry: Entry, path: str, key: str, proven: bool) -> Array:
     """A piece as it lies in a mapped file (copied if it is not aligned there); ``proven``: it is known to be right."""
     position, dtype, shape, said = entry
-    array = np.empty(shape, dtype) if 0 in shape else np.ndarray(shape, dtype, held, position)
+    try:
+        array = np.empty(shape, dtype) if 0 in shape else np.ndarray(shape, dtype, held, position)
+    except TypeError as error:  # (the file ends before it does)
+        raise DamagedError(f"{path}: piece {key!r} is cut off") from error
     if array.size and not proven and checksum(array.reshape(-1).view(np.uint8)) != said:
         raise DamagedError(f"{path}: piece {key!r} does not have its checksum")
     return array if array.flags.aligned else array.copy()
