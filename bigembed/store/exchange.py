@@ -1,37 +1,35 @@
 """The exchange: block i leaves a piece for block j, and j collects it.
 
 One file a (name, block), holding pieces under small integer or text keys, each with its own
-CRC-32C and readable alone. The index has one line a piece, found by its key without parsing the rest:
+checksum and readable alone. The index has one line a piece, found by its key without parsing the rest:
 a block leaves pieces for many others, and each of them looks for one or two. The exchange serves what
 moves between blocks: the rows on their way to their partition, the reversed edges of a graph, the
-boundary rows of a vector, and the vectors of a solver themselves. Files are written aside and renamed,
-so a piece is whole or absent. What is worth keeping goes to Zarr; the exchange of a finished stage is
+boundary rows of a vector, and the vectors of a solver themselves. Files are written aside and renamed, and never
+changed afterwards: a piece is whole or absent, and who has mapped a file keeps what it held, even if a second attempt
+of the task that wrote it takes its name. What is worth keeping goes to Zarr; the exchange of a finished stage is
 deleted.
 """
 
 from __future__ import annotations
 
+import errno
 import io
-import json
+import mmap
 import os
-import struct
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from bigembed.blocks.rows import Array
-from bigembed.errors import BigembedError, DamagedError, InputError
-from bigembed.store.paths import aside, at, is_url, put, remove
+from bigembed.errors import DamagedError, InputError
+from bigembed.store.paths import at, is_url, put, remove
+from bigembed.store.pieces import entries_of, entry_of, index_of, read_piece, view_piece, write_pieces
 
-_FOOTER = struct.Struct("<QI4s")
-_MAGIC = b"bex2"
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
-
-Entry = tuple[int, str, list[int], int]
-"""Position, dtype, shape and CRC-32C of a piece."""
+PROVEN = 8192
+"""Files and pieces that a process remembers as being right."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,19 @@ class Exchange:
         path = self._path(name, block)
         if is_url(path):
             buffer = io.BytesIO()
-            _write(buffer, pieces, f"{name}/{block}")
+            write_pieces(buffer, pieces, f"{name}/{block}")
             return put(path, buffer.getbuffer())
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        if os.path.isdir(path):  # (damaged)
-            remove(path)
-        place = Path(path)
-        with aside(place, f"{place.name}.{os.getpid()}.partial") as partial, open(partial, "wb") as file:
-            _write(file, pieces, f"{name}/{block}")
+        partial = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.partial"
+        try:
+            with _new(partial) as file:
+                write_pieces(file, pieces, f"{name}/{block}")
+                file.flush()
+                stamp = _stamp(os.fstat(file.fileno()))
+            _rename(partial, path)
+        except BaseException:
+            remove(partial)
+            raise
+        _prove(path, stamp)
 
     def get(self, name: str, block: int, key: str) -> Array | None:
         """The piece under ``key``, or None where this block left none."""
@@ -67,31 +70,49 @@ class Exchange:
         path = self._path(name, block)
         try:
             with at(path).open("rb") as file:
-                index = _index(file, path, f"{name}/{block}")
-                entries = [_entry(index, key) for key in keys]
-                return [entry if entry is None else _read(file, entry, path, key) for key, entry in zip(keys, entries)]
+                index = index_of(file, path, f"{name}/{block}")
+                entries = [(key, entry_of(index, key)) for key in keys]
+                return [entry if entry is None else read_piece(file, entry, path, key) for key, entry in entries]
         except _GONE as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
 
     def get_many(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
         """Several pieces of one block, all of which it must have left: one look at its index."""
-        found = self.find(name, block, keys)
-        missing = [key for key, piece in zip(keys, found, strict=True) if piece is None]
-        if missing:
-            raise DamagedError(
-                f"{self._path(name, block)}: pieces of block {block} are gone ({', '.join(missing)}); run again to "
-                "make them anew"
-            )
-        return [piece for piece in found if piece is not None]
+        return self._complete(name, block, keys, self.find(name, block, keys))
+
+    def mapped(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
+        """Several pieces of one block, all of which it must have left, as they lie in its file: nothing is copied.
+
+        Where it cannot be mapped (an object) it is read. Writing into such an array changes the array only. What this
+        process wrote, or has found right before, is not summed up again. While one of them is kept, a file is open.
+        """
+        path = self._path(name, block)
+        try:
+            held = _mapped(path)
+        except _GONE as error:
+            raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+        if held is None:
+            return self.get_many(name, block, keys)
+        file, stamp = held
+        index = index_of(file, path, f"{name}/{block}")
+        found: list[Array | None] = []
+        for key in keys:
+            if (entry := entry_of(index, key)) is not None:
+                proven = stamp in (_proven.get(path), _proven.get(f"{path}\t{key}"))
+                found.append(view_piece(file, entry, path, key, proven))
+                if not proven:
+                    _prove(f"{path}\t{key}", stamp)
+            else:
+                found.append(None)
+        return self._complete(name, block, keys, found)
 
     def get_all(self, name: str, block: int) -> dict[str, Array]:
         """Every piece that the block left under the name."""
         path = self._path(name, block)
         try:
             with at(path).open("rb") as file:
-                index = _index(file, path, f"{name}/{block}").decode()
-                lines = (line.partition("\t") for line in index.split("\n") if line)
-                return {key: _read(file, json.loads(entry), path, key) for key, _, entry in lines}
+                entries = entries_of(index_of(file, path, f"{name}/{block}"))
+                return {key: read_piece(file, entry, path, key) for key, entry in entries.items()}
         except _GONE as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
 
@@ -113,61 +134,63 @@ class Exchange:
             raise InputError(f"{name!r} cannot name an exchange")
         return f"{self.root}/{name}/{block}"
 
-
-def _write(file: Any, pieces: Mapping[str, Array], place: str) -> None:
-    import google_crc32c
-
-    lines, position = [""], 0
-    for key, piece in pieces.items():
-        array = np.ascontiguousarray(piece)
-        data = array.reshape(-1).view(np.uint8)
-        lines.append(f"{key}\t{json.dumps((position, array.dtype.str, piece.shape, google_crc32c.value(data)))}")
-        file.write(data)
-        position += array.nbytes
-    text = "\n".join([*lines, ""]).encode()
-    file.write(text)
-    file.write(_FOOTER.pack(len(text), google_crc32c.value(text + place.encode()), _MAGIC))
+    def _complete(self, name: str, block: int, keys: Sequence[str], found: Sequence[Array | None]) -> list[Array]:
+        missing = [key for key, piece in zip(keys, found, strict=True) if piece is None]
+        if missing:
+            raise DamagedError(
+                f"{self._path(name, block)}: pieces of block {block} are gone ({', '.join(missing)}); run again to "
+                "make them anew"
+            )
+        return [piece for piece in found if piece is not None]
 
 
-def _index(file: Any, path: str, place: str) -> bytes:
-    """The lines of the index, with a line break before the first and behind the last.
-
-    Its checksum is over them and the place that the file was written for, so that two files cannot be swapped.
-    """
-    import google_crc32c
-
+def _new(path: str) -> Any:
+    """A new file; its folder is made with the first one."""
     try:
-        file.seek(-_FOOTER.size, os.SEEK_END)
-        length, crc, magic = _FOOTER.unpack(file.read(_FOOTER.size))
-        file.seek(-_FOOTER.size - length, os.SEEK_END)
-        text: bytes = file.read(length)
-        if magic != _MAGIC or google_crc32c.value(text + place.encode()) != crc:
-            raise ValueError("its index is damaged")
-        return text
-    except BigembedError:
-        raise
-    except (ValueError, OSError, struct.error) as error:
-        raise DamagedError(f"{path}: not readable as a file of pieces: {error}") from error
+        return open(path, "xb")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "xb")
 
 
-def _entry(index: bytes, key: str) -> Entry | None:
-    head = f"\n{key}\t".encode()
-    line = index.find(head)
-    if line < 0:
+def _rename(partial: str, path: str) -> None:
+    try:
+        os.replace(partial, path)
+    except IsADirectoryError:  # (damaged)
+        remove(path)
+        os.replace(partial, path)
+
+
+def _mapped(path: str) -> tuple[Any, tuple[int, ...]] | None:
+    """A file, mapped, and its stamp; None for an object, an empty file, a folder, and where nothing can be mapped."""
+    if is_url(path):
         return None
-    start = line + len(head)
-    return json.loads(index[start : index.index(b"\n", start)])  # type: ignore[no-any-return]
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        there = os.fstat(file)
+        if not (stat.S_ISREG(there.st_mode) and there.st_size):
+            return None
+        return mmap.mmap(file, there.st_size, access=mmap.ACCESS_COPY), _stamp(there)
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        return None
+    finally:
+        os.close(file)
 
 
-def _read(file: Any, entry: Entry, path: str, key: str) -> Array:
-    import google_crc32c
+def _stamp(there: os.stat_result) -> tuple[int, ...]:
+    return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns
 
-    position, dtype, shape, crc = entry
-    array = np.empty(shape, dtype)
-    if not array.size:
-        return array
-    file.seek(position)
-    data = array.reshape(-1).view(np.uint8)
-    if file.readinto(data) != array.nbytes or google_crc32c.value(data) != crc:
-        raise DamagedError(f"{path}: piece {key!r} does not have its checksum")
-    return array
+
+_proven: dict[str, tuple[int, ...]] = {}
+"""Stamps of files that this process wrote, and of files (with a key) of which it found a piece right."""
+_proving = Lock()
+
+
+def _prove(label: str, stamp: tuple[int, ...]) -> None:
+    with _proving:
+        _proven.pop(label, None)
+        while len(_proven) >= PROVEN:
+            del _proven[next(iter(_proven))]
+        _proven[label] = stamp

@@ -10,14 +10,13 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock, MemoryMatrix
 from bigembed.blocks.rows import Executor, executor, here, map_blocks, threads_nearby
 from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, VectorSpace, copy_vectors
+from bigembed.store.matrix import decoded
 from bigembed.store.stored_space import StoredSpace
 
 SHARE = 4
@@ -102,14 +101,12 @@ def give_back() -> None:
 
 
 def in_memory(matrix: BlockMatrix) -> MemoryMatrix:
-    """All blocks of a matrix, as products take them: indices of 32 bits, values of 64."""
-    return MemoryMatrix(tuple(map_blocks(_decoded, [(b,) for b in range(len(matrix.rows))], "load", matrix=matrix)))
+    """All blocks of a matrix, as products take them."""
+    return MemoryMatrix(tuple(map_blocks(_block, [(b,) for b in range(len(matrix.rows))], "load", matrix=matrix)))
 
 
-def _decoded(b: int, matrix: BlockMatrix) -> CSRBlock:
-    block = matrix.block(b)
-    pointer = block.indptr.astype(np.int32) if len(block.data) < 1 << 31 else block.indptr
-    return replace(block, indptr=pointer, data=block.data.astype(np.float64))
+def _block(b: int, matrix: BlockMatrix) -> CSRBlock:
+    return decoded(matrix.block(b))
 
 
 @dataclass

@@ -7,15 +7,17 @@ arrays, so that one neighbor graph carries distances, and any number of kernels 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from threading import Lock
 
 import numpy as np
 
-from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.csr import BlockMatrix, CSRBlock
 from bigembed.blocks.rows import Array
+from bigembed.errors import DamagedError
 from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
 
 KEPT_BYTES = 32 << 20
 """Blocks that a process keeps open, the last one however large it is."""
@@ -41,6 +43,50 @@ class StoredMatrix:
         return _outbox(self.structure, b, self.version)
 
 
+@dataclass(frozen=True)
+class MappedMatrix:
+    """The blocks of a stored matrix as products take them, in the exchange of a solver, mapped by each pass over them.
+
+    The first task that asks for a block leaves it there; one that is damaged is made anew. On disk: 12 bytes an entry,
+    4 a row, and the lists of rows that cross the borders of blocks.
+    """
+
+    given: BlockMatrix
+    exchange: Exchange
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return self.given.rows
+
+    def block(self, b: int) -> CSRBlock:
+        """One block of rows."""
+        return CSRBlock(**dict(zip(_PARTS, self._mapped(b, _PARTS), strict=True)))
+
+    def outbox(self, b: int) -> list[tuple[int, Array]]:
+        """For each block that needs rows of this one: its number and those rows."""
+        return _cut(*self._mapped(b, _OUTBOX))
+
+    def _mapped(self, b: int, names: tuple[str, ...]) -> list[Array]:
+        try:
+            return self.exchange.mapped("matrix", b, names)
+        except DamagedError:
+            block = decoded(self.given.block(b))
+            pieces = {name: getattr(block, name) for name in _PARTS}
+            self.exchange.put("matrix", b, pieces | dict(zip(_OUTBOX, _joined(self.given.outbox(b)), strict=True)))
+            return self.exchange.mapped("matrix", b, names)
+
+
+_PARTS = ("data", *(field.name for field in fields(CSRBlock) if field.name != "data"))
+_OUTBOX = ("outbox_sizes", "outbox_destinations", "outbox_rows")
+
+
+def decoded(block: CSRBlock) -> CSRBlock:
+    """A block as products take it: indices of 32 bits, values of 64."""
+    pointer = block.indptr.astype(np.int32) if len(block.data) < 1 << 31 else block.indptr
+    return replace(block, indptr=pointer, data=block.data.astype(np.float64))
+
+
 def write_structure(path: str, b: int, block: CSRBlock) -> None:
     """Write the structure of one block."""
     for name in _STRUCTURE:
@@ -49,11 +95,21 @@ def write_structure(path: str, b: int, block: CSRBlock) -> None:
 
 def write_outbox(path: str, b: int, outbox: list[tuple[int, Array]]) -> None:
     """Write what other blocks need of this one."""
-    destinations = np.array([destination for destination, _ in outbox], np.int32)
-    write_array(f"{path}/outbox_destinations/{b}", destinations)
-    write_array(f"{path}/outbox_sizes/{b}", np.array([len(rows) for _, rows in outbox], np.int64))
+    for name, array in zip(_OUTBOX, _joined(outbox), strict=True):
+        write_array(f"{path}/{name}/{b}", array)
+
+
+def _joined(outbox: list[tuple[int, Array]]) -> tuple[Array, Array, Array]:
+    """Sizes, destinations and rows of an outbox."""
     rows = [rows for _, rows in outbox] or [np.zeros(0, np.int32)]
-    write_array(f"{path}/outbox_rows/{b}", np.concatenate(rows).astype(np.int32))
+    sizes, destinations = [len(rows) for _, rows in outbox], [destination for destination, _ in outbox]
+    return np.array(sizes, np.int64), np.array(destinations, np.int32), np.concatenate(rows).astype(np.int32)
+
+
+def _cut(sizes: Array, destinations: Array, rows: Array) -> list[tuple[int, Array]]:
+    """An outbox of its sizes, destinations and rows."""
+    parts = np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []
+    return [(int(destination), part) for destination, part in zip(destinations, parts, strict=True)]
 
 
 def write_values(path: str, b: int, data: Array) -> None:
@@ -86,8 +142,4 @@ _lock = Lock()
 
 @lru_cache(maxsize=16)
 def _outbox(structure: str, b: int, version: str) -> list[tuple[int, Array]]:
-    destinations = read_array(f"{structure}/outbox_destinations/{b}")
-    sizes = read_array(f"{structure}/outbox_sizes/{b}")
-    rows = read_array(f"{structure}/outbox_rows/{b}")
-    parts = np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []
-    return [(int(destination), part) for destination, part in zip(destinations, parts, strict=True)]
+    return _cut(*(read_array(f"{structure}/{name}/{b}") for name in _OUTBOX))

@@ -31,7 +31,7 @@ from bigembed.store.arrays import read_array
 from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.held_space import Checkpoints, give_back, held, in_memory
-from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
+from bigembed.store.matrix import KEPT_BYTES, MappedMatrix, StoredMatrix
 from bigembed.store.paths import at
 from bigembed.store.stored_space import StoredSpace
 
@@ -138,10 +138,10 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     small, rows = n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS), min(block, n)
     return Cost(
         passes=1 if small else PASSES,
-        read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 8 * edges),
+        read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 12 * edges),
         write=vectors if small else PASSES * 6 * vectors,
         disk=8 * n * asked.n_components,
-        scratch=40 * edges if small else 14 * vectors,
+        scratch=40 * edges if small else 14 * vectors + 12 * edges,
         memory=40 * n * n
         if small
         else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
@@ -241,10 +241,11 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
 
 def _operator(weights: StoredMatrix, stored: StoredSpace, inside: bool) -> SparseOperator:
     """The kernel, normalized, on vectors in this process or in files."""
-    if not inside:
-        return SparseOperator(weights, stored, "scale")
-    matrix = in_memory(weights)
-    return SparseOperator(matrix, MemorySpace(matrix), "scale")
+    if inside:
+        matrix = in_memory(weights)
+        return SparseOperator(matrix, MemorySpace(matrix), "scale")
+    mapped = MappedMatrix(weights, stored.exchange)
+    return SparseOperator(mapped, StoredSpace(mapped, stored.exchange), "scale")
 
 
 def _solve(
@@ -275,7 +276,7 @@ def _solve(
         )
 
     def publish(state: lobpcg.State) -> None:
-        if space is stored or (state.iteration % CHECKPOINT == 0 and not context.home.temporary):
+        if isinstance(space, StoredSpace) or (state.iteration % CHECKPOINT == 0 and not context.home.temporary):
             names = lobpcg.vectors_of(state, "scale")
             checkpoints.save(names)
             write_json(state_file, sealed(state.to_json()), indent=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import bigembed as be
+from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import executor, here
 from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, copy_vectors
@@ -22,6 +24,7 @@ from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import observing
 from bigembed.store.exchange import Exchange
 from bigembed.store.held_space import Checkpoints, held, holding, in_memory
+from bigembed.store.matrix import MappedMatrix
 from bigembed.store.stored_space import StoredSpace
 from tests.executors import maps
 
@@ -42,11 +45,12 @@ def solved(graphs: Any, folder: Path, weights: Any, place: str) -> tuple[Any, by
 def operator_of(graphs: Any, folder: Path, weights: Any, place: str, empty: bool = False) -> SparseOperator:
     """S over blocks of 500 rows, with its vectors "scale" and "trivial"."""
     given = graphs.operator(weights)
-    matrix = in_memory(given.matrix)
-    space: Any = MemorySpace(matrix) if place == "memory" else StoredSpace(given.matrix, Exchange(str(folder)))
+    exchange = Exchange(str(folder))
+    matrix: Any = in_memory(given.matrix) if place == "memory" else MappedMatrix(given.matrix, exchange)
+    space: Any = MemorySpace(matrix) if place == "memory" else StoredSpace(matrix, exchange)
     if not empty:
         copy_vectors(given.space, space, ["scale", "trivial"], posts=["scale"])
-    return SparseOperator(matrix if place == "memory" else given.matrix, space)
+    return SparseOperator(matrix, space)
 
 
 def test_the_same_bytes_in_memory_and_in_files_on_any_scheduler(graphs: Any, tmp_path: Path) -> None:
@@ -62,6 +66,20 @@ def test_the_same_bytes_in_memory_and_in_files_on_any_scheduler(graphs: Any, tmp
         assert result.eigenvalues.tobytes() == first.eigenvalues.tobytes()
         assert (result.passes, result.bytes_moved) == (first.passes, first.bytes_moved)
     assert solved(graphs, tmp_path / "b", weights * 1.5, "memory")[1] != vectors  # control
+
+
+def test_a_mapped_matrix_is_the_one_in_memory_and_is_made_anew_where_it_is_damaged(graphs: Any, tmp_path: Path) -> None:
+    given = graphs.operator(graphs.swiss_roll(1200)).matrix
+    mapped, expected = MappedMatrix(given, Exchange(str(tmp_path))), in_memory(given)
+    assert mapped.rows == expected.rows
+    for damage in (lambda file: file, lambda file: file.write_bytes(file.read_bytes()[:-40]), Path.unlink):
+        for b in range(len(mapped.rows)):
+            for field in fields(CSRBlock):
+                part, wanted = getattr(mapped.block(b), field.name), getattr(expected.block(b), field.name)
+                assert (part.dtype, part.tolist()) == (wanted.dtype, wanted.tolist())
+            pairs = zip(mapped.outbox(b), expected.outbox(b), strict=True)
+            assert all(one == other and rows.tolist() == wanted.tolist() for (one, rows), (other, wanted) in pairs)
+            damage(tmp_path / "matrix" / str(b))
 
 
 @pytest.mark.parametrize("then", ["memory", "files"])
