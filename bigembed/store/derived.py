@@ -54,9 +54,10 @@ class DerivedRows(RowSource):
 
     @property
     def behind(self) -> int:
-        """Bytes that a task holds of the rows that these are made of."""
-        block = 3 * min(self.source.block, self.source.shape[0])
-        return self.source.behind + block * self.source.row_bytes
+        """Bytes that a task holds of the rows that these are made of: first what these need, then two blocks of them to
+        map one; and what was made of others."""
+        block = min(self.source.block, self.source.shape[0]) * self.source.row_bytes
+        return max(self.source.behind, 2 * block) + block
 
     @property
     def read_bytes(self) -> int:
