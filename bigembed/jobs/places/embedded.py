@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import multiprocessing
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from bigembed.jobs.places.inflight import client_executor
 from bigembed.jobs.places.place import Place, Progress, closed
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.security import no_security
-from bigembed.jobs.places.settings import START_TIMEOUT, settings
+from bigembed.jobs.places.settings import MMAPPED, START_TIMEOUT, TRIMMED, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer
 from bigembed.store.scratch import temporary
 
 logger = logging.getLogger(__name__)
+ARENA_MAX, MMAP_THRESHOLD, TRIM_THRESHOLD = -8, -3, -1
+"""Of glibc's ``mallopt``."""
 STARTS = 2
 """Times that the processes of an embedded cluster are started."""
 PRINTED = "printed"
@@ -36,6 +39,7 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     import dask
     from distributed import Client
 
+    _keep_memory()
     stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
     scratch = stack.enter_context(temporary("workers"))
     stack.callback(_log_printed, scratch / PRINTED)
@@ -48,6 +52,17 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     count = worker_count(table)
     beside = Threads(threads_beside(count), progress)
     return Place("embedded", run, count, embedded_memory(table), client, monitor=monitor, beside=beside)
+
+
+def _keep_memory() -> None:
+    """Let freed arrays stay with this process, in one heap, as they do with the workers.
+
+    What each of its many threads would keep in a heap of its own cannot be given back after a solve.
+    """
+    with suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for name, value in ((ARENA_MAX, 1), (MMAP_THRESHOLD, MMAPPED), (TRIM_THRESHOLD, TRIMMED)):
+            mallopt(name, value)
 
 
 def _started(table: ClusterTable, scratch: Path) -> Any:

@@ -14,6 +14,8 @@ DEATHS = 5
 """Workers that may die under one task before it is given up."""
 
 START_TIMEOUT = 60.0
+TRIMMED, MMAPPED = 128 << 20, 32 << 20
+"""Bytes at the end of the heap that are given back; of an array that lies outside of the heap."""
 
 
 def settings(table: ClusterTable) -> dict[str, Any]:
@@ -29,8 +31,8 @@ def settings(table: ClusterTable) -> dict[str, Any]:
         "distributed.comm.timeouts.connect": "30s",
         "distributed.nanny.pre-spawn-environ.NUMBA_NUM_THREADS": 1,
         # Freed arrays stay with the process: returned, they would be faulted in again, page by page, by every task.
-        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 128 << 20,
-        "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": TRIMMED,
+        "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": MMAPPED,
         "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
         "distributed.worker.preload": ["bigembed.jobs.places.preload"],
     }
