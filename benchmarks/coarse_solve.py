@@ -4,8 +4,9 @@
     python benchmarks/coarse_solve.py --data sphere_with_relief --n 1000000 --copies 10
 
 The first command leaves the kernel; the second solves it again on block vectors in memory, with the time of
-loading the coarse problem and of solving it in each pass. ``--copies``: then the coarse matrix of as many copies of
-that graph side by side, which has the shape of one of so many times the rows; loading and one solve of it.
+loading the coarse problem and of solving it in each pass, and of SciPy's product of the same blocks. ``--copies``:
+then the coarse matrix of as many copies of that graph side by side, which has the shape of one of so many times the
+rows; loading and one solve of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from common import table
+from scipy.sparse import csr_array
 
 from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import one_blas_thread
@@ -59,6 +61,24 @@ def timed(seconds: dict[str, float], name: str, function: Callable[..., Any]) ->
     return run
 
 
+def bare_product(operator: SparseOperator, columns: int) -> float:
+    """Processor time of SciPy's product of the same blocks, the median of seven."""
+    random, seconds = np.random.default_rng(0), []
+    blocks = [operator.matrix.block(b) for b in range(len(operator.space.rows))]
+    shapes = [(len(block.indptr) - 1, len(block.indptr) - 1 + len(block.halo_rows)) for block in blocks]
+    matrices = [
+        csr_array((block.data.astype(np.float64), block.indices, block.indptr.astype(np.int32)), shape=shape)
+        for block, shape in zip(blocks, shapes, strict=True)
+    ]
+    vectors = [random.standard_normal((width, columns)) for _, width in shapes]
+    for _ in range(7):
+        began = time.process_time()
+        for matrix, x in zip(matrices, vectors, strict=True):
+            matrix @ x
+        seconds.append(time.process_time() - began)
+    return float(np.median(seconds))
+
+
 def copied(rows: BlockRows, copies: int) -> BlockRows:
     """As many copies of a block matrix along the diagonal."""
     count, pairs = len(rows.constant), len(rows.index)
@@ -91,10 +111,12 @@ def main() -> None:
             "residual": float(result.residuals.max()),
             "unknowns": sum(state.plan[:-1]) * state.plan[-1],
             "pass": passes / (result.passes - 2),
+            "product": bare_product(operator, state.width),
             "coarse": seconds["coarse"] / result.iterations,
             "share": seconds["coarse"] / passes,
             "load": seconds["load"],
         }
+        row["pass_over_product"] = row["pass"] / row["product"]
         print({"operator": sum(operator.space.rows), **row})
         found = {"solve": row}
         if given.copies and isinstance(solver, Multigrid):

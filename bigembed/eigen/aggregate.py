@@ -13,13 +13,17 @@ indicators of parts that hang together by weak edges. Pure block functions: no h
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
-from bigembed.blocks.rows import Array
+from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.stripes import spread
+
+TOGETHER = 64
+"""Aggregates whose functions one thread makes at a time."""
 
 
 def aggregates(inner: Any, active: Array, size: int) -> Array:
@@ -113,45 +117,38 @@ def local_basis(inner: Any, label: Array, scale: Array, functions: int) -> Array
     basis = np.zeros((len(label), functions), np.float32)
     order = np.argsort(label, kind="stable")
     order = order[label[order] >= 0]
-    bounds = np.searchsorted(label[order], np.arange(int(label.max(initial=-1)) + 2))
-    position = np.empty(len(label), np.int64)
-    position[order] = np.arange(len(order)) - bounds[label[order]]
-    coo = inner.tocoo()
-    row, column = coo.coords
-    inside = (label[row] == label[column]) & (row != column) & (label[row] >= 0)
-    row, column, value = row[inside], column[inside], coo.data[inside]
-    by_label = np.argsort(label[row], kind="stable")
-    row, column, value = row[by_label], column[by_label], value[by_label]
-    edges = np.searchsorted(label[row], np.arange(len(bounds)))
-    for a in range(len(bounds) - 1):
-        members = order[bounds[a] : bounds[a + 1]]
-        e = slice(edges[a], edges[a + 1])
-        matrix = np.zeros((len(members), len(members)))
-        matrix[position[row[e]], position[column[e]]] = -value[e]
-        chosen = _lowest(matrix, 1 / scale[members], functions)
-        basis[members, : chosen.shape[1]] = chosen
+    cuts = np.searchsorted(label[order], np.arange(int(label.max(initial=-1)) + 2))
+    place = np.zeros(len(label), np.int64)
+    place[order] = np.arange(len(order)) - cuts[label[order]]
+    matrix = (inner.indptr.astype(np.int64), inner.indices.astype(np.int64), inner.data.astype(np.float64))
+    run = partial(
+        local().fill_basis, bounds=cuts, order=order, place=place, label=label, pointer=matrix[0], index=matrix[1],
+        data=matrix[2], scale=np.ascontiguousarray(scale), basis=basis,
+    )  # fmt: skip
+    checked(max(spread([partial(run, *part) for part in bounds(len(cuts) - 1, TOGETHER)]), default=0))
     return basis
 
 
-def _lowest(matrix: Array, root: Array, functions: int) -> Array:
-    """√d, then the next lowest eigenvectors of the Neumann matrix, whose off-diagonal is ``matrix``."""
-    matrix.flat[:: len(root) + 1] = -(matrix @ root) / root
-    return lowest_beside(matrix, root / np.linalg.norm(root), functions)
+@cache
+def local() -> Any:
+    """The compiled functions (:mod:`bigembed.eigen.local_functions`)."""
+    from bigembed.eigen import local_functions  # imports numba: only here
+
+    return local_functions
 
 
 def lowest_beside(matrix: Array, unit: Array, functions: int) -> Array:
-    """``unit``, which a positive semidefinite matrix of norm at most 2 maps to 0, and its next lowest eigenvectors.
+    """``unit``, which a positive semidefinite matrix of norm at most 2 maps to 0, and its next lowest eigenvectors, as
+    columns. The matrix is written over."""
+    rows = np.empty((min(functions, len(unit)), len(unit)))
+    checked(local().lowest_beside(np.ascontiguousarray(matrix), unit, rows))
+    return rows.T
 
-    The matrix is written over. (LAPACK is called as scipy.linalg.eigh does, whose checks take as long as it.)
-    """
-    count = min(functions, len(unit))
-    if count == 1:
-        return np.asarray(unit[:, None])
-    matrix += 4.0 * unit[:, None] * unit
-    _, vectors, found, _, info = linalg.lapack.dsyevr(matrix.T, range="I", lower=1, il=1, iu=count - 1, overwrite_a=1)
-    if info or found < count - 1:
-        raise np.linalg.LinAlgError(f"eigenvectors of {len(unit)} rows: LAPACK ended with {info}")
-    return np.column_stack([unit, vectors[:, : count - 1]])
+
+def checked(info: int) -> None:
+    """Raise what LAPACK reports."""
+    if info:
+        raise np.linalg.LinAlgError(f"eigenvectors of the rows of an aggregate: LAPACK ended with {info}")
 
 
 def as_sparse(label: Array, basis: Array, count: int) -> Any:

@@ -20,8 +20,12 @@ it disagrees, the iteration goes on from the fresh products. Every 20 iterations
 anew in the same pass as SW. With b = 1.5 m columns an iteration reads 7 b + 2 p and writes 6 b numbers
 a row (p functions, single precision); a block task holds about 14 b numbers a row, the coordinating
 process L_c and its factor or smaller levels. In memory the vectors of a generation are forgotten block by block
-as the update uses them (``spends``), so that six are there; an iteration then takes .18 s of processor time at 10⁵
-rows (.35 in files) and .32 at 2·10⁵ (.57), of which the update is 60 % (swiss roll, 15 columns).
+as the update uses them (``spends``), whose results take their place, so that six are there; rows of a block are
+cut into stripes for threads that are idle. Of the Gram matrices only what is of W is summed over rows: that of
+the new X and P follows from their coefficients, until a pass over X makes it anew to certify it. Processor time of
+an iteration, 15 columns, on a machine under load (before the sweeps were compiled; SciPy's product alone): swiss
+roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of 70 000 .10 (.18; .021); of the start 2.0 s
+(2.4), 4.5 (5.7), 1.3 (2.1).
 
 Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sphere 12), everything counted, by
 ``benchmarks/eigenpairs.py`` and ``coarse_solve.py`` (in brackets: one constant function on aggregates of
