@@ -120,8 +120,8 @@ def away_of(mix: Array, inverse: Array, lead: int) -> Array:
 
 
 def _place(spent: Array, columns: int) -> Array:
-    """Where a result goes: in the place of a vector that nobody reads again, if it is of that shape."""
-    fits = spent.flags.writeable and spent.shape[1] == columns and spent.flags.c_contiguous
+    """Where a result goes: in the place of a vector that nobody reads again, if it is of that shape and not mapped."""
+    fits = spent.flags.owndata and spent.flags.writeable and spent.shape[1] == columns and spent.flags.c_contiguous
     return spent if fits else np.empty((len(spent), columns))
 
 
