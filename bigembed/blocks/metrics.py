@@ -186,7 +186,7 @@ def _of_sets(name: str, rows: Array, others: Array) -> Array:
         return np.asarray(2 * differ / (rows.shape[1] + differ))
     twice = 2 * differ if name == "sokalsneath" else differ
     whole = (2 * both if name == "dice" else both) + twice
-    return np.divide(twice, whole, out=np.zeros_like(whole), where=whole > 0)
+    return np.asarray(np.divide(twice, whole, out=np.zeros_like(whole), where=whole > 0))
 
 
 def _shown(rows: Any, i: int) -> str:
