@@ -129,8 +129,8 @@ def test_across_blocks_a_query_finds_what_the_search_found(
     given = prepare(rows[graph.original_ids()[::50]], graph.shape)
     joined = join_rows(given, index_of(graph.run, graph.shape))
     matrix, ids = graph.to_scipy(), graph.original_ids()
-    for at, row in enumerate(ids[::50]):
-        mine = slice(joined.indptr[at], joined.indptr[at + 1])
+    for number, row in enumerate(ids[::50]):
+        mine = slice(joined.indptr[number], joined.indptr[number + 1])
         there = ids[joined.ids[mine]]
         equal = joined.squared[mine] == 0
         if equal.sum() > 1:
