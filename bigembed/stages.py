@@ -51,6 +51,8 @@ class Cost:
     """Floating-point operations of matrix products and factorizations, in tasks."""
     scalar_ops: float = 0.0
     """Entries that tasks look up in random places, sort, compare or put through a kernel, one by one."""
+    terms: float = 0.0
+    """Terms of distances that tasks take pair by pair, in units of one |x − y| of dense rows."""
     serial_flops: float = 0.0
     """Floating-point operations of one process while the others wait."""
     maps: float = 0.0

@@ -25,7 +25,7 @@ from bigembed.errors import InputError, InputTypeError
 
 MAPPED = ("euclidean", "cosine", "correlation", "hellinger", "haversine")
 """Euclidean distances of mapped rows."""
-BOOLEAN = {"jaccard": "jaccard", "dice": "dice", "rogerstanimoto": "rogerstanimoto", "sokalsneath": "sokalsneath"}
+BOOLEAN = ("jaccard", "dice", "rogerstanimoto", "sokalsneath")
 """Of rows as sets of the columns in which they are not 0."""
 NUMERIC = {
     "manhattan": "cityblock",
@@ -40,6 +40,17 @@ ALIASES = {"l2": "euclidean", "l1": "manhattan", "cityblock": "manhattan", "taxi
 UNIT = ("cosine", "correlation", "hellinger", "haversine", *BOOLEAN, "hamming", "braycurtis")
 """Whose distances are at most 2, whatever the rows."""
 CHORD = "the chord 2 sin(θ/2) of the angle θ on the unit sphere"
+PAIR = 50.0
+"""Of a pair: what its place in a list takes, in terms |x − y|."""
+TERMS: dict[Any, float] = {
+    **dict.fromkeys(("manhattan", "chebyshev", "hamming"), 1.0),
+    **dict.fromkeys(BOOLEAN, 0.2),
+    "canberra": 3.0,
+    "braycurtis": 2.5,
+}
+"""Of a column, likewise; for functions of the user's 2 are counted with."""
+EXACT_32 = 1 << 24
+"""Counts below this are exact in float32."""
 ROUNDING = 1e-5
 """Share of the root mean square distance that counts as rounding."""
 NUMBERS_OF_A_MESSAGE = 6
@@ -82,6 +93,17 @@ class RowMetric:
     def bounded(self) -> bool:
         """Whether distances are at most 2, whatever the rows."""
         return self.name in UNIT
+
+    def terms(self, columns: int, filled: int | None = None, listed: bool = False) -> float:
+        """What the distance of two rows takes, in units of a term |x − y| of dense rows; measured.
+
+        ``filled``: entries of a row, where rows are sparse; ``listed``: whether what cannot enter a list is rejected
+        by what the rows of a cell share.
+        """
+        if filled is None:
+            return PAIR + TERMS.get(self.name, 2.0) * columns + 80 * self.own
+        sums = listed and not self.own and self.name != "chebyshev"
+        return 35.0 + 2.0 * filled if sums else 120.0 + 37.0 * filled
 
     @property
     def function(self) -> Callable[..., float]:
@@ -140,15 +162,31 @@ class RowMetric:
 
 
 def _named(name: str, rows: Array, others: Array) -> Array:
-    """Distances of SciPy's; of two rows without an entry 0 where the definition is 0/0."""
+    """Distances by a name; of two rows without an entry 0 where the definition is 0/0."""
     if name in BOOLEAN:
-        rows, others = rows != 0, others != 0
-    called: Any = (NUMERIC | BOOLEAN)[name]
+        return _of_sets(name, rows, others)
+    called: Any = NUMERIC[name]
     found = np.asarray(cdist(rows, others, metric=called), np.float64)
-    if name in ("braycurtis", "dice", "sokalsneath"):
+    if name == "braycurtis":
         empty = np.ix_(~rows.any(axis=1), ~others.any(axis=1))
         found[empty] = 0.0
     return found
+
+
+def _of_sets(name: str, rows: Array, others: Array) -> Array:
+    """Distances of rows as the sets of the columns in which they are not 0.
+
+    A product of matrices counts the columns that two of them share: whole numbers, and so exact in any order.
+    """
+    p, q = ((part != 0).astype(np.float32 if part.shape[1] < EXACT_32 else np.float64) for part in (rows, others))
+    both = (p @ q.T).astype(np.float64)
+    differ = p.sum(axis=1, dtype=np.float64)[:, None] + q.sum(axis=1, dtype=np.float64)
+    differ -= 2 * both
+    if name == "rogerstanimoto":
+        return np.asarray(2 * differ / (rows.shape[1] + differ))
+    twice = 2 * differ if name == "sokalsneath" else differ
+    whole = (2 * both if name == "dice" else both) + twice
+    return np.asarray(np.divide(twice, whole, out=np.zeros_like(whole), where=whole > 0))
 
 
 def _shown(rows: Any, i: int) -> str:

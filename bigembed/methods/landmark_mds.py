@@ -150,6 +150,11 @@ class LandmarkMDS(RowwiseEstimator):
         return [*first, solve, distance_coordinates_stage(source, metric, width, asked.count)]
 
     def _metric(self) -> Metric:
+        if isinstance(self.metric, str) and self.metric == "precomputed":
+            raise InputError(
+                "metric='precomputed': landmark MDS computes the distances to its landmarks, of rows or of objects by "
+                "their ids (ids=True and a function that looks them up); ClassicalMDS takes the array of all distances"
+            )
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
     def _asked(self, n: int, d: int) -> LandmarkOptions:

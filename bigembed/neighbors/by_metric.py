@@ -32,6 +32,10 @@ class ByMetric:
     metric: RowMetric
     dtype: str
     """Of squared distances that are kept."""
+    every: float = 0.0
+    """Terms of a distance, for a plan (:meth:`~bigembed.blocks.metrics.RowMetric.terms`)."""
+    listed: float = 0.0
+    """Of one that may be rejected from a list by less."""
 
     def squared(self, rows: Any, others: Any, ids: Array | None = None, other_ids: Array | None = None) -> Array:
         """Squared distances (m, N); with ids that of two rows is one number, whichever of them comes first."""
@@ -122,7 +126,10 @@ class ByMetric:
 
 def by_metric(shape: Shape) -> ByMetric | None:
     """How rows of a shape are compared pair by pair; None where the Euclidean search compares them."""
-    return None if shape.euclidean else ByMetric(shape.compare, shape.dtype)
+    if shape.euclidean:
+        return None
+    metric, size = shape.compare, (shape.d, shape.filled)
+    return ByMetric(metric, shape.dtype, metric.terms(*size), metric.terms(*size, listed=True))
 
 
 def take_tile(ids: Array, squared: Array, queries: Array, tile: Array, row_ids: Array) -> None:

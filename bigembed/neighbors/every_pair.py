@@ -50,12 +50,13 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         ordered, unit = Ordered.open(context.of("order")), unit_of(context.results("survey"))
         fixed: dict[str, Any] = {"ordered": ordered, "seed": seed, "unit": unit, "out": context.path("")}
-        fixed["by"] = by_metric(shape)
+        fixed["by"] = by
         [zeros] = map_blocks(every_pair_block, [(0,)], **fixed)
         n = shape.n
         write_array(context.path("starts"), np.array([0, n], np.int64))
         return {"n_neighbors": n - 1, "blocks": 1, "edges": n * (n - 1), "halo_rows": 0, "zero_edges": zeros}
 
+    by = by_metric(shape)
     pairs, item = shape.n**2, np.dtype(shape.dtype).itemsize
     cost = Cost(
         passes=1,
@@ -64,6 +65,7 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
         disk=(4 + item) * pairs + 40 * shape.n + 8 * BINS,
         memory=(12 + item) * pairs + 20 * shape.n * shape.d,
         scalar_ops=pairs,
+        terms=2 * pairs * by.every if by else 0.0,
     )
     return Stage("graph", ("survey", "order"), {"n_neighbors": shape.n - 1, "seed": seed}, run, cost)
 

@@ -56,7 +56,7 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
             **(chosen(algorithm, curve, target, probes, size_of_cell) if free else {}),
         }
 
-    size = sample_size(shape.n)
+    size, by = sample_size(shape.n), by_metric(shape)
     cost = Cost(
         passes=1,
         read=shape.n * shape.row_bytes,
@@ -65,6 +65,7 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
         coordinator=4 * size * (k * 16 + 1000),
         flops=2 * size * shape.n * shape.row_bytes / 4,
         scalar_ops=size * shape.n / 4,
+        terms=shape.n * (size * by.listed + min(size, FEW) * by.every) if by else 0.0,
         maps=4,
     )
     parameters: dict[str, Any] = {"n_neighbors": k, "target": target, "seed": seed}

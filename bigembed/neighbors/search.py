@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.metrics import NUMERIC
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.algorithms import NN_DESCENT, said
@@ -137,9 +138,19 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         scratch=n * row_bytes,
         memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20),
         scalar_ops=n * min(n, COMPARED),
+        terms=n * min(n, compared_by(by, n)) * by.listed if by else 0.0,
         maps=3,
     )
     return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors, "probed": True}, run, cost)
+
+
+def compared_by(by: ByMetric, n: int) -> int:
+    """Rows that a row is compared with pair by pair, for a plan: all of few; of many, where the metric goes with the
+    Euclidean distances by which they are ordered, few, else most of a shortlist."""
+    if n <= EXACT_ROWS:
+        return n
+    ordered = by.metric.name in NUMERIC and by.every == by.listed and by.metric.name != "hamming"
+    return COMPARED if ordered else SHORTLIST * 192
 
 
 def all_pairs_block(b: int, *, ordered: Ordered, k: int, by: ByMetric | None, exchange: Exchange, out: str) -> int:

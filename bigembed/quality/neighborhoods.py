@@ -94,8 +94,13 @@ def preserved(
     }
 
 
-def cost_of(rows: RowSource, coordinates: RowSource, *, n_neighbors: int = NEIGHBORS, samples: int = SAMPLES) -> Cost:
-    """What :func:`preserved` takes, from the shapes alone; a stage that calls it may state this as its cost."""
+def cost_of(
+    rows: RowSource, coordinates: RowSource, *, n_neighbors: int = NEIGHBORS, samples: int = SAMPLES, terms: float = 0.0
+) -> Cost:
+    """What :func:`preserved` takes, from the shapes alone; a stage that calls it may state this as its cost.
+
+    ``terms``: of a distance that is taken pair by pair; each is taken for the lists, and again for the ranks.
+    """
     n = int(rows.shape[0])
     s, pairs = min(samples, n), 2 * TRIPLETS + n_neighbors
     sampled = s * (rows.row_bytes + coordinates.row_bytes)
@@ -109,6 +114,7 @@ def cost_of(rows: RowSource, coordinates: RowSource, *, n_neighbors: int = NEIGH
         coordinator=3 * sampled + 24 * lists + s * n_neighbors**2,
         flops=4.0 * s * n * (rows.width + coordinates.width),
         scalar_ops=s * n,
+        terms=2 * s * n * terms,
         maps=7,
     )
 

@@ -114,7 +114,13 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
     samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
     double = np.dtype(np.float64)
     compared = (
-        cost_of(RowSource((n, d), double), RowSource((n, width), double), n_neighbors=NEIGHBORS, samples=SAMPLES)
+        cost_of(
+            RowSource((n, d), double),
+            RowSource((n, width), double),
+            n_neighbors=NEIGHBORS,
+            samples=SAMPLES,
+            terms=graph.by.every if graph.by else 0.0,
+        )
         if rows
         else Cost()
     )

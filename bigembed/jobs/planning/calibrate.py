@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.jobs.planning.remembered import remember, remembered
@@ -45,14 +46,17 @@ class Rates:
     """Floating-point operations of a product of float64 matrices."""
     look: float
     """Entries taken from random places of an array that no cache holds."""
+    term: float = 2e9
+    """Terms |x − y| of city-block distances between rows."""
 
 
 def rates(folder: AnyPath, renew: bool = False) -> Rates:
     """The rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
     known = {} if renew else remembered("rates")
     place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
-    if "compute" not in known:
-        known["compute"] = dict(zip(("product", "look"), (_product(), _look()), strict=True))
+    compute = known.get("compute", {})  # (of before 0.2 without terms)
+    measures = {"product": _product, "look": _look, "term": _term}
+    known["compute"] = {name: compute[name] if name in compute else measure() for name, measure in measures.items()}
     if place not in known:
         try:
             known[place] = dict(zip(("read", "write"), _storage(folder), strict=True))
@@ -82,6 +86,11 @@ def _look() -> float:
     random = np.random.default_rng(0)
     table, places = random.normal(size=TABLE), random.integers(0, TABLE, LOOKS)
     return float(LOOKS / _best(lambda: table[places].sum()))
+
+
+def _term() -> float:
+    rows = np.random.default_rng(0).normal(size=(SIDE, COLUMNS))
+    return float(SIDE**2 * COLUMNS / _best(lambda: cdist(rows, rows, "cityblock")))
 
 
 def _storage(folder: AnyPath) -> tuple[float, float]:

@@ -198,6 +198,7 @@ def test_distances_that_are_not_euclidean_are_told() -> None:
         ({"landmarks": np.full((5, 6), np.nan)}, "finite rows"),
         ({"landmarks": [0.5, 1.0, 2.0]}, "integers"),
         ({"metric": "manhatan"}, "did you mean"),
+        ({"metric": "precomputed"}, "ClassicalMDS takes the array of all distances"),
         ({"ids": True, "metric": word_distance, "landmarks": "k-means"}, "objects have no mean"),
     ],
 )

@@ -19,6 +19,8 @@ from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.sketch import sketched
 from bigembed.neighbors.survey import prepare
+from bigembed.store.input import row_source
+from bigembed.store.paths import at
 
 from . import distance_functions
 
@@ -127,8 +129,8 @@ def test_across_blocks_a_query_finds_what_the_search_found(
     given = prepare(rows[graph.original_ids()[::50]], graph.shape)
     joined = join_rows(given, index_of(graph.run, graph.shape))
     matrix, ids = graph.to_scipy(), graph.original_ids()
-    for at, row in enumerate(ids[::50]):
-        mine = slice(joined.indptr[at], joined.indptr[at + 1])
+    for number, row in enumerate(ids[::50]):
+        mine = slice(joined.indptr[number], joined.indptr[number + 1])
         there = ids[joined.ids[mine]]
         equal = joined.squared[mine] == 0
         if equal.sum() > 1:
@@ -140,6 +142,49 @@ def be_read(graph: be.NeighborGraph, name: str) -> np.ndarray:
     from bigembed.store.arrays import read_array
 
     return read_array(graph.run.path("search", name))
+
+
+def test_a_plan_counts_what_distances_pair_by_pair_take() -> None:
+    x = rows_for("manhattan", 3_000)
+
+    def terms(given: object, metric: str) -> dict[str, float]:
+        found = be.DiffusionMap(metric=metric).stages(row_source(given, at("."), sparse=True)[0])
+        return {stage.name: stage.cost.terms for stage in found if stage.cost.terms}
+
+    assert terms(x, "euclidean") == {}
+    plain, dear = terms(x, "manhattan"), terms(x, "canberra")
+    assert set(plain) == {"witness", "search", "judgement"}
+    assert plain["search"] == 3_000**2 * (50 + 25)
+    assert all(dear[name] > 1.5 * plain[name] for name in plain)
+    assert terms(sparse.csr_array(x), "cosine")["search"] < terms(sparse.csr_array(x), "chebyshev")["search"] / 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("name", NAMES)
+def test_recall_of_many_rows_against_every_pair(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searched in the cells that rows probe; the lists against all rows, of sampled ones."""
+    if kind == "sparse" and name not in SPARSE:
+        return
+    for module in (ground_truth, search, query):
+        monkeypatch.setattr(module, "EXACT_ROWS", 0)
+    n, k, random = 5_000, 15, np.random.default_rng(5)
+    x = rows_for(name, n)
+    if name != "haversine":
+        x *= random.uniform(0.5, 2, size=(n, 1))
+    x = x[~inadmissible(x, name)[0]]
+    rows = x if kind == "dense" else sparse.csr_array(x)
+    graph = be.build_neighbor_graph(rows, k, metric=name, recall=0.95)
+    chosen, ids = np.arange(0, len(x), 250), graph.original_ids()
+    place, kept = np.argsort(ids), []
+    lists = [be_read(graph, f"squared/{b}") for b in range(len(graph.matrix.rows))]
+    reached = np.sqrt(np.concatenate(lists).astype(float))[place]
+    for i in chosen:
+        last = np.sort([distance(name, x[i], y) for y in x])[k]
+        kept.append(np.mean(reached[i] <= last + 1e-6))
+        assert reached[i, -1] >= last - 1e-6
+    assert np.mean(kept) >= 0.93
+    assert graph.recall >= 0.95
 
 
 METHODS = ["DiffusionMap", "LaplacianEigenmaps", "TSNE", "UMAP", "Isomap", "SpectralClustering"]
