@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import map_blocks
+from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, run_round
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.recall import Truth
-from bigembed.neighbors.search import asked_block, search_block, spread_block, write_lists
+from bigembed.neighbors.search import asked_block, search_block, search_by_metric, spread_block, write_lists
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
@@ -42,17 +43,21 @@ def longest(n: int, k: int) -> int:
     return min(n - 1, int((k + MORE) * 1.5**LENGTHENED))
 
 
-def descend(context: Context, ordered: Ordered, k: int, target: float) -> dict[str, Any]:
+def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: float) -> dict[str, Any]:
     """Find the k nearest rows of every row of all blocks; what a search stage returns."""
-    exchange, out, n = context.exchange, context.path(""), ordered.starts[-1]
+    exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
     blocks = [(b,) for b in range(len(ordered.blocks))]
     width = first_length(n, k)
-    map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
     shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
-    pairs = map_blocks(search_block, blocks, k=width, shortlist=context.of("shortlist"), n_probes=SEED_PROBES, **shared)
+    probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": SEED_PROBES, **shared}
+    if by is None:
+        map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
+        pairs = map_blocks(search_block, blocks, **probed)
+    else:
+        pairs = map_blocks(search_by_metric, blocks, by=by, **probed)
     map_blocks(asked_block, blocks, blocks=len(blocks), **shared)
     exchange.drop("cells", "asking")
-    lists = Lists(ordered, exchange, 0)
+    lists = Lists(ordered, exchange, 0, shape.row_bytes, by)
     map_blocks(begin_block, blocks, lists=lists, out=out)
     truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
     recall = recall_now(truth, lists)
