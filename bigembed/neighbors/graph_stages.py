@@ -42,7 +42,7 @@ QUERY_ARRAYS = {
         "points",
         "columns",
     ),
-    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
+    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr", "links", "sources", "sources_indptr"),
     "density": ("cell_radii",),
     "graph": ("rho_squared",),
 }

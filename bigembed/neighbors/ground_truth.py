@@ -239,7 +239,7 @@ def recall_stage(target: float) -> Stage:
         said = context.results("witness")
         searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why") if name in said}
         if searched.get("algorithm") == NN_DESCENT:
-            searched["recall_of_new_rows"] = said["expected_recall"]
+            searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
         advice = "" if found.recall >= target else _advice(searched.get("algorithm"), context.results("search"))
         return {
             "recall": found.recall,

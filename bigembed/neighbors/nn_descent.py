@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import map_blocks
 from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, run_round
+from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, reverse_block, run_round
+from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.recall import Truth
+from bigembed.neighbors.query import Fitted, Index
+from bigembed.neighbors.recall import Truth, recall_at
 from bigembed.neighbors.search import asked_block, search_block, search_by_metric, spread_block, write_lists
 from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.walk import link_block
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 
@@ -29,6 +33,10 @@ MORE = 25
 LENGTHENED = 2
 """Times that the lists may be made half as long again."""
 ROUNDS = 12
+WALKS = (2, 4, 8, 16)
+"""Entries of the lists of new rows that walk, in units of k + 1."""
+GAIN = 0.002
+"""Recall of new rows that is worth lists of twice the length."""
 SETTLED = 0.03
 """Share of the entries of the lists that a round replaces, below which longer lists are needed."""
 
@@ -76,9 +84,16 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
             width = min(longest(n, k), width * 3 // 2)
             map_blocks(lengthen_block, blocks, lists=lists, width=width)
     map_blocks(finish_block, blocks, lists=lists, k=k, out=out)
+    sent = map_blocks(reverse_block, blocks, lists=lists.next)
+    map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists.next, out=out)
+    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, SEED_PROBES, by)
+    ((walk, of_new),) = map_blocks(walk_length, [()], index=index, ordered=ordered, truth=truth, target=target)
+    context.note(f"new rows walk along the lists with lists of {walk}: recall {of_new:.4f}")
     return {
         "n_neighbors": k,
-        "n_probes": context.results("witness")["n_probes"],
+        "n_probes": SEED_PROBES,
+        "walk": walk,
+        "recall_of_new_rows": of_new,
         "algorithm": "nn-descent",
         "rounds": rounds,
         "list_length": width,
@@ -102,8 +117,27 @@ def lengthen_block(b: int, *, lists: Lists, width: int) -> None:
 
 def finish_block(b: int, *, lists: Lists, k: int, out: str) -> None:
     """Keep the k first of the lists of a block."""
-    ids, squared = lists.get(b, "ids", "squared")
-    write_lists(out, b, *(np.ascontiguousarray(part[:, :k]) for part in (ids, squared)))
+    ids, squared = (np.ascontiguousarray(part[:, :k]) for part in lists.get(b, "ids", "squared"))
+    write_lists(out, b, ids, squared)
+    lists.next.put(b, ids, squared, np.zeros(ids.shape, np.uint8))
+
+
+def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) -> tuple[int, float]:
+    """How long the lists of walking rows are: until the rows whose neighbors are known, as if they were new, meet the
+    target or have no more of it. The length, and their recall."""
+    k, best = truth.neighbors.shape[1], (0, 0.0)
+    home = owner_of(read_array(f"{ordered.path}/cell_starts"), truth.ids)
+    rows = ordered.located_rows(truth.ids)
+    for times in WALKS:
+        length = min(ordered.starts[-1] - 1, times * (k + 1))
+        ids, _ = Fitted(replace(index, walk=length)).near(rows, home, truth.ids)
+        recall = float(recall_at(ids[:, :k], truth.neighbors).mean())
+        if recall < best[1] + GAIN:
+            break
+        best = length, recall
+        if recall >= target:
+            break
+    return best
 
 
 def held(n: int, row_bytes: int, k: int, block: int) -> int:
