@@ -34,7 +34,7 @@ def pick(ids: Array, gone: Array, out: Array) -> int:
 
 @njit(cache=True, nogil=True)
 def neighbors_of(places: Array, links: Array, own: Array, seen: Array, query: Array, number: Array) -> int:
-    """Fill ``query`` and ``number`` with each row i and the rows that those at ``places`` (n, P) in ``links`` (u, W) are
+    """Fill ``query`` and ``number`` with each row i and what those at ``places`` (n, P) of it in ``links`` (u, W) are
     linked to, in runs of one i; how many. ``own`` (n,) are left out; ``seen`` rejects most repetitions."""
     mask, count = np.uint64(seen.shape[0] - 1), 0
     for i in range(places.shape[0]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,17 +139,15 @@ def _part(b: int, part: int) -> int:
 
 def _joined(chosen: Array, counts: Array, numbers: Array, lists: Lists) -> Iterator[dict[str, Array]]:
     """What the candidates of some rows, the ids ``numbers``, have for the lists of each block."""
-    from bigembed.neighbors import local_join
-
     place = np.zeros(lists.ordered.starts[-1], np.int32)
     place[numbers] = np.arange(len(numbers), dtype=np.int32)
     places = place[chosen]  # (what is missing is not looked at)
-    rows = np.ascontiguousarray(lists.ordered.take(numbers)) if lists.by is None else lists.ordered.compared_rows(numbers)
-    last = np.empty(len(numbers), rows.dtype if lists.by is None else lists.by.dtype)
+    rows, by = lists.ordered.compared_rows(numbers), lists.by
+    last = np.empty(len(numbers), rows.dtype if by is None else by.dtype)
     for block, at, inside in by_owner(lists.ordered.starts, numbers):
         last[at] = lists.exchange.piece(lists.name, block, "reach")[inside]
-    compared = _by_products(places, counts, rows, last) if lists.by is None else _by_pairs(places, counts, rows, last, lists.by)
-    for row, other, squared in compared:
+    compared = _by_products if by is None else partial(_by_pairs, by)
+    for row, other, squared in compared(places, counts, rows, last):
         pieces = {}
         for block, which, inside in by_owner(lists.ordered.starts, numbers[row]):
             pieces[f"row{block}"] = inside.astype(np.int32)
@@ -170,9 +169,9 @@ def _by_products(places: Array, counts: Array, rows: Array, last: Array) -> Iter
 
 
 def _by_pairs(
-    places: Array, counts: Array, rows: Any, last: Array, by: ByMetric
+    by: ByMetric, places: Array, counts: Array, rows: Any, last: Array
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """The same of rows that are compared pair by pair."""
+    """What :func:`_by_products` gives, of rows that are compared pair by pair."""
     from bigembed.neighbors import pair_join
 
     distances, seen, done = by.of_pairs(rows), np.zeros(SEEN, np.uint64), 0

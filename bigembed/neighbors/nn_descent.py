@@ -17,12 +17,13 @@ from bigembed.blocks.rows import map_blocks
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, reverse_block, run_round
 from bigembed.neighbors.graph_blocks import senders_of
+from bigembed.neighbors.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, Index
 from bigembed.neighbors.recall import Truth, recall_at
 from bigembed.neighbors.search import asked_block, search_block, search_by_metric, spread_block, write_lists
 from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.walk import link_block
+from bigembed.neighbors.walk import link_block, walk_memory
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 
@@ -140,17 +141,20 @@ def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) 
     return best
 
 
-def held(n: int, row_bytes: int, k: int, block: int) -> int:
-    """Bytes that a task holds: rows, lists, candidates as ids and as places, and what it found."""
-    width, rows = longest(n, k), min(n * row_bytes, ROWS_BYTES)
-    return int(1.25 * rows + (30 + 24) * width * block + 5 * n + 48 * FOUND + 8 * SEEN)
+def held(shape: Shape, k: int) -> int:
+    """Bytes that a task holds: rows, sparse ones twice, lists, candidates as ids and as places, and what it found; or
+    those of the walk that is measured."""
+    width, rows = longest(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
+    joined = (2.25 if shape.sparse else 1.25) * rows + (30 + 24) * width * shape.block + 5 * shape.n + 48 * FOUND
+    walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + shape.block * shape.row_bytes
+    return max(int(joined) + 8 * SEEN, walked)
 
 
 def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     """What a plan counts with: the work of the cells unless NN-descent was ``asked`` for, the memory of either."""
     n, row_bytes, block = shape.n, shape.row_bytes, shape.block
     width, blocks = first_length(n, k), -(-2 * n // block)
-    memory = max(cells.memory, held(n, row_bytes, k, block))
+    memory = max(cells.memory, held(shape, k))
     travels = 2 * n * width * 30
     if not asked:
         return replace(cells, memory=memory, scratch=max(cells.scratch, travels))
@@ -158,6 +162,7 @@ def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     return replace(
         cells,
         memory=memory,
+        disk=cells.disk + 12 * n * k,
         scratch=max(cells.scratch, travels),
         read=cells.read + rounds * (blocks * min(n * row_bytes, ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from bigembed.blocks.metric_pairs import CODES, compiled, pair
+from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.neighbors.sparse_lists import lower_bound, sums, term_shared
 
@@ -63,43 +64,42 @@ def listed(a: Array, b: Array, values: Array, last: Array, row: Array, other: Ar
 class PairDistances:
     """Squared distances of pairs of some rows, dense or CSR: by a metric's name, or by a function of the user's."""
 
-    def __init__(self, rows: Any, metric: Any, dtype: str) -> None:
-        self.metric, self.dtype, self.sparse, self.width = metric, dtype, is_sparse(rows), rows.shape[1]
-        if not self.sparse:
-            self.rows: tuple[Array, ...] = (np.ascontiguousarray(rows),)
-            return
-        self.rows = rows.indptr.astype(np.int64), rows.indices, np.ascontiguousarray(rows.data)
-        if metric.own:
-            self.rows = self.rows[0], rows.indices.astype(np.int64), self.rows[2]
-            return
-        code, narrow, columns = CODES[metric.text], rows.indices, rows.shape[1]
-        signed = columns - 1 if code == CODES["correlation"] else -1
-        if columns > WIDEST:
-            present, narrow = np.unique(rows.indices, return_inverse=True)
-            columns, signed = len(present), len(present) - 1 if signed >= 0 else -1  # (every such row has that column)
-        narrow = narrow.astype(np.int32, copy=False)
-        own, size = sums(self.rows[0], narrow, self.rows[2], code, signed)
-        self.fixed = narrow, own, size, np.zeros(columns), code, signed, float(rows.shape[1])
+    def __init__(self, rows: Any, metric: RowMetric, dtype: str) -> None:
+        self.metric, self.dtype, self.width = metric, dtype, rows.shape[1]
+        parts = (rows.indptr.astype(np.int64), rows.indices, rows.data) if is_sparse(rows) else (rows,)
+        self.rows = tuple(np.ascontiguousarray(part) for part in parts)
+        self.code = CODES.get(metric.text, -1)
+        self.rejecting = _rejecting(self.rows, self.code, rows.shape[1]) if is_sparse(rows) and not metric.own else ()
 
     def __call__(self, a: Array, b: Array, limits: Array) -> Array:
         """Those of the rows ``a`` and ``b`` (m,): (m,), ∞ for pairs that are known to be beyond their limit."""
         out = np.empty(len(a), self.dtype)
         if self.metric.own:
-            function = compiled(self.metric.function)
-            wrong = (_own_sparse if self.sparse else _own_dense)(function, *self.rows, a, b, out)
+            kernel: Any = _own_dense if len(self.rows) == 1 else _own_sparse
+            wrong = kernel(compiled(self.metric.function), *self.rows, a, b, out)
             if wrong >= 0:
                 self._refuse(int(a[wrong]), int(b[wrong]))
-        elif self.sparse:
-            _sparse(*self.rows, a, b, limits, *self.fixed, out)
         else:
-            _dense(*self.rows, a, b, CODES[self.metric.text], out)
+            kernel = _sparse if self.rejecting else _dense
+            kernel(*self.rows, a, b, limits, *self.rejecting, self.code, float(self.width), out)
         return out
 
     def _refuse(self, i: int, j: int) -> None:
         """InputError that names the two rows."""
         low, high = min(i, j), max(i, j)
-        parts = [_part(self.rows, row, self.width) for row in (low, high)]
-        self.metric.squared(*parts)
+        self.metric.squared(*(_part(self.rows, row, self.width) for row in (low, high)))
+
+
+def _rejecting(rows: tuple[Array, ...], code: int, width: int) -> tuple[Array, Array, Array, Array, int]:
+    """What :func:`_sparse` rejects by: columns as a scratch row has them, sums of the rows, that row, and the column
+    that is subtracted, or −1."""
+    narrow, columns, signed = rows[1], width, width - 1 if code == CODES["correlation"] else -1
+    if columns > WIDEST:
+        present, narrow = np.unique(rows[1], return_inverse=True)
+        columns, signed = len(present), len(present) - 1 if signed >= 0 else -1  # (every row has that column)
+    narrow = narrow.astype(np.int32, copy=False)
+    own, size = sums(rows[0], narrow, rows[2], code, signed)
+    return narrow, own, size, np.zeros(columns), signed
 
 
 def _part(rows: tuple[Array, ...], i: int, width: int) -> Any:
@@ -116,7 +116,7 @@ def _part(rows: tuple[Array, ...], i: int, width: int) -> Any:
 @njit(cache=True, nogil=True)
 def _sparse(
     starts: Array, columns: Array, values: Array, a: Array, b: Array, limits: Array,
-    narrow: Array, own: Array, size: Array, scratch: Array, code: int, signed: int, width: float, out: Array,
+    narrow: Array, own: Array, size: Array, scratch: Array, signed: int, code: int, width: float, out: Array,
 ) -> None:  # fmt: skip
     one, held = out.dtype.type, -1
     for e in range(a.shape[0]):
@@ -159,15 +159,15 @@ def _sparse(
 
 
 @njit(cache=True, nogil=True)
-def _dense(rows: Array, a: Array, b: Array, code: int, out: Array) -> None:
+def _dense(rows: Array, a: Array, b: Array, limits: Array, code: int, width: float, out: Array) -> None:
     one = out.dtype.type
     for e in range(a.shape[0]):
-        found = _distance(rows[a[e]], rows[b[e]], code)
+        found = _distance(rows[a[e]], rows[b[e]], code, width)
         out[e] = one(found * found)
 
 
 @njit(cache=True, nogil=True)
-def _distance(x: Array, y: Array, code: int) -> float:
+def _distance(x: Array, y: Array, code: int, width: float) -> float:
     """A distance of dense rows, summed column by column: the bits of SciPy's."""
     total, below, both, differ = 0.0, 0.0, 0, 0
     if code == 5:
@@ -192,7 +192,7 @@ def _distance(x: Array, y: Array, code: int) -> float:
     if code == 8:
         for f in range(x.shape[0]):
             differ += x[f] != y[f]
-        return differ / x.shape[0]
+        return differ / width
     for f in range(x.shape[0]):
         differ += (x[f] != 0.0) != (y[f] != 0.0)
         both += x[f] != 0.0 and y[f] != 0.0
@@ -202,7 +202,7 @@ def _distance(x: Array, y: Array, code: int) -> float:
         return differ / (both + differ)
     if code == 10:
         return differ / (2.0 * both + differ)
-    return 2.0 * differ / (x.shape[0] + differ) if code == 11 else 2.0 * differ / (both + 2.0 * differ)
+    return 2.0 * differ / (width + differ) if code == 11 else 2.0 * differ / (both + 2.0 * differ)
 
 
 @njit(nogil=True)

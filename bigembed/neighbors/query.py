@@ -31,7 +31,7 @@ from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
 from bigembed.neighbors.sketch import compared_of, ordered_of
 from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.walk import NOBODY, Edges, Walk, of_rows
+from bigembed.neighbors.walk import NOBODY, Edges, Walk, of_rows, walk_memory
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -173,6 +173,8 @@ def join_memory(index: Index, shape: Shape, rows: int) -> int:
     """Bytes that :func:`join_batches` holds for new rows, in addition to them: planned for twice k edges a row."""
     k, cells = index.n_neighbors, len(read_array(f"{index.order}/cell_starts"))
     span = shape.block * (2 * shape.row_bytes + 9 * index.n_probes + 40) + (32 << 20)
+    if index.walk:
+        span += walk_memory(shape.n, shape.row_bytes, k, index.walk, rows)
     return span + cells * shape.row_bytes + rows * (shape.row_bytes + 24 * k + 20 * index.n_probes + 2 * k * 120)
 
 
@@ -324,9 +326,7 @@ class Fitted:
         return np.unique(np.concatenate(parts))
 
 
-def _concatenated(
-    found: list[Edges], dtype: np.dtype[np.generic]
-) -> Edges:
+def _concatenated(found: list[Edges], dtype: np.dtype[np.generic]) -> Edges:
     new, ids, squared = joined_pairs([part[:3] for part in found], dtype)
     return new, ids, squared, np.concatenate([np.zeros(0, np.int64), *(part[3] for part in found)])
 

@@ -19,6 +19,7 @@ from bigembed.neighbors.descent_rounds import Lists
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.reverse import joined_pairs
 from bigembed.store.arrays import read_array, read_by_id, write_array
+from bigembed.store.sparse import ENTRY_BYTES
 from bigembed.store.sparse_parts import stacked
 
 AT_ONCE = 8
@@ -89,7 +90,7 @@ class Walk:
         return row, number, value, largest
 
     def as_fitted(self, rows: Any, twins: Array, width: int) -> tuple[Array, Array, Edges]:
-        """What the rows ``twins`` (n,), which rows (n, d) are equal to, have: the twin and its list, and who lists it."""
+        """Of rows (n, d) that are equal to the fitted rows ``twins`` (n,): the twin and its list, and who lists it."""
         every, of, none = np.arange(len(twins)), self._distances(rows), np.full(len(twins), np.inf)
         ids = np.concatenate([twins[:, None], self.links(twins)[:, : width - 1].astype(np.int64)], axis=1)
         real = ids >= 0
@@ -166,17 +167,23 @@ class Walk:
     def _compared(self, rows: Any, fitted: Any) -> Callable[[Array, Array, Array], Array]:
         if self.by is not None:
             of_pairs, count = self.by.of_pairs(stacked([rows, fitted])), rows.shape[0]
-            return lambda query, place, limits: of_pairs(
-                query.astype(np.int32), (count + place).astype(np.int32), limits
-            )
+            return lambda row, at, limits: of_pairs(row.astype(np.int32), (count + at).astype(np.int32), limits)
         from bigembed.neighbors.rerank import compiled_pair_distances
 
         return lambda query, place, _: compiled_pair_distances(rows, fitted, query, place)
 
 
 def _row_bytes(ordered: Ordered) -> int:
-    """Bytes of a fitted row as it is compared, on average over the first block."""
+    """Bytes of a fitted row as it is compared; of sparse ones on average over the first block."""
     if not ordered.columns:
         return int(ordered.rows(0, 0, 1).nbytes)
-    first = ordered.compared(0)
-    return max(1, int(first.data.nbytes + first.indices.nbytes) // first.shape[0] + 8)
+    m = ordered.rows_of[0]
+    entries = int(read_array(f"{ordered.path}/points/indptr/{ordered.blocks[0]}", m, m + 1)[0])
+    return 1 + ENTRY_BYTES * (1 + entries // m)
+
+
+def walk_memory(n: int, row_bytes: int, k: int, length: int, rows: int) -> int:
+    """Bytes that a walk of a number of rows holds, in addition to them: of the n fitted ones what is read, twice where
+    it is put together, and links; lists, and pairs of a step."""
+    held = 2 * min(n * row_bytes, HELD_BYTES) + min(8 * n * k, HELD_BYTES) + 4 * n
+    return held + 8 * SEEN + rows * (17 * length + 24 * 2 * k) + 60 * min(rows, TOGETHER) * AT_ONCE * 2 * k
