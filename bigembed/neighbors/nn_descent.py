@@ -156,14 +156,12 @@ def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     width, blocks = first_length(n, k), -(-2 * n // block)
     memory = max(cells.memory, held(shape, k))
     travels = 2 * n * width * 30
+    cells = replace(cells, memory=memory, disk=cells.disk + 12 * n * k, scratch=max(cells.scratch, travels))
     if not asked:
-        return replace(cells, memory=memory, scratch=max(cells.scratch, travels))
+        return cells
     rounds = 4
     return replace(
         cells,
-        memory=memory,
-        disk=cells.disk + 12 * n * k,
-        scratch=max(cells.scratch, travels),
         read=cells.read + rounds * (blocks * min(n * row_bytes, ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,
         flops=cells.flops + rounds * n * 4 * width**2 * row_bytes / 4,
