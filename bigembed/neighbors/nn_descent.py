@@ -27,12 +27,16 @@ from bigembed.neighbors.walk import link_block, walk_memory
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 
-SEED_PROBES = 16
+SEED_PROBES = 48
 """Cells that each row is compared with first."""
+SEEDS_BY_PAIRS = 16
+"""The same of rows that are compared pair by pair."""
 MORE = 25
 """Entries of a list beyond those asked for, at first."""
+MORE_BY_PAIRS = 10
+"""The same of rows that are compared pair by pair: their cells miss near rows that short lists then find."""
 LENGTHENED = 2
-"""Times that the lists may be made half as long again."""
+"""Times that :data:`MORE` entries may be made half as many again."""
 ROUNDS = 12
 WALKS = (2, 4, 8, 16)
 """Entries of the lists of new rows that walk, in units of k + 1."""
@@ -42,9 +46,9 @@ SETTLED = 0.03
 """Share of the entries of the lists that a round replaces, below which longer lists are needed."""
 
 
-def first_length(n: int, k: int) -> int:
+def first_length(shape: Shape, k: int) -> int:
     """Entries of the lists at first."""
-    return min(n - 1, k + MORE)
+    return min(shape.n - 1, k + (MORE if shape.euclidean else MORE_BY_PAIRS))
 
 
 def longest(n: int, k: int) -> int:
@@ -56,9 +60,9 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     """Find the k nearest rows of every row of all blocks; what a search stage returns."""
     exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    width = first_length(n, k)
+    width, seeds = first_length(shape, k), SEEDS_BY_PAIRS if by else SEED_PROBES
     shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
-    probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": SEED_PROBES, **shared}
+    probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": seeds, **shared}
     if by is None:
         map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
         pairs = map_blocks(search_block, blocks, **probed)
@@ -70,29 +74,30 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     map_blocks(begin_block, blocks, lists=lists, out=out)
     truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
     recall = recall_now(truth, lists)
-    context.note(f"NN-descent: recall {recall:.4f} of {SEED_PROBES} cells")
-    rounds = 0
+    context.note(f"NN-descent: recall {recall:.4f} of {seeds} cells")
+    rounds, measured = 0, [recall]
     while recall < target and rounds < ROUNDS:
         changed = run_round(lists)
         lists, rounds = lists.next, rounds + 1
         recall = recall_now(truth, lists)
+        measured.append(recall)
         context.note(
             f"NN-descent: recall {recall:.4f} after round {rounds}, lists of {width}, {100 * changed:.1f} % replaced"
         )
-        if changed < SETTLED and recall < target:
-            if width == longest(n, k):
-                break
-            width = min(longest(n, k), width * 3 // 2)
+        if recall >= target or (changed < SETTLED and width == longest(n, k)):
+            break
+        if width < longest(n, k) and (changed < SETTLED or in_sight(measured) < target):
+            width, measured = min(longest(n, k), width * 3 // 2), [recall]
             map_blocks(lengthen_block, blocks, lists=lists, width=width)
     map_blocks(finish_block, blocks, lists=lists, k=k, out=out)
     sent = map_blocks(reverse_block, blocks, lists=lists.next)
     map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists.next, out=out)
-    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, SEED_PROBES, by)
+    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, seeds, by)
     ((walk, of_new),) = map_blocks(walk_length, [()], index=index, ordered=ordered, truth=truth, target=target)
     context.note(f"new rows walk along the lists with lists of {walk}: recall {of_new:.4f}")
     return {
         "n_neighbors": k,
-        "n_probes": SEED_PROBES,
+        "n_probes": seeds,
         "walk": walk,
         "recall_of_new_rows": of_new,
         "algorithm": "nn-descent",
@@ -100,6 +105,19 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
         "list_length": width,
         "compared_per_row": sum(pairs) / n,
     }
+
+
+def in_sight(measured: list[float]) -> float:
+    """What the recall comes to if each round goes on to gain the same share of what the last one gained.
+
+    >>> in_sight([0.4, 0.8, 0.9])
+    1.0
+    """
+    if len(measured) < 3:
+        return 1.0
+    before, last = np.diff(measured[-3:]).tolist()
+    share = last / before if before > 0 else 1.0
+    return round(measured[-1] + last * share / (1 - share), 9) if 0 <= share < 1 else 1.0
 
 
 def begin_block(b: int, *, lists: Lists, out: str) -> None:
@@ -153,7 +171,7 @@ def held(shape: Shape, k: int) -> int:
 def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     """What a plan counts with: the work of the cells unless NN-descent was ``asked`` for, the memory of either."""
     n, row_bytes, block = shape.n, shape.row_bytes, shape.block
-    width, blocks = first_length(n, k), -(-2 * n // block)
+    width, blocks = first_length(shape, k), -(-2 * n // block)
     memory = max(cells.memory, held(shape, k))
     travels = 2 * n * width * 30
     cells = replace(cells, memory=memory, disk=cells.disk + 12 * n * k, scratch=max(cells.scratch, travels))

@@ -41,7 +41,8 @@ HIGH = np.random.default_rng(0).normal(size=(1000, 14)).astype(np.float32)
 def few_cells(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks, and shortlists that hold a small part of the cells, as those of many rows do."""
     monkeypatch.setattr(search, "SHORTLIST", 3)
-    monkeypatch.setattr(nn_descent, "SEED_PROBES", 1)
+    for name in ("SEED_PROBES", "SEEDS_BY_PAIRS"):
+        monkeypatch.setattr(nn_descent, name, 1)
 
 
 def lists_by_block(graph: be.NeighborGraph) -> list[tuple[np.ndarray, np.ndarray]]:
