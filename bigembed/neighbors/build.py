@@ -63,7 +63,6 @@ def build_neighbor_graph(
     recall : float in (0, 1]. Target; how far is searched is chosen to meet it, and it is measured.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
         NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
-        NN-descent needs dense rows and a metric of mapped rows.
     candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
         NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
         ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
@@ -90,13 +89,15 @@ def build_neighbor_graph(
     worker. Rows are ordered by their Euclidean distances whatever the metric, and sparse ones by random projections to
     64 columns; neighbors are exact by the metric among the rows that are compared, and how many these are is chosen by
     the recall. NN-descent adds some rounds, in each of which every block asks for the rows that are candidates of its
-    own: 256 MiB of rows a worker. Given distances are read once, each chunk by the one task that it belongs to: 64 MiB
-    of them a task, or a chunk of its rows, and 80 bytes an edge.
+    own: 256 MiB of rows a worker; new rows then walk along its lists, nearest rows first (Hajebi et al.). Given
+    distances are read once, each chunk by the one task that it belongs to: 64 MiB of them a task, or a chunk of its
+    rows, and 80 bytes an edge.
 
     References
     ----------
     W. Dong, M. Charikar, K. Li, Efficient k-nearest neighbor graph construction for generic similarity measures, WWW
-    (2011).
+    (2011). K. Hajebi, Y. Abbasi-Yadkori, H. Shahbazi, H. Zhang, Fast approximate nearest-neighbor search with k-nearest
+    neighbor graph, IJCAI (2011).
 
     Examples
     --------

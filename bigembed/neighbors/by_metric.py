@@ -19,6 +19,7 @@ from bigembed.neighbors.local import Cells
 from bigembed.neighbors.reverse import Pairs, joined_pairs
 
 if TYPE_CHECKING:
+    from bigembed.neighbors.pair_join import PairDistances
     from bigembed.neighbors.probes import Probing
     from bigembed.neighbors.survey import Shape
 
@@ -44,6 +45,12 @@ class ByMetric:
             swapped = ids[:, None] > other_ids
         with np.errstate(over="ignore"):
             return self.metric.squared(rows, others, swapped).astype(self.dtype, copy=False)
+
+    def of_pairs(self, rows: Any) -> PairDistances:
+        """Squared distances of pairs of ``rows``, of ascending ids."""
+        from bigembed.neighbors.pair_join import PairDistances  # imports numba: only here
+
+        return PairDistances(rows, self.metric, self.dtype)
 
     def update_lists(
         self, ids: Array, squared: Array, queries: Any, query_ids: Array, rows: Any, row_ids: Array

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.blocks.squared import rounding
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.order import Ordered
@@ -41,6 +44,10 @@ class Lists:
     ordered: Ordered
     exchange: Exchange
     number: int
+    row_bytes: int
+    """Of a row as it is compared, on average."""
+    by: ByMetric | None = None
+    """How rows are compared pair by pair; None where their products tell."""
 
     @property
     def name(self) -> str:
@@ -104,12 +111,11 @@ def join_block(b: int, senders: list[int], *, lists: Lists) -> int:
     counts = np.zeros((len(ids), 2), np.int64)
     local_join.candidates(ids, fresh, sources, chosen, counts)
     busy = np.flatnonzero(counts[:, 0])
-    row_bytes = lists.ordered.rows(b, 0, 1).nbytes
     part, waiting, mark = 0, [busy] if len(busy) else [], np.zeros(lists.ordered.starts[-1], bool)
     while waiting:
         members = waiting.pop()
         numbers = _distinct(chosen[members], mark)
-        if len(numbers) * row_bytes > ROWS_BYTES and len(members) > FEWEST:
+        if len(numbers) * lists.row_bytes > ROWS_BYTES and len(members) > FEWEST:
             waiting += [members[len(members) // 2 :], members[: len(members) // 2]]
             continue
         for found in _joined(chosen[members], counts[members], numbers, lists):
@@ -133,26 +139,50 @@ def _part(b: int, part: int) -> int:
 
 def _joined(chosen: Array, counts: Array, numbers: Array, lists: Lists) -> Iterator[dict[str, Array]]:
     """What the candidates of some rows, the ids ``numbers``, have for the lists of each block."""
-    from bigembed.neighbors import local_join
-
     place = np.zeros(lists.ordered.starts[-1], np.int32)
     place[numbers] = np.arange(len(numbers), dtype=np.int32)
     places = place[chosen]  # (what is missing is not looked at)
-    rows = np.ascontiguousarray(lists.ordered.take(numbers))
-    last = np.empty(len(numbers), rows.dtype)
+    rows, by = lists.ordered.compared_rows(numbers), lists.by
+    last = np.empty(len(numbers), rows.dtype if by is None else by.dtype)
     for block, at, inside in by_owner(lists.ordered.starts, numbers):
         last[at] = lists.exchange.piece(lists.name, block, "reach")[inside]
+    compared = _by_products if by is None else partial(_by_pairs, by)
+    for row, other, squared in compared(places, counts, rows, last):
+        pieces = {}
+        for block, which, inside in by_owner(lists.ordered.starts, numbers[row]):
+            pieces[f"row{block}"] = inside.astype(np.int32)
+            pieces[f"id{block}"] = numbers[other[which]]
+            pieces[f"squared{block}"] = squared[which]
+        yield pieces
+
+
+def _by_products(places: Array, counts: Array, rows: Array, last: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Rows, candidates for their lists, and squared distances: of dense rows, whose products reject."""
+    from bigembed.neighbors import local_join
+
     row, other, squared = np.empty(FOUND, np.int32), np.empty(FOUND, np.int32), np.empty(FOUND, rows.dtype)
     seen, factor = np.zeros(SEEN, np.uint64), rounding(rows.shape[1], rows.dtype)
     done = 0
     while done < len(places):
         done, found = local_join.join(done, places, counts, rows, last, factor, seen, row, other, squared)
-        pieces = {}
-        for block, which, inside in by_owner(lists.ordered.starts, numbers[row[:found]]):
-            pieces[f"row{block}"] = inside.astype(np.int32)
-            pieces[f"id{block}"] = numbers[other[which]]
-            pieces[f"squared{block}"] = squared[which]
-        yield pieces
+        yield row[:found], other[:found], squared[:found]
+
+
+def _by_pairs(
+    by: ByMetric, places: Array, counts: Array, rows: Any, last: Array
+) -> Iterator[tuple[Array, Array, Array]]:
+    """What :func:`_by_products` gives, of rows that are compared pair by pair."""
+    from bigembed.neighbors import pair_join
+
+    distances, seen, done = by.of_pairs(rows), np.zeros(SEEN, np.uint64), 0
+    a, b = np.empty(FOUND // 2, np.int32), np.empty(FOUND // 2, np.int32)
+    row, other, squared = np.empty(FOUND, np.int32), np.empty(FOUND, np.int32), np.empty(FOUND, last.dtype)
+    while done < len(places):
+        done, pairs = pair_join.unseen(done, places, counts, seen, a, b)
+        one, two = a[:pairs], b[:pairs]
+        values = distances(one, two, np.maximum(last[one], last[two]))
+        found = pair_join.listed(one, two, values, last, row, other, squared)
+        yield row[:found], other[:found], squared[:found]
 
 
 def merge_block(b: int, *, lists: Lists, found: list[tuple[int, int]]) -> tuple[int, int]:

@@ -42,7 +42,7 @@ QUERY_ARRAYS = {
         "points",
         "columns",
     ),
-    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr"),
+    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr", "links", "sources", "sources_indptr"),
     "density": ("cell_radii",),
     "graph": ("rho_squared",),
 }
@@ -102,8 +102,6 @@ def search_stages(
 ) -> list[Stage]:
     """Stages from rows to the lists of their nearest neighbors."""
     shape = replace(shape_of(source, metric), most=most)
-    if algorithm == NN_DESCENT:
-        require_euclidean(shape, f"algorithm={algorithm!r} is")
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     if shape.n < k + 1 or k < 1:
         raise InputError(
@@ -124,7 +122,7 @@ def _search(shape: Shape, k: int, algorithm: str) -> Stage:
     """The search, its cost with that of NN-descent wherever it may come to that."""
     stage = search_stage(shape, k, descend)
     every_cell = shape.n <= SHORTLIST * CELL_ROWS  # (on every shortlist)
-    if algorithm == CELLS or (algorithm == AUTO and (every_cell or not shape.euclidean)):
+    if algorithm == CELLS or (algorithm == AUTO and every_cell):
         return stage
     return replace(stage, cost=descent_cost(stage.cost, shape, k, algorithm == NN_DESCENT))
 

@@ -48,12 +48,11 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
         write_array(context.path("recall_by_probes"), curve)
         probes = choose_probes(curve, target, truth.neighbors.size)
         size_of_cell = shape.n // context.results("order")["cells"]
-        free = algorithm != AUTO or shape.euclidean  # NN-descent joins rows by their products
         return {
             "n_probes": probes,
             "expected_recall": float(curve[probes - 1]),
             "witnesses": len(truth.ids),
-            **(chosen(algorithm, curve, target, probes, size_of_cell) if free else {}),
+            **chosen(algorithm, curve, target, probes, size_of_cell),
         }
 
     size, by = sample_size(shape.n), by_metric(shape)
@@ -241,7 +240,7 @@ def recall_stage(target: float) -> Stage:
         said = context.results("witness")
         searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why") if name in said}
         if searched.get("algorithm") == NN_DESCENT:
-            searched["recall_of_new_rows"] = said["expected_recall"]
+            searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
         advice = "" if found.recall >= target else _advice(searched.get("algorithm"), context.results("search"))
         return {
             "recall": found.recall,

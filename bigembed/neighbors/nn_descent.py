@@ -12,29 +12,43 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import map_blocks
-from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, run_round
+from bigembed.neighbors.by_metric import by_metric
+from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, reverse_block, run_round
+from bigembed.neighbors.graph_blocks import senders_of
+from bigembed.neighbors.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.recall import Truth
-from bigembed.neighbors.search import asked_block, search_block, spread_block, write_lists
+from bigembed.neighbors.query import Fitted, Index
+from bigembed.neighbors.recall import Truth, recall_at
+from bigembed.neighbors.search import asked_block, search_block, search_by_metric, spread_block, write_lists
 from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.walk import link_block, walk_memory
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 
-SEED_PROBES = 16
+SEED_PROBES = 48
 """Cells that each row is compared with first."""
+SEEDS_BY_PAIRS = 16
+"""The same of rows that are compared pair by pair."""
 MORE = 25
 """Entries of a list beyond those asked for, at first."""
+MORE_BY_PAIRS = 10
+"""The same of rows that are compared pair by pair: their cells miss near rows that short lists then find."""
 LENGTHENED = 2
-"""Times that the lists may be made half as long again."""
+"""Times that :data:`MORE` entries may be made half as many again."""
 ROUNDS = 12
+WALKS = (2, 4, 8, 16)
+"""Entries of the lists of new rows that walk, in units of k + 1."""
+GAIN = 0.002
+"""Recall of new rows that is worth lists of twice the length."""
 SETTLED = 0.03
 """Share of the entries of the lists that a round replaces, below which longer lists are needed."""
 
 
-def first_length(n: int, k: int) -> int:
+def first_length(shape: Shape, k: int) -> int:
     """Entries of the lists at first."""
-    return min(n - 1, k + MORE)
+    return min(shape.n - 1, k + (MORE if shape.euclidean else MORE_BY_PAIRS))
 
 
 def longest(n: int, k: int) -> int:
@@ -42,43 +56,68 @@ def longest(n: int, k: int) -> int:
     return min(n - 1, int((k + MORE) * 1.5**LENGTHENED))
 
 
-def descend(context: Context, ordered: Ordered, k: int, target: float) -> dict[str, Any]:
+def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: float) -> dict[str, Any]:
     """Find the k nearest rows of every row of all blocks; what a search stage returns."""
-    exchange, out, n = context.exchange, context.path(""), ordered.starts[-1]
+    exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    width = first_length(n, k)
-    map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
+    width, seeds = first_length(shape, k), SEEDS_BY_PAIRS if by else SEED_PROBES
     shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
-    pairs = map_blocks(search_block, blocks, k=width, shortlist=context.of("shortlist"), n_probes=SEED_PROBES, **shared)
+    probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": seeds, **shared}
+    if by is None:
+        map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
+        pairs = map_blocks(search_block, blocks, **probed)
+    else:
+        pairs = map_blocks(search_by_metric, blocks, by=by, **probed)
     map_blocks(asked_block, blocks, blocks=len(blocks), **shared)
     exchange.drop("cells", "asking")
-    lists = Lists(ordered, exchange, 0)
+    lists = Lists(ordered, exchange, 0, shape.row_bytes, by)
     map_blocks(begin_block, blocks, lists=lists, out=out)
     truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
     recall = recall_now(truth, lists)
-    context.note(f"NN-descent: recall {recall:.4f} of {SEED_PROBES} cells")
-    rounds = 0
+    context.note(f"NN-descent: recall {recall:.4f} of {seeds} cells")
+    rounds, measured = 0, [recall]
     while recall < target and rounds < ROUNDS:
         changed = run_round(lists)
         lists, rounds = lists.next, rounds + 1
         recall = recall_now(truth, lists)
+        measured.append(recall)
         context.note(
             f"NN-descent: recall {recall:.4f} after round {rounds}, lists of {width}, {100 * changed:.1f} % replaced"
         )
-        if changed < SETTLED and recall < target:
-            if width == longest(n, k):
-                break
-            width = min(longest(n, k), width * 3 // 2)
+        if recall >= target or (changed < SETTLED and width == longest(n, k)):
+            break
+        if width < longest(n, k) and (changed < SETTLED or in_sight(measured) < target):
+            width, measured = min(longest(n, k), width * 3 // 2), [recall]
             map_blocks(lengthen_block, blocks, lists=lists, width=width)
     map_blocks(finish_block, blocks, lists=lists, k=k, out=out)
+    sent = map_blocks(reverse_block, blocks, lists=lists.next)
+    map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists.next, out=out)
+    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, seeds, by)
+    ((walk, of_new),) = map_blocks(walk_length, [()], index=index, ordered=ordered, truth=truth, target=target)
+    context.note(f"new rows walk along the lists with lists of {walk}: recall {of_new:.4f}")
     return {
         "n_neighbors": k,
-        "n_probes": context.results("witness")["n_probes"],
+        "n_probes": seeds,
+        "walk": walk,
+        "recall_of_new_rows": of_new,
         "algorithm": "nn-descent",
         "rounds": rounds,
         "list_length": width,
         "compared_per_row": sum(pairs) / n,
     }
+
+
+def in_sight(measured: list[float]) -> float:
+    """What the recall comes to if each round goes on to gain the same share of what the last one gained.
+
+    >>> in_sight([0.4, 0.8, 0.9])
+    1.0
+    """
+    if len(measured) < 3:
+        return 1.0
+    before, last = np.diff(measured[-3:]).tolist()
+    share = last / before if before > 0 else 1.0
+    return round(measured[-1] + last * share / (1 - share), 9) if 0 <= share < 1 else 1.0
 
 
 def begin_block(b: int, *, lists: Lists, out: str) -> None:
@@ -97,29 +136,50 @@ def lengthen_block(b: int, *, lists: Lists, width: int) -> None:
 
 def finish_block(b: int, *, lists: Lists, k: int, out: str) -> None:
     """Keep the k first of the lists of a block."""
-    ids, squared = lists.get(b, "ids", "squared")
-    write_lists(out, b, *(np.ascontiguousarray(part[:, :k]) for part in (ids, squared)))
+    ids, squared = (np.ascontiguousarray(part[:, :k]) for part in lists.get(b, "ids", "squared"))
+    write_lists(out, b, ids, squared)
+    lists.next.put(b, ids, squared, np.zeros(ids.shape, np.uint8))
 
 
-def held(n: int, row_bytes: int, k: int, block: int) -> int:
-    """Bytes that a task holds: rows, lists, candidates as ids and as places, and what it found."""
-    width, rows = longest(n, k), min(n * row_bytes, ROWS_BYTES)
-    return int(1.25 * rows + (30 + 24) * width * block + 5 * n + 48 * FOUND + 8 * SEEN)
+def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) -> tuple[int, float]:
+    """How long the lists of walking rows are: until the rows whose neighbors are known, as if they were new, meet the
+    target or have no more of it. The length, and their recall."""
+    k, best = truth.neighbors.shape[1], (0, 0.0)
+    home = owner_of(read_array(f"{ordered.path}/cell_starts"), truth.ids)
+    rows = ordered.located_rows(truth.ids)
+    for times in WALKS:
+        length = min(ordered.starts[-1] - 1, times * (k + 1))
+        ids, _ = Fitted(replace(index, walk=length)).near(rows, home, truth.ids)
+        recall = float(recall_at(ids[:, :k], truth.neighbors).mean())
+        if recall < best[1] + GAIN:
+            break
+        best = length, recall
+        if recall >= target:
+            break
+    return best
+
+
+def held(shape: Shape, k: int) -> int:
+    """Bytes that a task holds: rows, sparse ones twice, lists, candidates as ids and as places, and what it found; or
+    those of the walk that is measured."""
+    width, rows = longest(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
+    joined = (2.25 if shape.sparse else 1.25) * rows + (30 + 24) * width * shape.block + 5 * shape.n + 48 * FOUND
+    walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + shape.block * shape.row_bytes
+    return max(int(joined) + 8 * SEEN, walked)
 
 
 def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     """What a plan counts with: the work of the cells unless NN-descent was ``asked`` for, the memory of either."""
     n, row_bytes, block = shape.n, shape.row_bytes, shape.block
-    width, blocks = first_length(n, k), -(-2 * n // block)
-    memory = max(cells.memory, held(n, row_bytes, k, block))
+    width, blocks = first_length(shape, k), -(-2 * n // block)
+    memory = max(cells.memory, held(shape, k))
     travels = 2 * n * width * 30
+    cells = replace(cells, memory=memory, disk=cells.disk + 12 * n * k, scratch=max(cells.scratch, travels))
     if not asked:
-        return replace(cells, memory=memory, scratch=max(cells.scratch, travels))
+        return cells
     rounds = 4
     return replace(
         cells,
-        memory=memory,
-        scratch=max(cells.scratch, travels),
         read=cells.read + rounds * (blocks * min(n * row_bytes, ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,
         flops=cells.flops + rounds * n * 4 * width**2 * row_bytes / 4,

@@ -212,6 +212,11 @@ class Ordered:
             return self.take(ids)
         return stacked([self.compared(b)[rows] for b, _, rows in by_owner(self.starts, ids)])
 
+    def located_rows(self, ids: Array) -> Any:
+        """Rows of ascending internal ids, sparse ones with their sketches."""
+        rows = self.take(ids)
+        return Sketched(self.compared_rows(ids), rows) if self.columns else rows
+
     def take(self, ids: Array) -> Array:
         """Rows of the given internal ids, of any blocks; only the chunks that hold them are read."""
         found = by_owner(self.starts, ids)

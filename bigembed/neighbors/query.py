@@ -31,13 +31,13 @@ from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
 from bigembed.neighbors.sketch import compared_of, ordered_of
 from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.walk import NOBODY, Edges, Walk, of_rows, walk_memory
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
 MAX_PAIRS = 1 << 21
 """Pairs found by the reverse search that are held at a time. A batch with more is divided."""
 _TILE = 1024
-NOBODY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Index:
     n_neighbors: int
     n_probes: int
     by: ByMetric | None = None
+    walk: int = 0
+    """Length of the lists of rows that walk from the cells along the fitted lists; 0 where cells are enough."""
 
 
 def index_of(run: Run, shape: Shape) -> Index:
@@ -69,6 +71,7 @@ def index_of(run: Run, shape: Shape) -> Index:
         search["n_neighbors"],
         search["n_probes"],
         by_metric(shape),
+        search.get("walk", 0),
     )
 
 
@@ -92,7 +95,7 @@ class Found:
     ids: Array
     """Nearest fitted rows (n, k + 1), by (squared distance, id): one more than wanted: the row itself may be one."""
     squared: Array
-    reverse: tuple[Array, Array, Array, Array]
+    reverse: Edges
     """Pairs: new row, fitted row within whose reach it lies, squared distance, and the largest id that the new row
     may have to be joined (the id decides between equal distances)."""
     twin: Array
@@ -128,7 +131,7 @@ def join_rows(rows: Any, index: Index) -> Joined:
 
 def join_batches(rows: Any, index: Index) -> Iterator[tuple[Array, Joined]]:
     """Edges of new rows in parts of a bounded number of edges: numbers of some rows, and their edges."""
-    fitted = _Fitted(index)
+    fitted = Fitted(index)
     block, cell = locate(rows, fitted.cells.ordered, index.centers)
     if fitted.complete:
         whole = fitted.cells.ordered.compared(0)
@@ -170,10 +173,12 @@ def join_memory(index: Index, shape: Shape, rows: int) -> int:
     """Bytes that :func:`join_batches` holds for new rows, in addition to them: planned for twice k edges a row."""
     k, cells = index.n_neighbors, len(read_array(f"{index.order}/cell_starts"))
     span = shape.block * (2 * shape.row_bytes + 9 * index.n_probes + 40) + (32 << 20)
+    if index.walk:
+        span += walk_memory(shape.n, shape.row_bytes, k, index.walk, rows)
     return span + cells * shape.row_bytes + rows * (shape.row_bytes + 24 * k + 20 * index.n_probes + 2 * k * 120)
 
 
-class _Fitted:
+class Fitted:
     """The fitted rows as a query reads them."""
 
     def __init__(self, index: Index) -> None:
@@ -184,7 +189,7 @@ class _Fitted:
         """Candidates of the edges of rows (n, d) that lie in the cells ``home`` (n,), ascending."""
         rows = compared_of(given)
         n = rows.shape[0]
-        ids, squared = empty_lists(n, self.index.n_neighbors + 1, given.dtype)
+        ids, squared = empty_lists(n, max(self.index.n_neighbors + 1, self.index.walk), given.dtype)
         twin, twin_squared = empty_lists(n, 1, given.dtype)
         if self._every_pair():
             reverse = self._search_every(rows, ids, squared)
@@ -193,7 +198,33 @@ class _Fitted:
             reverse = self._search_probed(rows, probes, home, ids, squared, twin, twin_squared)
         twin[twin_squared != 0] = NOBODY
         twin = np.minimum(twin[:, 0], np.where(squared[:, 0] == 0, ids[:, 0], NOBODY))
+        if self.index.walk:
+            return self._walk(rows, ids, squared, reverse, twin)
         return Found(ids, squared, reverse, twin)
+
+    def _walk(self, rows: Any, ids: Array, squared: Array, reverse: Edges, twin: Array) -> Found:
+        """From the lists ``ids``, ``squared`` along those of the fitted rows; a row that was fitted has its own."""
+        width, walk = self.index.n_neighbors + 1, Walk(self.cells.ordered, self.index.search, self.index.by)
+        new, fitted = np.flatnonzero(twin == NOBODY), np.flatnonzero(twin != NOBODY)
+        found = [tuple(part[twin[reverse[0]] == NOBODY] for part in reverse)]
+        if len(new):
+            lists = ids[new], squared[new]
+            found.append(of_rows(new, walk.go(rows[new], np.full(len(new), -1), *lists)))
+            ids[new], squared[new] = lists
+        ids, squared = ids[:, :width].copy(), squared[:, :width].copy()
+        if len(fitted):
+            ids[fitted], squared[fitted], who = walk.as_fitted(rows[fitted], twin[fitted], width)
+            found.append(of_rows(fitted, who))
+        return Found(ids, squared, _concatenated(found, squared.dtype), twin)
+
+    def near(self, given: Any, home: Array, own: Array) -> tuple[Array, Array]:
+        """Lists of the fitted rows ``own`` (n,), as if they were new: ids and squared distances (n, L)."""
+        rows = compared_of(given)
+        ids, squared = empty_lists(len(own), self.index.walk, given.dtype)
+        twins = empty_lists(len(own), 1, given.dtype)
+        self._search_probed(rows, self._probes(ordered_of(given), home), home, ids, squared, *twins, own)
+        Walk(self.cells.ordered, self.index.search, self.index.by).go(rows, own, ids, squared)
+        return ids, squared
 
     @property
     def complete(self) -> bool:
@@ -203,9 +234,9 @@ class _Fitted:
     def _every_pair(self) -> bool:
         """Whether the training set was one small block, each row compared with all others."""
         small = len(self.cells.block_starts) == 2 and self.cells.starts[-1] <= EXACT_ROWS
-        return bool(small and self.index.n_probes >= len(self.cells.sizes))
+        return bool(small and self.index.n_probes >= len(self.cells.sizes) and not self.index.walk)
 
-    def _search_every(self, rows: Any, ids: Array, squared: Array) -> tuple[Array, Array, Array, Array]:
+    def _search_every(self, rows: Any, ids: Array, squared: Array) -> Edges:
         """Every pair, without compiled code."""
         whole, n, by = self.cells.ordered.compared(0), rows.shape[0], self.index.by
         numbers, nobody = np.arange(whole.shape[0], dtype=np.int64), np.full(n, -1, np.int64)
@@ -218,10 +249,12 @@ class _Fitted:
         return found, row.astype(np.int64), pair_squared, np.where(pair_squared == limits[row], kappa[row], NOBODY)
 
     def _search_probed(
-        self, rows: Any, probes: Array, home: Array, ids: Array, squared: Array, twin: Array, twin_squared: Array
-    ) -> tuple[Array, Array, Array, Array]:
+        self, rows: Any, probes: Array, home: Array, ids: Array, squared: Array, twin: Array, twin_squared: Array,
+        nobody: Array | None = None,
+    ) -> Edges:  # fmt: skip
         """The cells that each row probes, and the rows that probe its cell: block after block."""
-        nobody, search = np.full(len(home), -1, np.int64), self.index.by.search_cells if self.index.by else search_cells
+        nobody = np.full(len(home), -1, np.int64) if nobody is None else nobody
+        search = self.index.by.search_cells if self.index.by else search_cells
         own = probes == home[:, None]
         stray = np.flatnonzero(~own.any(axis=1))  # rows that do not probe their own cell, where equal rows would be
         at_home = group_probes(np.where(own, probes, -1))
@@ -234,7 +267,7 @@ class _Fitted:
             wanted[cells] = True
         is_home = np.zeros(len(self.cells.sizes), bool)
         is_home[homes] = True
-        found: list[tuple[Array, Array, Array, Array]] = []
+        found: list[Edges] = []
         for span in self.cells.spans(np.flatnonzero(wanted), np.unique(self.cells.block_of(homes))):
             search(ids, squared, rows, nobody, at_home, span.cells)  # first, so that lists are full of near rows
             search(ids, squared, rows, nobody, elsewhere, span.cells)
@@ -247,7 +280,7 @@ class _Fitted:
                 raise _Crowded
         return _concatenated(found, squared.dtype)
 
-    def _reverse(self, span: CellSpan, is_home: Array, new: Cells) -> tuple[Array, Array, Array, Array]:
+    def _reverse(self, span: CellSpan, is_home: Array, new: Cells) -> Edges:
         """Pairs of a row of the span and a new row within its reach in a cell that it probes."""
         lists = read_array(f"{self.index.shortlist}/shortlist/{span.block}")
         first = int(span.cells.numbers[0] - self.cells.block_starts[span.block])
@@ -293,9 +326,7 @@ class _Fitted:
         return np.unique(np.concatenate(parts))
 
 
-def _concatenated(
-    found: list[tuple[Array, Array, Array, Array]], dtype: np.dtype[np.generic]
-) -> tuple[Array, Array, Array, Array]:
+def _concatenated(found: list[Edges], dtype: np.dtype[np.generic]) -> Edges:
     new, ids, squared = joined_pairs([part[:3] for part in found], dtype)
     return new, ids, squared, np.concatenate([np.zeros(0, np.int64), *(part[3] for part in found)])
 

@@ -29,7 +29,7 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
-Descend = Callable[[Context, Ordered, int, float], dict[str, Any]]
+Descend = Callable[[Context, Ordered, Shape, int, float], dict[str, Any]]
 """The search of k neighbors of all rows with a target for the recall; what the stage returns."""
 SHORTLIST = 256
 PROBES = 32
@@ -98,7 +98,7 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         probes = decided["n_probes"]
         context.note(said(decided))
         if decided.get("algorithm") == NN_DESCENT:
-            return descend(context, ordered, n_neighbors, decided["target"])
+            return descend(context, ordered, shape, n_neighbors, decided["target"])
         compute: Callable[..., int]
         shared: dict[str, Any]
         if n <= EXACT_ROWS and len(blocks) == 1:

@@ -33,7 +33,7 @@ def take_sparse(
 
 
 @njit(cache=True, nogil=True)
-def _alone(code: int, x: float, last: bool) -> float:
+def term_alone(code: int, x: float, last: bool) -> float:
     """What a column adds in which only one row has an entry."""
     if code <= 3:
         return -x * x if last else x * x
@@ -41,7 +41,7 @@ def _alone(code: int, x: float, last: bool) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _more(code: int, x: float, y: float, last: bool) -> float:
+def term_shared(code: int, x: float, y: float, last: bool) -> float:
     """What a column adds in which both have one, less what each would add alone."""
     if code <= 3:
         return 2.0 * x * y if last else -2.0 * x * y
@@ -53,7 +53,7 @@ def _more(code: int, x: float, y: float, last: bool) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _least(code: int, total: float, below: float, width: float) -> float:
+def lower_bound(code: int, total: float, below: float, width: float) -> float:
     """A squared distance from its sums; of sets ``total`` counts the columns of either row, ``below`` those of both."""
     if code <= 3:
         return max(total, 0.0)
@@ -75,6 +75,18 @@ def _least(code: int, total: float, below: float, width: float) -> float:
 
 
 @njit(cache=True, nogil=True)
+def sums(starts: Array, columns: Array, values: Array, code: int, signed: int) -> tuple[Array, Array]:
+    """What the columns of each row add alone, and the sum of the sizes; ``signed``: the column that is subtracted."""
+    own, size = np.zeros(starts.shape[0] - 1), np.zeros(starts.shape[0] - 1)
+    for i in range(own.shape[0]):
+        for p in range(starts[i], starts[i + 1]):
+            part = term_alone(code, np.float64(values[p]), columns[p] == signed)
+            own[i] += part
+            size[i] += abs(part)
+    return own, size
+
+
+@njit(cache=True, nogil=True)
 def _take(
     ids: Array, squared: Array, asking: Array, starts: Array, columns: Array, values: Array, row_ids: Array,
     held: Array, first: Array, holders: Array, entries: Array, starts2: Array, columns2: Array, values2: Array,
@@ -82,28 +94,24 @@ def _take(
 ) -> None:  # fmt: skip
     count, k = other_ids.shape[0], squared.shape[1]
     one = squared.dtype.type
-    alone, size = np.zeros(count), np.zeros(count)
-    for j in range(count):
-        for p in range(starts2[j], starts2[j + 1]):
-            part = _alone(code, float(values2[p]), code == 3 and columns2[p] == width - 1)
-            alone[j] += part
-            size[j] += abs(part)
+    signed = int(width) - 1 if code == 3 else -1
+    alone, size = sums(starts2, columns2, values2, code, signed)
     more, shared = np.zeros(count), np.zeros(count)
     for i in asking:
         more[:] = 0.0
         shared[:] = 0.0
         mine, mine_size, at = 0.0, 0.0, 0
         for p in range(starts[i], starts[i + 1]):
-            x, column = float(values[p]), columns[p]
-            last = code == 3 and column == width - 1
-            part = _alone(code, x, last)
+            x, column = np.float64(values[p]), columns[p]
+            last = column == signed
+            part = term_alone(code, x, last)
             mine += part
             mine_size += abs(part)
             at += np.searchsorted(held[at:], column)
             if at < held.shape[0] and held[at] == column:
                 for q in range(first[at], first[at + 1]):
-                    j, y = holders[q], float(entries[q])
-                    more[j] += _more(code, x, y, last)
+                    j, y = holders[q], np.float64(entries[q])
+                    more[j] += term_shared(code, x, y, last)
                     shared[j] += abs(x + y) - abs(x) - abs(y) if code == 7 else 1.0
         longest = starts[i + 1] - starts[i] + 64.0
         for j in range(count):
@@ -118,7 +126,7 @@ def _take(
                     below = mine_size + size[j] + shared[j] + slack
                 if code < 9:
                     total -= slack
-                least = one(_least(code, total, below, width))
+                least = one(lower_bound(code, total, below, width))
                 if least > squared[i, k - 1]:
                     continue
                 if code >= 9 and least == squared[i, k - 1] and 0 <= ids[i, k - 1] <= number:

@@ -300,8 +300,6 @@ def test_what_needs_dense_euclidean_rows_says_so() -> None:
     for given, metric in ((x, "manhattan"), (sparse.csr_array(x), "euclidean")):
         with pytest.raises(InputError, match=r"a graph of a radius is for dense rows and the metrics euclidean"):
             be.build_neighbor_graph(given, None, radius=1.0, metric=metric)
-        with pytest.raises(InputError, match="algorithm='nn-descent' is for dense rows"):
-            be.build_neighbor_graph(given, 5, algorithm="nn-descent", metric=metric)
         with pytest.raises(InputTypeError, match="solver='landmarks' interpolates"):
             be.DiffusionMap(solver="landmarks", n_landmarks=10, metric=metric).fit(given)
     with pytest.raises(InputTypeError, match="sparse"):

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import bigembed as be
+from bigembed.blocks.mapped_rows import mapped_rows
+from bigembed.blocks.metrics import BOOLEAN, MAPPED, NUMERIC, RowMetric
 from bigembed.blocks.rows import executor
 from bigembed.blocks.squared import all_squared, rounding
 from bigembed.embedding.graph.ordered_rows import OrderedRows
 from bigembed.errors import InputError, RecallWarning
 from bigembed.jobs.planning.search_note import search_notes
-from bigembed.neighbors import descent_rounds, nn_descent, search
+from bigembed.neighbors import descent_rounds, nn_descent, search, walk
 from bigembed.neighbors.algorithms import said
+from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.exact import exact_block
 from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.query import index_of, join_rows
+from bigembed.neighbors.query import Joined, index_of, join_rows
+from bigembed.neighbors.sketch import compared_of
+from bigembed.neighbors.survey import prepare
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
+
+from . import distance_functions
 
 HIGH = np.random.default_rng(0).normal(size=(1000, 14)).astype(np.float32)
 
@@ -31,15 +41,27 @@ HIGH = np.random.default_rng(0).normal(size=(1000, 14)).astype(np.float32)
 def few_cells(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks, and shortlists that hold a small part of the cells, as those of many rows do."""
     monkeypatch.setattr(search, "SHORTLIST", 3)
-    monkeypatch.setattr(nn_descent, "SEED_PROBES", 1)
+    for name in ("SEED_PROBES", "SEEDS_BY_PAIRS"):
+        monkeypatch.setattr(nn_descent, name, 1)
+
+
+def lists_by_block(graph: be.NeighborGraph) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Neighbors and squared distances of each block, by internal ids."""
+    path = graph.run.path("search")
+    return [
+        (read_array(f"{path}/neighbors/{b}"), read_array(f"{path}/squared/{b}")) for b in range(len(graph.matrix.rows))
+    ]
 
 
 def lists_of(graph: be.NeighborGraph) -> tuple[np.ndarray, np.ndarray]:
     """Neighbors, as rows of the input, and squared distances, in the order of the graph."""
-    blocks, path = range(len(graph.matrix.rows)), graph.run.path("search")
-    parts = [[read_array(f"{path}/{name}/{b}") for b in blocks] for name in ("neighbors", "squared")]
-    ids, squared = (np.concatenate(part) for part in parts)
+    ids, squared = (np.concatenate(parts) for parts in zip(*lists_by_block(graph), strict=True))
     return graph.original_ids()[ids], squared
+
+
+def edges_of(joined: Joined, row: int) -> np.ndarray:
+    """The fitted rows that a new row is joined to."""
+    return joined.ids[joined.indptr[row] : joined.indptr[row + 1]]
 
 
 def same_lists(one: be.NeighborGraph, other: be.NeighborGraph) -> bool:
@@ -99,13 +121,93 @@ def test_another_way_is_taken_where_cells_miss_the_target_and_it_is_said(few_cel
     assert found["recall"] >= 0.9
 
 
-def test_new_rows_are_joined_in_the_cells_with_the_recall_that_is_said(few_cells: None) -> None:
-    graph = build(recall=0.9, algorithm="nn-descent")
-    joined = join_rows(HIGH[graph.original_ids()], index_of(graph.run, graph.shape))
-    true = exact_block(HIGH, 8)[0][graph.original_ids()]
-    found = [graph.original_ids()[joined.ids[a:b]] for a, b in zip(joined.indptr, joined.indptr[1:])]
-    share = np.mean([len(np.intersect1d(a, b)) / 8 for a, b in zip(found, true, strict=True)])
-    assert share >= graph.run.results("recall")["recall_of_new_rows"] - 0.03
+@pytest.mark.parametrize(
+    ("metric", "kind"),
+    [
+        ("euclidean", np.asarray),
+        ("manhattan", np.asarray),
+        ("cosine", csr_array),
+        (distance_functions.largest_step, np.asarray),
+        (distance_functions.shared, csr_array),
+    ],
+)
+def test_rows_of_any_kind_are_joined_as_brute_force_joins_them_and_new_ones_walk(
+    few_cells: None, metric: Any, kind: Callable[..., Any]
+) -> None:
+    every = np.where(np.abs(HIGH[:640]) < 0.4, 0, HIGH[:640])
+    rows, new = kind(every[:600]), kind(every[600:])
+    graph = be.build_neighbor_graph(rows, 8, recall=0.93, metric=metric, algorithm="nn-descent")
+    own, by = graph.original_ids(), graph.shape.compare
+    mapped = compared_of(prepare(rows[own], graph.shape))
+    exact = by.squared(mapped, mapped, np.tri(600, dtype=bool) if by.own else None).astype(np.float32)
+    np.fill_diagonal(exact, np.inf)
+    ids, squared = (np.concatenate(parts) for parts in zip(*lists_by_block(graph), strict=True))
+    np.testing.assert_array_equal(squared, np.take_along_axis(exact, ids, 1))
+    near = np.argsort(exact, axis=1, kind="stable")[:, :8]
+    assert np.mean([len(np.intersect1d(a, b)) / 8 for a, b in zip(ids, near, strict=True)]) > 0.91
+
+    index = index_of(graph.run, graph.shape)
+    ready = prepare(new, graph.shape)
+    joined = join_rows(ready, index)
+    apart = by.squared(compared_of(ready), mapped).astype(np.float32)
+    first = np.argsort(apart, axis=1, kind="stable")[:, :8]
+    share, in_cells = (
+        np.mean([len(np.intersect1d(edges_of(given, row), first[row])) / 8 for row in range(40)])
+        for given in (joined, join_rows(ready, replace(index, walk=0)))
+    )
+    assert share > max(graph.run.results("recall")["recall_of_new_rows"] - 0.06, in_cells + 0.05)
+    alone = join_rows(ready[7:8], index)
+    assert alone.ids.tobytes() == edges_of(joined, 7).tobytes()
+    assert alone.squared.tobytes() == joined.squared[slice(*joined.indptr[7:9])].tobytes()
+
+    again = join_rows(prepare(rows, graph.shape), index)  # fitted rows have the edges that they have in the graph
+    matrix = graph.to_scipy()
+    for row in range(0, 600, 30):
+        there = np.setdiff1d(own[edges_of(again, row)], row)
+        np.testing.assert_array_equal(there, np.sort(matrix[[row]].nonzero()[1]))
+
+
+def test_the_way_of_a_walk_does_not_depend_on_what_is_held(few_cells: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = build(algorithm="nn-descent")
+    new = np.random.default_rng(1).normal(size=(50, 14)).astype(np.float32)
+    index = index_of(graph.run, graph.shape)
+    held = join_rows(new, index)
+    monkeypatch.setattr(walk, "HELD_BYTES", 4_000)
+    monkeypatch.setattr(walk, "TOGETHER", 7)
+    monkeypatch.setattr(walk, "SEEN", 64)
+    read = join_rows(new, index)
+    for name in ("indptr", "ids", "squared", "rho"):
+        assert getattr(held, name).tobytes() == getattr(read, name).tobytes()
+    other = join_rows(new, replace(index, walk=9))  # a control: shorter lists
+    assert other.ids.tobytes() != held.ids.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
+def test_a_saved_model_has_what_its_new_rows_walk_along(few_cells: None, tmp_path: Path) -> None:
+    model = be.DiffusionMap(n_neighbors=8, recall=0.9, algorithm="nn-descent").fit(HIGH[:900])
+    model.save(tmp_path / "model")
+    again, expected = be.load(tmp_path / "model"), model.transform(HIGH[900:])
+    np.testing.assert_array_equal(again.transform(HIGH[900:]), expected)
+    np.testing.assert_array_equal(again.transform(HIGH[950:951])[0], expected[50])
+    np.testing.assert_allclose(model.transform(HIGH[:50]), model.embedding_[:50], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_pairs_have_the_bits_of_tiles(kind: Callable[..., Any], dtype: type) -> None:
+    random = np.random.default_rng(2)
+    rows = (np.round(random.normal(size=(60, 37)), 2) * (random.random((60, 37)) < 0.5)).astype(dtype)
+    rows[[7, 9]], rows[3] = 0, rows[4]
+    a, b = (part.astype(np.int32) for part in np.triu_indices(60, 1))
+    for name in (*NUMERIC, *BOOLEAN, *(MAPPED[:3] if kind is csr_array else ())):
+        by = ByMetric(RowMetric(name), np.dtype(dtype).name)
+        mapped = mapped_rows(kind(rows), name, by.dtype)
+        wanted = by.squared(mapped, mapped)[a, b]
+        limit = np.quantile(wanted, 0.3)
+        found = by.of_pairs(mapped)(a, b, np.full(len(a), limit, dtype))
+        np.testing.assert_array_equal(found[wanted <= limit], wanted[wanted <= limit])
+        assert ((found == wanted) | (found == np.inf)).all()
+        assert not np.array_equal(by.of_pairs(mapped)(b[::-1], a, wanted), wanted)  # a control: other pairs
 
 
 def test_a_target_out_of_reach_is_a_warning_that_says_what_was_done(

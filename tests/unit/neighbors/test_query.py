@@ -102,13 +102,13 @@ def test_no_rows_have_no_edges(graph):
 def test_rows_that_do_not_probe_their_own_cell_still_find_their_twin(graph, monkeypatch):
     index, ordered = index_of(graph), Ordered.open(graph.run.path("order"))
     rows = ordered.rows(0)[:30]
-    probes = query._Fitted._probes
+    probes = query.Fitted._probes
 
     def without_home(self, rows, home):
         found = probes(self, rows, home)
         return np.where(found == home[:, None], -1, found)
 
-    monkeypatch.setattr(query._Fitted, "_probes", without_home)
+    monkeypatch.setattr(query.Fitted, "_probes", without_home)
     joined = join_rows(rows, index)
     for i in range(30):
         mine = slice(joined.indptr[i], joined.indptr[i + 1])
