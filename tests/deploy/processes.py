@@ -58,7 +58,7 @@ def started(
                 process.wait()
 
 
-def wait_until(true: Callable[[], bool], what: str, folder: Path, seconds: float = 30) -> None:
+def wait_until(true: Callable[[], bool], what: str, folder: Path, seconds: float = 200) -> None:
     """Wait for something that processes in ``folder`` do; fail with what they said."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -132,7 +132,7 @@ def test_one_allocation_runs_a_job(there: Slurm, rows, alone, tmp_path):
 def test_a_bad_job_file_ends_a_job_with_its_status(there: Slurm, rows, tmp_path):
     job = write(tmp_path, rows, method='name = "pca"\nn_component = 4')
     number = submit(there, job)
-    found = there.end_of(number, tmp_path / "out", 60)
+    found = there.end_of(number, tmp_path / "out", 200)
     assert (found["JobState"], found["ExitCode"]) == ("FAILED", "2:0")
     assert "did you mean 'n_components'?" in (tmp_path / "out").read_text()
     assert left(tmp_path) == []
@@ -256,7 +256,7 @@ def test_a_cancelled_job_does_not_come_back_and_leaves_nothing(there: Slurm, tmp
     number = submit(there, write(tmp_path, ROLL, method=MAP))
     there.until(lambda: out.exists() and "order: started" in out.read_text(), "the job did not start", out, 120)
     there.ask("scancel", number)
-    found = there.end_of(number, out, 60)
+    found = there.end_of(number, out, 200)
     assert (found["JobState"], found["Restarts"]) == ("CANCELLED", "0")
     assert re.search("stopped by SIGTERM|the scheduler at .* is gone", out.read_text())
     assert left(tmp_path) == []

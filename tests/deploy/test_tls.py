@@ -110,7 +110,7 @@ def job(tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(500, 6)).astype("f4"))
     (tmp_path / "job.toml").write_text(
         '[input]\npath = "rows.npy"\n[method]\nname = "pca"\nn_components = 2\n'
-        '[output]\npath = "run.zarr"\n[cluster]\nno_workers_timeout = 20\n'
+        '[output]\npath = "run.zarr"\n[cluster]\nno_workers_timeout = 200\n'
     )
     return tmp_path / "job.toml"
 
@@ -132,7 +132,7 @@ def test_a_job_runs_over_tls(cluster, job, certificates):
 
 
 def test_without_a_certificate_and_with_a_strangers_the_job_does_not_begin(cluster, job, certificates):
-    text = job.read_text().replace("timeout = 20", "timeout = 4")
+    text = job.read_text().replace("timeout = 200", "timeout = 4")
     job.write_text(text)
     there = ["run", job, "--scheduler", f"tls://127.0.0.1:{cluster}"]
     found = bigembed(*there)

@@ -180,7 +180,7 @@ def working(folder, address):
     options = ["--nthreads", "1", "--memory-limit", "700MiB", "--no-nanny", "--no-dashboard"]
     worker = start("distributed.cli.dask_worker", address, *options, "--local-directory", str(folder))
     try:
-        with cluster(ClusterTable(address=address, no_workers_timeout=60), "remote"):
+        with cluster(ClusterTable(address=address, no_workers_timeout=200), "remote"):
             pass  # (it is there)
         yield worker
     finally:
