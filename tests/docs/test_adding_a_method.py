@@ -87,7 +87,7 @@ def test_the_suites_find_it_and_it_conforms(package: Path) -> None:
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 60
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50
 
 
 def test_a_job_is_planned_run_resumed_verified_and_extended(package: Path, tmp_path: Path) -> None:
