@@ -272,13 +272,18 @@ class Machine(RuleBasedStateMachine):
 def attempt(examples: int, steps: int) -> dict[str, int]:
     """Try sequences; how many steps of each kind there were."""
     counted.clear()
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=True, database=None,
-            print_blob=False,
-        ),
-    )  # fmt: skip
+    gc.collect()
+    gc.freeze()  # (what is there by now is not looked through after every step)
+    try:
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=True, database=None,
+                print_blob=False,
+            ),
+        )  # fmt: skip
+    finally:
+        gc.unfreeze()
     return dict(counted)
 
 
