@@ -3,7 +3,7 @@
     python benchmarks/pairs_compared.py --n 30000 100000 300000 1000000
 
 ``mixture``: 200 Gaussian clusters of 12 dimensions in 64 columns. ``solid``: rows of 4 dimensions, ``surface``: of 2,
-all bent into 16 columns by sines of random directions, with noise of 10⁻³. In one process: processor time, a row, of all
+all bent into 16 columns by sines of random directions, with noise of 10⁻³. In one process: processor time a row, of all
 stages of the search and of the last alone, cells that each row probes, and the share of true neighbors found.
 """
 

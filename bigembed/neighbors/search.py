@@ -73,8 +73,9 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
 
 def middles_of(first: int, stop: int, *, ordered: Ordered) -> Array:
     """The mean of the cell centers of each of some blocks, (stop − first, d) float64."""
-    centers = [ordered.cells(b)[1].astype(np.float64) for b in range(first, stop)]
-    return np.array([np.add.reduceat(part, [0])[0] / len(part) for part in centers])
+    starts = read_array(f"{ordered.path}/cell_block_starts", first, stop + 1)
+    centers = read_array(f"{ordered.path}/cell_centers", int(starts[0]), int(starts[-1])).astype(np.float64)
+    return np.add.reduceat(centers, starts[:-1] - starts[0]) / np.diff(starts)[:, None]
 
 
 def near_blocks(first: int, stop: int, *, exchange: Exchange) -> None:
@@ -95,7 +96,8 @@ def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, out: str) -
     near = exchange.piece("near", b, "blocks").tolist()
     cells = np.concatenate([np.arange(first[block], first[block + 1]) for block in near])
     others = read_rows(f"{ordered.path}/cell_centers", cells)
-    centers = ordered.cells(b)[1]  # of many blocks in one place, not all are near
+    # (Of many blocks in one place, not all are near: maybe not the block itself.)
+    centers = read_array(f"{ordered.path}/cell_centers", int(first[b]), int(first[b + 1]))
     numbers = nearest_cells(centers, others, cells, min(SHORTLIST, int(first[-1])))
     write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 

@@ -114,24 +114,25 @@ def _writing(
     exchange: Exchange, name: str, sender: int, columns: Types, receivers: int
 ) -> Iterator[Callable[[Sequence[Array]], None]]:
     """A function that writes the parcel of the next receiver, of arrays in the order of the ``columns``."""
-    path, place = f"{exchange.root}/{name}/{sender}", f"{name}/{sender}"
+    path = f"{exchange.root}/{name}/{sender}"
     meta = json.dumps([[key, dtype.str, shape] for key, (dtype, shape) in columns.items()]).encode()
     index, done = np.zeros(receivers, _entries(len(columns))), count()
-    begin = _HEAD.size + len(meta)
+    head = _HEAD.pack(_MAGIC, len(meta), receivers) + meta
+    place = _place(name, sender, head)
 
     def writer(file: Any) -> Callable[[Sequence[Array]], None]:
-        file.write(_HEAD.pack(_MAGIC, len(meta), receivers) + meta + bytes(index.nbytes))
+        file.write(head + bytes(index.nbytes))
 
         def write(parts: Sequence[Array]) -> None:
             number, data = next(done), b"".join([part.tobytes() for part in parts])
             sizes = [len(part) for part in parts]
-            index[number] = (file.tell(), _crc(f"{place}/{number}/{sizes}", data), sizes)
+            index[number] = (file.tell(), _crc(place, number, sizes, data), sizes)
             file.write(data)
 
         return write
 
     def finish(file: Any) -> None:
-        file.seek(begin)
+        file.seek(len(head))
         file.write(index.tobytes())
 
     if is_url(path):
@@ -159,11 +160,17 @@ def _entries(columns: int) -> np.dtype[Any]:
     return np.dtype([("at", "<i8"), ("crc", "<u4"), ("rows", "<i4", (columns,))])
 
 
-def _crc(place: str, data: Any) -> int:
-    """Over the place, too, so that no two parcels can be swapped."""
+def _place(name: str, sender: int, head: bytes) -> int:
+    """A checksum of who sends what, which goes into that of every parcel: no two can be swapped."""
     import google_crc32c
 
-    return int(google_crc32c.extend(google_crc32c.value(place.encode()), data))
+    return int(google_crc32c.value(f"{name}/{sender}/".encode() + head))
+
+
+def _crc(place: int, receiver: int, sizes: list[int], data: bytes) -> int:
+    import google_crc32c
+
+    return int(google_crc32c.extend(google_crc32c.extend(place, f"{receiver}/{sizes}".encode()), data))
 
 
 @dataclass(frozen=True)
@@ -171,7 +178,7 @@ class _Parcels:
     """The open file of one sender."""
 
     file: Any
-    place: str
+    place: int
     columns: Types
     widths: Array
     """Bytes of a row of each."""
@@ -187,12 +194,14 @@ class _Parcels:
         if self.file.readinto(entries.view(np.uint8)) != entries.nbytes:
             raise ValueError("its index is cut off")
         sizes, begin = entries["rows"] @ self.widths, int(entries["at"][0])
+        if begin < 0 or (sizes < 0).any():
+            raise ValueError("its index is damaged")
         self.file.seek(begin)
         data = self.file.read(int(sizes.sum()))
         found = zip(entries["at"].tolist(), entries["crc"].tolist(), entries["rows"].tolist(), strict=True)
         for number, (position, crc, rows) in enumerate(found, first):
             part = data[position - begin : position - begin + int(sizes[number - first])]
-            if _crc(f"{self.place}/{number}/{rows}", part) != crc:
+            if _crc(self.place, number, rows, part) != crc:
                 raise ValueError(f"what it has for block {number} does not have its checksum")
             ends = [0, *accumulate(n * width for n, width in zip(rows, widths, strict=True))]
             yield [
@@ -207,11 +216,13 @@ def _opened(exchange: Exchange, name: str, sender: int) -> Iterator[_Parcels]:
     path = f"{exchange.root}/{name}/{sender}"
     try:
         with at(path).open("rb") as file:
-            magic, length, receivers = _HEAD.unpack(file.read(_HEAD.size))
+            fixed = file.read(_HEAD.size)
+            magic, length, receivers = _HEAD.unpack(fixed)
             if magic != _MAGIC:
                 raise ValueError("it does not begin like one")
-            columns, widths = _columns(file.read(length))
-            yield _Parcels(file, f"{name}/{sender}", columns, widths, receivers, _HEAD.size + length)
+            meta = file.read(length)
+            place, (columns, widths) = _place(name, sender, fixed + meta), _columns(meta)
+            yield _Parcels(file, place, columns, widths, receivers, len(fixed + meta))
     except _GONE as error:
         raise DamagedError(f"{path}: what block {sender} left is gone; run again to make it anew") from error
     except (ValueError, TypeError, OverflowError, MemoryError, struct.error) as error:

@@ -65,6 +65,7 @@ class Flight:
         self.timeout, self.progress, self.why, self.monitor = timeout, progress, why, monitor
         self.results: list[Any] = [None] * len(calls)
         self.attempts = [0] * len(calls)
+        """Times that each was handed out by itself."""
         self.begun = 0
         """Calls that were handed out once at least."""
         self.flying: dict[Any, range] = {}
@@ -105,8 +106,8 @@ class Flight:
 
     def _submit(self, tasks: list[range]) -> None:
         """Hand out tasks, many in one message."""
-        for number in (number for task in tasks for number in task):
-            self.attempts[number] += 1
+        for task in (task for task in tasks if len(task) == 1):
+            self.attempts[task[0]] += 1
         for start, stop in bounds(len(tasks), TOGETHER):
             some = tasks[start:stop]
             keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
