@@ -230,13 +230,17 @@ def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortli
 
 
 def choose_probes(curve: Array, target: float, pairs: int) -> int:
-    """The fewest cells whose recall is above the target by two standard errors; for a target of 1, or where none
-    reaches it, the whole shortlist."""
+    """The fewest cells whose recall is above the target by two standard errors; where none reaches it, the fewest that
+    find as many as the whole shortlist; for a target of 1 the whole.
+
+    >>> choose_probes(np.array([0.8, 0.9, 0.9]), 0.5, 100), choose_probes(np.array([0.8, 0.9, 0.9]), 0.99, 100)
+    (1, 2)
+    """
     if target >= 1:
         return len(curve)
     error = np.sqrt(np.maximum(curve * (1 - curve), 0) / max(1, pairs))
     enough = np.flatnonzero(curve >= np.minimum(target + 2 * error, 1))
-    return int(enough[0]) + 1 if len(enough) else len(curve)
+    return int(enough[0] if len(enough) else np.argmax(curve == curve[-1])) + 1
 
 
 def recall_stage(target: float) -> Stage:
