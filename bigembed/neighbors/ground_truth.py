@@ -269,7 +269,7 @@ def recall_stage(target: float) -> Stage:
 
 def _advice(algorithm: str | None, search: Mapping[str, Any]) -> str:
     """What to do where the target was missed."""
-    done = "Every cell on the shortlists was searched already"
+    done = "More cells of the shortlists would find no more"
     if algorithm == NN_DESCENT:
         done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"
     return (
