@@ -29,8 +29,8 @@ from bigembed.errors import DamagedError
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import aside, at, is_url, put, remove, remove_file
 
-SENDERS = 512
-"""Files that a receiver opens, at most: opening as many takes as long as reading and writing a block of rows again."""
+SENDERS = 256
+"""Files that a receiver opens, at most: more of them take longer than reading and writing the rows once more."""
 MERGED_BYTES = 8 << 20
 """Bytes of all senders that a merge holds."""
 _HEAD = struct.Struct("<4sII")
