@@ -9,33 +9,28 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.store.arrays import write_rows
 from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import Delivery, by_receiver, send, settle
+
+COORDINATES = "coordinates"
+"""Name of what parts leave for the blocks of the output."""
 
 
-def leave_rows(exchange: Exchange, part: int, at: Array, arrays: Mapping[str, Array], out_rows: int) -> None:
-    """Leave each block of the output, of ``out_rows`` rows, what a part has of its rows, numbered ``at`` in it."""
-    target = at // out_rows
-    pieces: dict[str, Array] = {}
-    for number in np.unique(target):
-        mine = target == number
-        pieces[f"at{number}"] = at[mine] - number * out_rows
-        pieces |= {f"{name}{number}": array[mine] for name, array in arrays.items()}
-    exchange.put("coordinates", part, pieces)
+def leave_rows(exchange: Exchange, part: int, at: Array, arrays: Mapping[str, Array], n: int, out_rows: int) -> None:
+    """Leave each block of the output, of ``out_rows`` of ``n`` rows, what a part has of its rows, numbered ``at``."""
+    order, receivers = by_receiver(at // out_rows, -(-n // out_rows))
+    columns = {"at": at[order] % out_rows} | {name: array[order] for name, array in arrays.items()}
+    send(exchange, COORDINATES, part, {name: (column, receivers) for name, column in columns.items()})
 
 
 def restore(exchange: Exchange, parts: int, names: Sequence[str], n: int, out_rows: int, folder: str) -> None:
     """Fill the arrays of these names in a folder, made for ``n`` rows, with what all parts left."""
     spans = [(number, *span) for number, span in enumerate(bounds(n, out_rows))]
-    map_blocks(restore_rows, spans, parts=parts, names=names, exchange=exchange, folder=folder)
+    map_blocks(restore_rows, spans, left=settle(exchange, COORDINATES, parts), names=names, folder=folder)
 
 
-def restore_rows(
-    number: int, start: int, stop: int, *, parts: int, names: Sequence[str], exchange: Exchange, folder: str
-) -> None:
+def restore_rows(number: int, start: int, stop: int, *, left: Delivery, names: Sequence[str], folder: str) -> None:
     """Collect one block of the output."""
-    found = [
-        (part, at) for part in range(parts) if (at := exchange.get("coordinates", part, f"at{number}")) is not None
-    ]
-    order = np.argsort(np.concatenate([at for _, at in found]))
+    found = left.to(number)
+    order = np.argsort(found["at"])
     for name in names:
-        pieces = [exchange.piece("coordinates", part, f"{name}{number}") for part, _ in found]
-        write_rows(f"{folder}{name}", start, np.concatenate(pieces)[order])
+        write_rows(f"{folder}{name}", start, found[name][order])

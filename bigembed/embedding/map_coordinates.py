@@ -75,5 +75,5 @@ def points_block(
     found = found - mean
     write_array(f"{out}/{b}", found)
     ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
-    leave_rows(exchange, b, ids, {"embedding": found}, out_rows)
+    leave_rows(exchange, b, ids, {"embedding": found}, int(starts[-1]), out_rows)
     return box_of(found), repeated

@@ -41,7 +41,7 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
         counts = np.stack([exchange.piece("new", number, "counts") for number in range(len(spans))])
         tasks = list(groups(counts, batch))
         todo = [(number, *task) for number, task in enumerate(tasks) if not exchange.has("coordinates", number)]
-        map_blocks(extend_group, todo, extension=extension, batch=batch, out_rows=out_rows, exchange=exchange)
+        map_blocks(extend_group, todo, extension=extension, batch=batch, n=n, out_rows=out_rows, exchange=exchange)
         create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
         restore(exchange, len(tasks), ("coordinates",), n, out_rows, context.path(""))
         return {"rows": n, "tasks": len(tasks)}
@@ -148,20 +148,21 @@ def extend_group(
     *,
     extension: Extension,
     batch: int,
+    n: int,
     out_rows: int,
     exchange: Exchange,
 ) -> None:
     """Coordinates of the new rows in the blocks ``first:last`` from the sources ``start:stop``, by output block."""
     parts = [part for source in range(start, stop) for part in _rows_of(source, first, last, exchange)]
     if not parts:
-        exchange.put("coordinates", number, {})
-        return
+        empty = {"coordinates": np.empty((0, extension.width))}
+        return leave_rows(exchange, number, np.zeros(0, np.int64), empty, n, out_rows)
     rows, at = (np.concatenate(part) for part in zip(*parts, strict=True))
     del parts
     coordinates = np.empty((len(rows), extension.width))
     for low, high in bounds(len(rows), batch):
         coordinates[low:high] = extension.of_rows(rows[low:high])
-    leave_rows(exchange, number, at, {"coordinates": coordinates}, out_rows)
+    leave_rows(exchange, number, at, {"coordinates": coordinates}, n, out_rows)
 
 
 def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:

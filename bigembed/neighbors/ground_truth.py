@@ -21,7 +21,7 @@ from bigembed.neighbors.exact import approximate_squared, empty_lists, update_li
 from bigembed.neighbors.local import Cells, search_every
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import probe_ranks
-from bigembed.neighbors.recall import Truth, merged, share_found, stored_lists
+from bigembed.neighbors.recall import Truth, lists_found, merged, share_found, stored_lists
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -87,8 +87,11 @@ def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None)
     unit = unit_of(context.results("survey"))
     fixed: dict[str, Any] = {"ordered": ordered, "k": k, "out": context.path(""), "seed": seed, "unit": unit, "by": by}
     map_blocks(truth_block, blocks, exchange=exchange, **fixed)
-    near, squared = merged(stored_lists("witness", len(blocks), exchange), k)
-    counts = sum(exchange.piece("witness", b, "counts") for (b,) in blocks)
+    near, squared = merged(stored_lists("witness", len(blocks), exchange), len(ids), k)
+    counts = np.zeros(BINS, np.int64)
+    for (b,) in blocks:
+        bins, inside = exchange.get_many("witness", b, ["bins", "inside"])
+        counts[bins] += inside
     write_array(context.path("neighbors"), near)
     write_array(context.path("squared"), squared)
     write_array(context.path("histogram"), np.append(counts, unit))
@@ -173,7 +176,13 @@ def truth_block(
     for first in range(0, len(rows), _TILE_ROWS):
         part = slice(first, first + _TILE_ROWS)
         counts += distance_counts(queries[spread], query_ids[spread], rows[part], numbers[part], unit)
-    exchange.put("witness", b, {"ids": ids, "squared": squared, "counts": counts})
+    _leave(b, ids, squared, counts, exchange)
+
+
+def _leave(b: int, ids: Array, squared: Array, counts: Array, exchange: Exchange) -> None:
+    """Leave the lists of a block that hold a row, and the bins of the histogram that do."""
+    bins = np.flatnonzero(counts)
+    exchange.put("witness", b, lists_found(ids, squared) | {"bins": bins, "inside": counts[bins]})
 
 
 def _truth_by_metric(
@@ -185,7 +194,7 @@ def _truth_by_metric(
     by.update_lists(ids, squared, queries, query_ids, rows, numbers)
     spread = _spread(len(query_ids), seed)
     counts = by.counts(queries[spread], query_ids[spread], rows, numbers, unit, BINS)
-    exchange.put("witness", b, {"ids": ids, "squared": squared, "counts": counts})
+    _leave(b, ids, squared, counts, exchange)
 
 
 def distance_counts(queries: Array, query_ids: Array, rows: Array, row_ids: Array, unit: int) -> Array:
@@ -221,13 +230,17 @@ def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortli
 
 
 def choose_probes(curve: Array, target: float, pairs: int) -> int:
-    """The fewest cells whose recall is above the target by two standard errors; for a target of 1, or where none
-    reaches it, the whole shortlist."""
+    """The fewest cells whose recall is above the target by two standard errors; where none reaches it, the fewest that
+    find as many as the whole shortlist; for a target of 1 the whole.
+
+    >>> choose_probes(np.array([0.8, 0.9, 0.9]), 0.5, 100), choose_probes(np.array([0.8, 0.9, 0.9]), 0.99, 100)
+    (1, 2)
+    """
     if target >= 1:
         return len(curve)
     error = np.sqrt(np.maximum(curve * (1 - curve), 0) / max(1, pairs))
     enough = np.flatnonzero(curve >= np.minimum(target + 2 * error, 1))
-    return int(enough[0]) + 1 if len(enough) else len(curve)
+    return int(enough[0] if len(enough) else np.argmax(curve == curve[-1])) + 1
 
 
 def recall_stage(target: float) -> Stage:
@@ -256,7 +269,7 @@ def recall_stage(target: float) -> Stage:
 
 def _advice(algorithm: str | None, search: Mapping[str, Any]) -> str:
     """What to do where the target was missed."""
-    done = "Every cell on the shortlists was searched already"
+    done = "More cells of the shortlists would find no more"
     if algorithm == NN_DESCENT:
         done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"
     return (

@@ -21,7 +21,7 @@ from bigembed.neighbors.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, Index
 from bigembed.neighbors.recall import Truth, recall_at
-from bigembed.neighbors.search import asked_block, search_block, search_by_metric, spread_block, write_lists
+from bigembed.neighbors.search import search_block, search_by_metric, spread_block, write_asked, write_lists
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.walk import link_block, walk_memory
 from bigembed.stages import Context, Cost
@@ -65,10 +65,10 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": seeds, **shared}
     if by is None:
         map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
-        pairs = map_blocks(search_block, blocks, **probed)
+        found = map_blocks(search_block, blocks, **probed)
     else:
-        pairs = map_blocks(search_by_metric, blocks, by=by, **probed)
-    map_blocks(asked_block, blocks, blocks=len(blocks), **shared)
+        found = map_blocks(search_by_metric, blocks, by=by, **probed)
+    pairs = write_asked(found, **shared)
     exchange.drop("cells", "asking")
     lists = Lists(ordered, exchange, 0, shape.row_bytes, by)
     map_blocks(begin_block, blocks, lists=lists, out=out)
@@ -103,7 +103,7 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
         "algorithm": "nn-descent",
         "rounds": rounds,
         "list_length": width,
-        "compared_per_row": sum(pairs) / n,
+        "compared_per_row": pairs / n,
     }
 
 

@@ -20,11 +20,12 @@ from bigembed.neighbors.survey import Shape, compared_columns, prepare
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows, whole, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import Delivery, by_receiver, send, settle
 from bigembed.store.passes import map_row_blocks
 from bigembed.store.paths import at
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
-from bigembed.store.sparse_parts import find_rows, row_parts, stacked
+from bigembed.store.sparse_parts import row_parts, rows_of_parts, stacked
 
 KEPT_BYTES = 128 << 20
 CHUNK_BYTES = 1 << 20
@@ -68,11 +69,10 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
         found = map_blocks(
             order_block,
             [(p,) for p in range(partitions)],
-            sources=len(spans),
+            scattered=settle(context.exchange, "scatter", len(spans)),
             cell_size=cell_size,
             seed=seed,
             columns=columns,
-            exchange=context.exchange,
             out=context.path(""),
         )
         context.exchange.clear()
@@ -120,36 +120,30 @@ def scatter_block(block: RowBlock, *, shape: Shape, centers: str, exchange: Exch
     ids = np.arange(block.start, block.stop, dtype=np.int64)
     partitions = read_array(centers)
     labels = assign_block(rows, ids, partitions, compiled=len(rows) > FEW_ROWS)
-    by_label = np.argsort(labels.astype(np.min_scalar_type(len(partitions))), kind="stable")  # narrow: a radix sort
-    present, first = np.unique(labels[by_label], return_index=True)
-    pieces: dict[str, Array] = {}
-    for label, members in zip(present, np.split(by_label, first[1:]), strict=True):
-        pieces[f"rows{label}"] = rows[members]
-        pieces[f"ids{label}"] = ids[members]
-        if shape.sparse:
-            pieces |= row_parts(given.rows[members], f"compared{label}")
-    exchange.put("scatter", block.number, pieces)
+    order, starts = by_receiver(labels, len(partitions))
+    columns = {"rows": (rows[order], starts), "ids": (ids[order], starts)}
+    if shape.sparse:
+        compared = given.rows[order]
+        entries = compared.indptr[starts]
+        counts, *parts = row_parts(compared, "compared").items()
+        columns |= {counts[0]: (counts[1], starts)} | {name: (part, entries) for name, part in parts}
+    send(exchange, "scatter", block.number, columns)
 
 
 def order_block(
-    partition: int, *, sources: int, cell_size: int, seed: int, columns: int, exchange: Exchange, out: str
+    partition: int, *, scattered: Delivery, cell_size: int, seed: int, columns: int, out: str
 ) -> dict[str, int]:
     """Collect one partition, divide it into cells, write it in cell order; ``columns`` of sparse rows, else 0."""
-    keys = [f"rows{partition}", f"ids{partition}"]
-    pieces = [exchange.find("scatter", source, keys) for source in range(sources)]
-    parts = [(rows, ids) for rows, ids in pieces if rows is not None and ids is not None]
-    if not parts:
+    found = scattered.to(partition)
+    rows, ids = found["rows"], found["ids"]
+    if not len(rows):
         return {"rows": 0, "cells": 0}
-    rows, ids = (np.concatenate(part) for part in zip(*parts, strict=True))
-    del pieces, parts
     order, cell_offsets, centers = cells_block(rows, cell_size, seed + partition)
     chunk_rows = max(1, CHUNK_BYTES // (rows.shape[1] * rows.itemsize))
     write_array(f"{out}rows/{partition}", rows[order], chunk_rows=chunk_rows)
     write_array(f"{out}ids/{partition}", ids[order])
     if columns:
-        name = f"compared{partition}"
-        found = [find_rows(exchange, "scatter", source, name, columns) for source in range(sources)]
-        write_points(f"{out}points", partition, stacked([part for part in found if part is not None])[order])
+        write_points(f"{out}points", partition, rows_of_parts(found, columns, "compared")[order])
     write_array(f"{out}cell_offsets/{partition}", cell_offsets)
     write_array(f"{out}cell_centers_of/{partition}", centers)
     return {"rows": len(rows), "cells": len(cell_offsets) - 1}
@@ -234,6 +228,29 @@ class Ordered:
         """Cell offsets inside the block, and cell centers."""
         name = self.blocks[block]
         return read_array(f"{self.path}/cell_offsets/{name}"), read_array(f"{self.path}/cell_centers_of/{name}")
+
+
+@dataclass(frozen=True)
+class ListedCells:
+    """Some cells of all, ascending: what one block needs to know of those on its shortlists."""
+
+    numbers: Array
+    starts: Array
+    """First internal id of each."""
+    sizes: Array
+    centers: Array
+
+    @classmethod
+    def read(cls, ordered: Ordered, numbers: Array) -> ListedCells:
+        """The cells of these ascending numbers; only the chunks that hold them are read."""
+        ends = read_rows(f"{ordered.path}/cell_starts", np.concatenate([numbers, numbers + 1]))
+        starts = ends[: len(numbers)]
+        centers = read_rows(f"{ordered.path}/cell_centers", numbers)
+        return cls(numbers, starts, ends[len(numbers) :] - starts, centers)
+
+    def some(self, places: Array) -> ListedCells:
+        """Those at some places among these."""
+        return ListedCells(self.numbers[places], self.starts[places], self.sizes[places], self.centers[places])
 
 
 class CellIndex:

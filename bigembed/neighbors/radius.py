@@ -19,7 +19,7 @@ from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.neighbors.ground_truth import BINS, choose_block, sample_size
 from bigembed.neighbors.local import Cells
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import ListedCells, Ordered
 from bigembed.neighbors.search import foreign_pieces, spread_block
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
@@ -185,7 +185,7 @@ def radius_block(
         (np.arange(len(rows), dtype=np.int32), ids, np.zeros(len(rows), rows.dtype))
     ]
     total = 0
-    for piece in _with_own(own, foreign_pieces(b, wanted, ordered, every, exchange)):
+    for piece in _with_own(own, foreign_pieces(b, ListedCells.read(ordered, wanted), ordered, exchange)):
         for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
             for row, column, squared in pairs_within(
                 rows[start:stop], centers[c], cell_radii[first + c], piece, near[c], radius

@@ -73,7 +73,12 @@ def summed_up(shares: Array, n_neighbors: int) -> Recall:
 
 def share_found(truth: Truth, search: str, ordered: Ordered, width: int) -> Recall:
     """Recall of the first ``width`` of the stored lists, for rows given by internal ids."""
-    tasks = [(b, start, stop) for b, (start, stop) in enumerate(pairwise(ordered.starts))]
+    sampled = np.sort(truth.ids)
+    tasks = [
+        (b, start, stop)
+        for b, (start, stop) in enumerate(pairwise(ordered.starts))
+        if np.searchsorted(sampled, start) < np.searchsorted(sampled, stop)
+    ]
     shares = np.concatenate(map_blocks(share_block, tasks, truth=truth, search=search, width=width))
     return summed_up(shares, truth.neighbors.shape[1])
 
@@ -81,8 +86,6 @@ def share_found(truth: Truth, search: str, ordered: Ordered, width: int) -> Reca
 def share_block(b: int, start: int, stop: int, *, truth: Truth, search: str, width: int) -> Array:
     """Recall of each of the rows that lie in one block."""
     mine = np.flatnonzero((truth.ids >= start) & (truth.ids < stop))
-    if not len(mine):
-        return np.zeros(0)
     lists = read_array(f"{search}/neighbors/{b}")[truth.ids[mine] - start, :width]
     return recall_at(lists, truth.neighbors[mine])
 
@@ -144,7 +147,7 @@ def nearest_rows(
     """
     asked: dict[str, Any] = {"queries": queries, "query_ids": query_ids, "k": k}
     spans = map_row_blocks(source, nearest_block, shape=shape, exchange=exchange, **asked)
-    return merged(stored_lists("nearest", len(spans), exchange), k)
+    return merged(stored_lists("nearest", len(spans), exchange), len(queries), k)
 
 
 def rows_block(block: RowBlock, wanted: Array, *, shape: Shape) -> Array:
@@ -164,22 +167,33 @@ def nearest_block(
 
         compare = search_rows
     compare(found, squared, queries, query_ids, rows, np.arange(block.start, block.stop, dtype=np.int64))
-    exchange.put("nearest", block.number, {"ids": found, "squared": squared})
+    exchange.put("nearest", block.number, lists_found(found, squared))
 
 
-def stored_lists(name: str, blocks: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:
-    """Ids and squared distances that each block left, one block at a time."""
+Lists = tuple[Array, Array, Array]
+"""Some of the queries, and ids and squared distances of the nearest rows of a block to each."""
+
+
+def lists_found(ids: Array, squared: Array) -> dict[str, Array]:
+    """The lists that hold a row, with their queries: most blocks are far from most queries."""
+    queries = np.flatnonzero((ids >= 0).any(axis=1))
+    return {"queries": queries, "ids": ids[queries], "squared": squared[queries]}
+
+
+def stored_lists(name: str, blocks: int, exchange: Exchange) -> Iterator[Lists]:
+    """What each block left of :func:`lists_found`, one block at a time."""
     for block in range(blocks):
-        ids, squared = exchange.get_many(name, block, ["ids", "squared"])
-        yield ids, squared
+        queries, ids, squared = exchange.get_many(name, block, ["queries", "ids", "squared"])
+        yield queries, ids, squared
 
 
-def merged(parts: Iterator[tuple[Array, Array]], k: int) -> tuple[Array, Array]:
+def merged(parts: Iterator[Lists], queries: int, k: int) -> tuple[Array, Array]:
     """The k nearest of the lists of all blocks, by (squared distance, id)."""
-    ids, squared = next(parts)
-    for more_ids, more in parts:
-        every, both = np.concatenate([ids, more_ids], axis=1), np.concatenate([squared, more], axis=1)
+    ids, squared = np.full((queries, k), -1, np.int64), np.full((queries, k), np.inf)
+    for mine, more_ids, more in parts:
+        squared = squared.astype(more.dtype, copy=False)
+        every, both = np.concatenate([ids[mine], more_ids], axis=1), np.concatenate([squared[mine], more], axis=1)
         last = np.where(every < 0, np.iinfo(np.int64).max, every)
         order = np.lexsort((last, both), axis=1)[:, :k]
-        ids, squared = np.take_along_axis(every, order, 1), np.take_along_axis(both, order, 1)
+        ids[mine], squared[mine] = np.take_along_axis(every, order, 1), np.take_along_axis(both, order, 1)
     return ids, squared

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import by_owner, owner_of
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
@@ -26,6 +26,7 @@ from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import Delivery, by_receiver, send, settle
 from bigembed.store.passes import map_row_blocks
 from bigembed.store.row_blocks import RowBlock
 from bigembed.store.source import RowSource
@@ -41,10 +42,11 @@ def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stag
         starts = cell_starts[first_cells]
         share: dict[str, Any] = {"exchange": context.exchange}
         map_blocks(places_block, [(b,) for b in range(len(old.blocks))], old=old, rows=shape.block, **share)
-        spans = map_row_blocks(source, carry_block, shape=shape, blocks=len(old.blocks), starts=starts, **share)
+        places = settle(context.exchange, "places", len(old.blocks))
+        spans = map_row_blocks(source, carry_block, shape=shape, places=places, starts=starts, **share)
         tasks = [(b, int(first), int(stop)) for b, (first, stop) in enumerate(pairwise(first_cells))]
-        fixed: dict[str, Any] = {"sources": len(spans), "cell_starts": cell_starts, "out": context.path("")}
-        map_blocks(settle_block, tasks, **fixed, **share)
+        carried = settle(context.exchange, "carried", len(spans))
+        map_blocks(settle_block, tasks, carried=carried, cell_starts=cell_starts, out=context.path(""))
         centers = [read_array(context.path(f"cell_centers_of/{b}")) for b in range(len(tasks))]
         for name, array in {
             "blocks": np.arange(len(tasks)),
@@ -84,44 +86,34 @@ def block_cells(cell_starts: Array, block_starts: Array, rows: int) -> Array:
 def places_block(b: int, *, old: Ordered, rows: int, exchange: Exchange) -> None:
     """Tell each span of the input where the rows of one block of the candidates lie in it, and their internal ids."""
     ids = old.ids(b)
-    internal = np.arange(old.starts[b], old.starts[b + 1])
-    spans = np.arange(0, ids.max() + 1, rows)
-    pieces = {str(span): np.stack([places, internal[part]]) for span, part, places in by_owner(spans, ids)}
-    exchange.put("places", b, pieces)
+    order, receivers = by_receiver(ids // rows, -(-old.starts[-1] // rows))
+    columns = {"at": ids[order] % rows, "internal": order + old.starts[b]}
+    send(exchange, "places", b, {name: (column, receivers) for name, column in columns.items()})
 
 
-def carry_block(span: RowBlock, *, shape: Shape, blocks: int, starts: Array, exchange: Exchange) -> None:
+def internal_ids_of(places: Delivery, span: RowBlock) -> Array:
+    """The internal ids of the rows of a span of the input, by what :func:`places_block` told it."""
+    found, internal = places.to(span.number), np.empty(span.stop - span.start, np.int64)
+    internal[found["at"]] = found["internal"]
+    return internal
+
+
+def carry_block(span: RowBlock, *, shape: Shape, places: Delivery, starts: Array, exchange: Exchange) -> None:
     """Leave the rows of one span of the input with the blocks that they belong to."""
-    number, start, stop = span.number, span.start, span.stop
-    internal = np.empty(stop - start, np.int64)
-    for b in range(blocks):
-        piece = exchange.get("places", b, str(number))
-        if piece is not None:
-            internal[piece[0]] = piece[1]
-    rows = prepare(span.rows, shape)
-    pieces: dict[str, Array] = {}
-    for block, part, places in by_owner(starts, internal):
-        pieces[f"rows{block}"] = rows[part]
-        pieces[f"at{block}"] = places
-        pieces[f"ids{block}"] = part + start
-    exchange.put("carried", number, pieces)
+    internal = internal_ids_of(places, span)
+    owner = owner_of(starts, internal)
+    order, receivers = by_receiver(owner, len(starts) - 1)
+    at = (internal - starts[owner])[order]
+    columns = {"rows": prepare(span.rows, shape)[order], "at": at, "ids": order + span.start}
+    send(exchange, "carried", span.number, {name: (column, receivers) for name, column in columns.items()})
 
 
-def settle_block(
-    b: int, first: int, stop: int, *, sources: int, cell_starts: Array, exchange: Exchange, out: str
-) -> None:
+def settle_block(b: int, first: int, stop: int, *, carried: Delivery, cell_starts: Array, out: str) -> None:
     """Put the rows of one block, of the cells first … stop, into their places."""
     cells = cell_starts[first : stop + 1] - cell_starts[first]
-    rows: Array | None = None
-    ids = np.empty(cells[-1], np.int64)
-    for source in range(sources):
-        at = exchange.get("carried", source, f"at{b}")
-        if at is None:
-            continue
-        part, numbers = exchange.get_many("carried", source, [f"rows{b}", f"ids{b}"])
-        rows = np.empty((len(ids), part.shape[1]), part.dtype) if rows is None else rows
-        rows[at], ids[at] = part, numbers
-    assert rows is not None
+    found = carried.to(b)
+    order = np.argsort(found["at"])
+    rows, ids = found["rows"][order], found["ids"][order]
     centers = np.add.reduceat(rows.astype(np.float64), cells[:-1], axis=0) / np.diff(cells)[:, None]
     write_array(f"{out}rows/{b}", rows)
     write_array(f"{out}ids/{b}", ids)

@@ -9,15 +9,17 @@ import numpy as np
 
 from bigembed.blocks.metrics import NUMERIC
 from bigembed.blocks.owners import by_owner
-from bigembed.blocks.rows import Array, map_blocks, offsets
+from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
 from bigembed.neighbors.algorithms import NN_DESCENT, said
 from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.cell_spans import StoredCells
 from bigembed.neighbors.exact import empty_lists, exact_block
+from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells, search_own
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import ListedCells, Ordered
 from bigembed.neighbors.probes import (
+    Probing,
     asking_cells,
     group_probes,
     nearest_cells,
@@ -26,9 +28,11 @@ from bigembed.neighbors.probes import (
 )
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 
+Found = tuple[int, list[int]]
+"""Pairs that the search of a block compared, and the blocks whose cells its rows probe."""
 Descend = Callable[[Context, Ordered, Shape, int, float], dict[str, Any]]
 """The search of k neighbors of all rows with a target for the recall; what the stage returns."""
 SHORTLIST = 256
@@ -37,7 +41,8 @@ PROBES = 32
 NEAR_BLOCKS = 48
 """Blocks whose cells may come onto a shortlist: bounds its cost, which would grow with the square of n."""
 
-
+TILE_BLOCKS = 64
+"""Blocks whose nearest blocks one task finds."""
 COMPARED = 1300
 """Pairs of a row and another that a plan counts with, when the cells are probed."""
 
@@ -48,7 +53,10 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
-        map_blocks(near_blocks, [()], ordered=ordered, exchange=context.exchange)
+        tiles = bounds(len(blocks), TILE_BLOCKS)
+        middles = map_blocks(middles_of, tiles, ordered=ordered)
+        context.exchange.put("middles", 0, {"every": np.concatenate(middles)})
+        map_blocks(near_blocks, tiles, exchange=context.exchange)
         map_blocks(shortlist_block, blocks, ordered=ordered, exchange=context.exchange, out=context.path(""))
         return {"length": SHORTLIST}
 
@@ -63,26 +71,33 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
     return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run, cost)
 
 
-def near_blocks(*, ordered: Ordered, exchange: Exchange) -> None:
-    """Leave the centers of each block, and the :data:`NEAR_BLOCKS` blocks nearest to it, as separate pieces."""
-    every, first = read_array(f"{ordered.path}/cell_centers"), read_array(f"{ordered.path}/cell_block_starts")
-    centers = np.split(every, first[1:-1])
-    middles = np.array([np.add.reduceat(part.astype(np.float64), [0])[0] / len(part) for part in centers])
-    near = {}
-    for b, middle in enumerate(middles):
-        gaps = ((middles - middle) ** 2).sum(axis=1)
-        near[str(b)] = np.sort(np.lexsort((np.arange(len(gaps)), gaps))[:NEAR_BLOCKS])
-    exchange.put("centers", 0, {str(b): part for b, part in enumerate(centers)})
-    exchange.put("near", 0, near)
+def middles_of(first: int, stop: int, *, ordered: Ordered) -> Array:
+    """The mean of the cell centers of each of some blocks, (stop − first, d) float64."""
+    starts = read_array(f"{ordered.path}/cell_block_starts", first, stop + 1)
+    centers = read_array(f"{ordered.path}/cell_centers", int(starts[0]), int(starts[-1])).astype(np.float64)
+    return np.add.reduceat(centers, starts[:-1] - starts[0]) / np.diff(starts)[:, None]
+
+
+def near_blocks(first: int, stop: int, *, exchange: Exchange) -> None:
+    """Leave the :data:`NEAR_BLOCKS` blocks nearest to each of some blocks, ascending."""
+    middles = exchange.piece("middles", 0, "every")
+    for b in range(first, stop):
+        gaps = ((middles - middles[b]) ** 2).sum(axis=1)
+        near = np.arange(len(gaps))
+        if len(gaps) > NEAR_BLOCKS:
+            near = np.flatnonzero(gaps <= np.partition(gaps, NEAR_BLOCKS - 1)[NEAR_BLOCKS - 1])
+        near = near[np.lexsort((near, gaps[near]))[:NEAR_BLOCKS]]
+        exchange.put("near", b, {"blocks": np.sort(near)})
 
 
 def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, out: str) -> None:
     """Shortlists of the cells of one block, (C_b, S) int32: from the blocks nearest to it."""
     first = read_array(f"{ordered.path}/cell_block_starts")
-    near = exchange.get_many("near", 0, [str(b)])[0].tolist()
-    others = np.concatenate(exchange.get_many("centers", 0, [str(block) for block in near]))
+    near = exchange.piece("near", b, "blocks").tolist()
     cells = np.concatenate([np.arange(first[block], first[block + 1]) for block in near])
-    centers = exchange.get_many("centers", 0, [str(b)])[0]  # of many blocks in one place, not all are near
+    others = read_rows(f"{ordered.path}/cell_centers", cells)
+    # (Of many blocks in one place, not all are near: maybe not the block itself.)
+    centers = read_array(f"{ordered.path}/cell_centers", int(first[b]), int(first[b + 1]))
     numbers = nearest_cells(centers, others, cells, min(SHORTLIST, int(first[-1])))
     write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 
@@ -99,7 +114,7 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         context.note(said(decided))
         if decided.get("algorithm") == NN_DESCENT:
             return descend(context, ordered, shape, n_neighbors, decided["target"])
-        compute: Callable[..., int]
+        compute: Callable[..., Found]
         shared: dict[str, Any]
         if n <= EXACT_ROWS and len(blocks) == 1:
             compute, shared = all_pairs_block, {"by": by}
@@ -110,7 +125,7 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         else:
             compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
             map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
-        pairs = map_blocks(
+        found = map_blocks(
             compute,
             blocks,
             ordered=ordered,
@@ -119,15 +134,8 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
             out=context.path(""),
             **shared,
         )
-        map_blocks(
-            asked_block,
-            blocks,
-            blocks=len(blocks),
-            ordered=ordered,
-            exchange=context.exchange,
-            out=context.path(""),
-        )
-        return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": sum(pairs) / n}
+        pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
+        return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n}
 
     lists = n * n_neighbors * 12
     cost = Cost(
@@ -153,7 +161,7 @@ def compared_by(by: ByMetric, n: int) -> int:
     return COMPARED if ordered else SHORTLIST * 192
 
 
-def all_pairs_block(b: int, *, ordered: Ordered, k: int, by: ByMetric | None, exchange: Exchange, out: str) -> int:
+def all_pairs_block(b: int, *, ordered: Ordered, k: int, by: ByMetric | None, exchange: Exchange, out: str) -> Found:
     """Every pair of the only block."""
     rows = ordered.rows(b)
     if by is None:
@@ -164,51 +172,53 @@ def all_pairs_block(b: int, *, ordered: Ordered, k: int, by: ByMetric | None, ex
         by.update_lists(ids, squared, compared, numbers, compared, numbers)
     cells = len(ordered.cells(b)[0]) - 1
     everywhere = np.stack(np.meshgrid(np.arange(cells), np.arange(cells), indexing="ij"), axis=-1).reshape(-1, 2)
-    _finish(b, ids, squared, everywhere, ordered, exchange, out)
-    return len(rows) ** 2
+    return len(rows) ** 2, _finish(b, ids, squared, everywhere, ordered, exchange, out)
 
 
 def search_block(
     b: int, *, ordered: Ordered, k: int, shortlist: str, n_probes: int, exchange: Exchange, out: str
-) -> int:
+) -> Found:
     """Search one block: its own cells first, then cells of other blocks, a bounded piece at a time."""
     rows = ordered.rows(b)
     cell_offsets, centers = ordered.cells(b)
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
-    every_center = read_array(f"{ordered.path}/cell_centers")
-    sizes = np.diff(read_array(f"{ordered.path}/cell_starts"))
-    lists = read_array(f"{shortlist}/shortlist/{b}")
-    probes = probe_block(rows, cell_offsets, lists, every_center, n_probes, sizes=sizes, least=k + 1)
-    write_array(f"{out}probed/{b}", pack_probes(probes, cell_offsets, lists))
-    probing = group_probes(probes)
+    probing, listed = probed_block(b, rows, cell_offsets, ordered, k, shortlist, n_probes, out)
     ids, squared = empty_lists(len(rows), k, rows.dtype)
     row_ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
     own = Cells(np.arange(first, first + len(centers)), cell_offsets, rows, row_ids, centers)
     pairs = search_own(ids, squared, rows, row_ids, probing, own)
-    for piece in foreign_pieces(b, probing.cells, ordered, every_center, exchange):
+    probed = listed.some(np.searchsorted(listed.numbers, probing.cells))
+    for piece in foreign_pieces(b, probed, ordered, exchange):
         pairs += search_cells(ids, squared, rows, row_ids, probing, piece)
     asking = asking_cells(probing, cell_offsets) + np.array([first, 0])
-    _finish(b, ids, squared, asking, ordered, exchange, out)
-    return pairs
+    return pairs, _finish(b, ids, squared, asking, ordered, exchange, out)
+
+
+def probed_block(
+    b: int, rows: Array, cell_offsets: Array, ordered: Ordered, k: int, shortlist: str, n_probes: int, out: str
+) -> tuple[Probing, ListedCells]:
+    """Which cells the rows of a block probe, which is written, too; and the cells on its shortlists."""
+    lists = read_array(f"{shortlist}/shortlist/{b}")
+    cells = ListedCells.read(ordered, np.unique(lists[lists >= 0]))
+    short = np.where(lists >= 0, np.searchsorted(cells.numbers, lists), -1)
+    probes = probe_block(rows, cell_offsets, short, cells.centers, n_probes, sizes=cells.sizes, least=k + 1)
+    write_array(f"{out}probed/{b}", pack_probes(probes, cell_offsets, short))
+    return group_probes(np.where(probes >= 0, cells.numbers[probes], -1).astype(np.int32)), cells
 
 
 def search_by_metric(
     b: int, *, ordered: Ordered, k: int, shortlist: str, n_probes: int, by: ByMetric, exchange: Exchange, out: str
-) -> int:
+) -> Found:
     """Search one block, pair by pair: its own cells first, then the cells of other blocks, read in spans."""
-    rows, cells = ordered.rows(b), StoredCells(ordered)
-    cell_offsets, lists = ordered.cells(b)[0], read_array(f"{shortlist}/shortlist/{b}")
-    probes = probe_block(rows, cell_offsets, lists, cells.centers, n_probes, sizes=cells.sizes, least=k + 1)
-    write_array(f"{out}probed/{b}", pack_probes(probes, cell_offsets, lists))
-    probing, pairs = group_probes(probes), 0
+    rows, cells, cell_offsets, pairs = ordered.rows(b), StoredCells(ordered), ordered.cells(b)[0], 0
+    probing, _ = probed_block(b, rows, cell_offsets, ordered, k, shortlist, n_probes, out)
     row_ids = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
     ids, squared = empty_lists(len(rows), k, np.dtype(by.dtype))
     compared = ordered.compared(b)
     for span in cells.spans(probing.cells, np.array([b])):
         pairs += by.search_cells(ids, squared, compared, row_ids, probing, span.cells)
-    first = int(cells.block_starts[b])
-    _finish(b, ids, squared, asking_cells(probing, cell_offsets) + np.array([first, 0]), ordered, exchange, out)
-    return pairs
+    asking = asking_cells(probing, cell_offsets) + np.array([int(cells.block_starts[b]), 0])
+    return pairs, _finish(b, ids, squared, asking, ordered, exchange, out)
 
 
 def spread_block(b: int, *, ordered: Ordered, exchange: Exchange) -> None:
@@ -217,18 +227,17 @@ def spread_block(b: int, *, ordered: Ordered, exchange: Exchange) -> None:
     exchange.put("cells", b, {str(c): part for c, part in enumerate(np.split(rows, cell_offsets[1:-1]))})
 
 
-def foreign_pieces(b: int, cells: Array, ordered: Ordered, centers: Array, exchange: Exchange) -> Iterator[Cells]:
-    """The probed cells that lie in other blocks, block by block."""
+def foreign_pieces(b: int, cells: ListedCells, ordered: Ordered, exchange: Exchange) -> Iterator[Cells]:
+    """Those of some cells that lie in other blocks, block by block."""
     block_starts = read_array(f"{ordered.path}/cell_block_starts")
-    cell_starts = read_array(f"{ordered.path}/cell_starts")
-    for block, at, inside in by_owner(block_starts, cells):
+    for block, at, inside in by_owner(block_starts, cells.numbers):
         if block == b:
             continue
-        wanted = cells[at]
         parts = exchange.get_many("cells", block, [str(c) for c in inside])
-        ids = [np.arange(cell_starts[c], cell_starts[c + 1]) for c in wanted]
+        wanted = cells.some(at)
+        ids = [np.arange(start, start + len(part)) for start, part in zip(wanted.starts, parts, strict=True)]
         sizes = offsets(len(part) for part in parts)
-        yield Cells(wanted, sizes, np.concatenate(parts), np.concatenate(ids), centers[wanted])
+        yield Cells(wanted.numbers, sizes, np.concatenate(parts), np.concatenate(ids), wanted.centers)
 
 
 def write_lists(out: str, b: int, ids: Array, squared: Array) -> None:
@@ -239,18 +248,29 @@ def write_lists(out: str, b: int, ids: Array, squared: Array) -> None:
     write_array(f"{out}kappa/{b}", ids[:, -1])
 
 
-def _finish(b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str) -> None:
-    """Write the lists; leave with each block which home cells (column 0) probe its cells (column 1)."""
+def _finish(
+    b: int, ids: Array, squared: Array, asking: Array, ordered: Ordered, exchange: Exchange, out: str
+) -> list[int]:
+    """Write the lists; leave with each block which home cells (column 0) probe its cells (column 1). Which blocks."""
     write_lists(out, b, ids, squared)
     block_starts = read_array(f"{ordered.path}/cell_block_starts")
-    exchange.put("asking", b, {str(block): asking[at] for block, at, _ in by_owner(block_starts, asking[:, 1])})
+    pieces = {str(block): asking[at] for block, at, _ in by_owner(block_starts, asking[:, 1])}
+    exchange.put("asking", b, pieces)
+    return [int(block) for block in pieces]
 
 
-def asked_block(b: int, *, blocks: int, ordered: Ordered, exchange: Exchange, out: str) -> None:
+def write_asked(found: list[Found], *, ordered: Ordered, exchange: Exchange, out: str) -> int:
+    """After the search of all blocks: for each cell, the cells that probe it. Returns how many pairs were compared."""
+    askers = list(enumerate(senders_of([asked for _, asked in found])))
+    map_blocks(asked_block, askers, ordered=ordered, exchange=exchange, out=out)
+    return sum(pairs for pairs, _ in found)
+
+
+def asked_block(b: int, askers: list[int], *, ordered: Ordered, exchange: Exchange, out: str) -> None:
     """For each cell of the block, the cells with a row that probes it: CSR of cell numbers."""
     first, stop = read_array(f"{ordered.path}/cell_block_starts", b, b + 2)
-    found = [exchange.get("asking", other, str(b)) for other in range(blocks)]
-    asking = np.concatenate([np.zeros((0, 2), np.int64), *(part for part in found if part is not None)])
+    found = [exchange.piece("asking", other, str(b)) for other in askers]
+    asking = np.concatenate([np.zeros((0, 2), np.int64), *found])
     asking = asking[np.lexsort((asking[:, 0], asking[:, 1]))]
     counts = np.bincount(asking[:, 1] - first, minlength=stop - first)
     write_array(f"{out}asked_indptr/{b}", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))

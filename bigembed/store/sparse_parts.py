@@ -9,7 +9,6 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.blocks.rows import Array, is_sparse
-from bigembed.store.exchange import Exchange
 
 PARTS = ("counts", "indices", "data")
 
@@ -37,14 +36,6 @@ def rows_of_parts(parts: Mapping[str, Array], columns: int, name: str = "rows") 
     counts, indices, data = (parts[key] for key in part_names(name, True))
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return sparse.csr_array((data, indices, indptr), shape=(len(counts), columns))
-
-
-def find_rows(exchange: Exchange, stage: str, block: int, name: str, columns: int) -> Any:
-    """CSR rows that a block may have left in the exchange; None where it did not."""
-    names = part_names(name, True)
-    found = dict(zip(names, exchange.find(stage, block, names), strict=True))
-    there = {key: part for key, part in found.items() if part is not None}
-    return rows_of_parts(there, columns, name) if len(there) == len(names) else None
 
 
 def stacked(parts: Sequence[Any]) -> Any:

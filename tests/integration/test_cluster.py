@@ -91,6 +91,26 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
     assert max(flying for done, flying in seen if done > 60) <= inflight.A_WORKER
 
 
+def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, monkeypatch, tmp_path):
+    from bigembed.jobs.places import inflight
+
+    monkeypatch.setattr(inflight, "HANDED_OUT", 1e3)
+    sizes, run = [], inflight.Flight._submit
+    monkeypatch.setattr(
+        inflight.Flight, "_submit", lambda flight, tasks: sizes.extend(map(len, tasks)) or run(flight, tasks)
+    )
+    with executor(place.executor):
+        assert map_blocks(tasks.square, [(i, 0.02) for i in range(60)]) == [i * i for i in range(60)]
+        assert sizes[0] == 1  # (nothing is known of them yet)
+        assert max(sizes) > 2
+        assert sum(sizes) == 60
+        sizes.clear()
+        map_blocks(tasks.square, [(3,)], label="failing")
+        given = {"label": "failing", "folder": str(tmp_path)}
+        assert map_blocks(tasks.fail_twice, [(i,) for i in range(8)], **given) == list(range(8))
+        assert sizes[:2] == [1, 2]
+
+
 def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
     monkeypatch.setattr("bigembed.jobs.places.settings.DEATHS", 0)
     with cluster(ClusterTable(workers=3, memory=1 << 30), "embedded") as small, executor(small.executor):

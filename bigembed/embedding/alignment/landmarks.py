@@ -158,4 +158,5 @@ def landmark_coordinates_stage(source: RowSource, shape: Shape, count: int, k: i
 
 def placed_block(b: int, *, ordered: Ordered, model: LandmarkModel, out_rows: int, exchange: Exchange) -> None:
     """The coordinates of one block of a graph, left for each block of the output."""
-    leave_rows(exchange, b, ordered.ids(b), {"embedding": extend_landmarks(ordered.rows(b), model)}, out_rows)
+    coordinates = extend_landmarks(ordered.rows(b), model)
+    leave_rows(exchange, b, ordered.ids(b), {"embedding": coordinates}, ordered.starts[-1], out_rows)

@@ -85,4 +85,4 @@ def coordinates_block(
         coordinates[rows] = found.of_rows(others)
     label = label if island is None else np.where(label < parts, label, np.int32(island))
     ids = Ordered.open(order).ids(b) if order else np.arange(found.starts[b], found.starts[b + 1])
-    leave_rows(exchange, b, ids, {"embedding": coordinates, "labels": label}, out_rows)
+    leave_rows(exchange, b, ids, {"embedding": coordinates, "labels": label}, int(found.starts[-1]), out_rows)

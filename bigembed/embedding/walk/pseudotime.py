@@ -133,4 +133,4 @@ def pseudotime_block(
     """Σ over the eigenvectors, of one block, left for the blocks of the output."""
     apart = np.sqrt(np.square((vectors.block(b) - origin) * scale).sum(axis=1))
     apart[read_array(f"{vectors.labels}/{b}") != component] = np.inf
-    leave_rows(exchange, b, vectors.order.ids(b), {"pseudotime": apart}, out_rows)
+    leave_rows(exchange, b, vectors.order.ids(b), {"pseudotime": apart}, vectors.order.starts[-1], out_rows)

@@ -86,12 +86,12 @@ def smooth_stage(fitted: Run, columns: RowSource, t: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         order, exchange = InputOrder.of(context), context.exchange
         panels = [slice(*span) for span in bounds(width, panel)]
-        pieces = carry(columns, order, panels, exchange)
+        carried = carry(columns, order, panels, exchange)
         matrix, degree = weights_of(context), context.of("kernel", "degree")
         asides = [Exchange(f"{exchange.root}/panel{number}") for number in range(len(panels))]
         for number, aside in enumerate(asides):
             space = StoredSpace(matrix, aside)
-            space.sweep(collect_block, writes=["x0"], posts=["x0"], arguments=(order, pieces, number, exchange))
+            space.sweep(collect_block, writes=["x0"], posts=["x0"], arguments=(carried[number],))
             for step in range(t):
                 now, new = f"x{step}", f"x{step + 1}"
                 space.sweep(step_block, reads=[now], halos=[now], writes=[new], posts=[new], arguments=(matrix, degree))

@@ -1,4 +1,9 @@
-"""Tasks in flight on a distributed client: a bounded number, repeated when their worker dies."""
+"""Tasks in flight on a distributed client: a bounded number, repeated when their worker dies.
+
+One process hands them all out, at :data:`HANDED_OUT` seconds of its time for each. Where a call takes t seconds and
+there are N workers, several calls go as one task, so that it takes N times as long as handing it out: the workers then
+wait for nothing. How long calls of a label take is known from those before.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,10 @@ import queue
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from bigembed.blocks.rows import Executor
+from bigembed.blocks.rows import Executor, bounds
 from bigembed.errors import (
     BigembedError,
     ClusterError,
@@ -19,12 +25,20 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Progress, no_progress
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 
+HANDED_OUT = 0.002
+"""Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""
+ROUNDS = 2
+"""Tasks that every worker gets of those that are left, at least, where several calls are one."""
 A_WORKER = 4
 """Tasks in flight for each worker: enough to hide the way to it and back."""
 ATTEMPTS = 3
 """Times that a task is tried when it fails for a reason that may pass (a slow or full disk)."""
 TOGETHER = 64
-"""Finished tasks whose results are fetched together."""
+"""Finished calls whose results are fetched together, and tasks of a message."""
+SEVERAL = 64
+"""Calls of a task, at most."""
+PACED = 16
+"""Tasks over which the seconds of a call are averaged."""
 TICK = 1.0
 ANSWER = 5.0
 """Seconds at the least that a scheduler has to answer."""
@@ -45,23 +59,28 @@ class Flight:
         progress: Progress,
         why: Callable[[], str],
         monitor: WorkerMonitor,
+        pace: dict[str, float] | None = None,
     ) -> None:
         self.client, self.calls, self.label = client, calls, label
         self.timeout, self.progress, self.why, self.monitor = timeout, progress, why, monitor
         self.results: list[Any] = [None] * len(calls)
         self.attempts = [0] * len(calls)
-        self.waiting = iter(range(len(calls)))
-        self.flying: dict[Any, int] = {}
+        """Times that each was handed out by itself."""
+        self.begun = 0
+        """Calls that were handed out once at least."""
+        self.flying: dict[Any, range] = {}
         self.landed: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.ready: list[tuple[int, Any]] = []
+        self.ready: list[tuple[range, Any]] = []
         self.done = 0
         self.seen_worker = self.counted = time.monotonic()
-        self.room = 0
+        self.workers = 0
+        self.pace: dict[str, float] = {} if pace is None else pace
+        """Seconds of a call, by label."""
 
     def land(self) -> list[Any]:
         """All results, in the order of the calls."""
         try:
-            self.room = A_WORKER * max(1, self._workers())
+            self.workers = max(1, self._workers())
             self._fill()
             while self.done < len(self.calls):
                 self._collect(self._arrivals())
@@ -75,16 +94,27 @@ class Flight:
         """As many in flight as there is room for: workers come and go, above all those of a queue."""
         now = time.monotonic()
         if now - self.counted > TICK and self.client.status == "running":
-            self.room, self.counted = A_WORKER * max(1, self._workers()), now
-        while len(self.flying) < self.room and (number := next(self.waiting, None)) is not None:
-            self._submit(number)
+            self.workers, self.counted = max(1, self._workers()), now
+        room = (A_WORKER if self.label in self.pace else 1) * self.workers - len(self.flying)
+        tasks: list[range] = []
+        while len(tasks) < room and self.begun < len(self.calls):
+            left = len(self.calls) - self.begun
+            several = together(left, self.workers, self.pace.get(self.label))
+            tasks.append(range(self.begun, self.begun + several))
+            self.begun += several
+        self._submit(tasks)
 
-    def _submit(self, number: int) -> None:
-        self.attempts[number] += 1
-        key = f"{self.label}-{number}-{uuid.uuid4().hex[:12]}"
-        future = self.client.submit(self.calls[number], key=key, pure=False)
-        self.flying[future] = number
-        future.add_done_callback(self.landed.put)
+    def _submit(self, tasks: list[range]) -> None:
+        """Hand out tasks, many in one message."""
+        for task in (task for task in tasks if len(task) == 1):
+            self.attempts[task[0]] += 1
+        for start, stop in bounds(len(tasks), TOGETHER):
+            some = tasks[start:stop]
+            keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
+            work = [partial(run_calls, self.calls[task.start : task.stop]) for task in some]
+            for task, future in zip(some, self.client.map(run_task, work, key=keys, pure=False), strict=True):
+                self.flying[future] = task
+                future.add_done_callback(self.landed.put)
 
     def _arrivals(self) -> list[Any]:
         """Futures that came in; waits for one at least, and watches the cluster meanwhile."""
@@ -99,18 +129,19 @@ class Flight:
             return arrived
 
     def _collect(self, arrived: list[Any]) -> None:
-        numbers = [self.flying.pop(future) for future in arrived]
+        tasks = [self.flying.pop(future) for future in arrived]
         self._fill()
         self.monitor.look()
-        for number, future in zip(numbers, arrived, strict=True):
+        for task, future in zip(tasks, arrived, strict=True):
             if future.status == "finished":
-                self.ready.append((number, future))
+                self.ready.append((task, future))
             else:
-                self._failed(number, future)
-        if len(self.ready) >= TOGETHER or not self.flying:
+                self._failed(task, future)
+        finished = sum(len(task) for task, _ in self.ready)
+        if finished >= TOGETHER or not self.flying or self.label not in self.pace:
             self._fetch()
         self.seen_worker = time.monotonic()
-        self.progress(self.label, self.done + len(self.ready), len(self.calls))
+        self.progress(self.label, self.done + sum(len(task) for task, _ in self.ready), len(self.calls))
 
     def _fetch(self) -> None:
         """The results of the finished tasks, in one message: each message waits some milliseconds for its answer."""
@@ -120,25 +151,27 @@ class Flight:
             results = self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True))
         except Exception:
             # A worker died with its results, and a task that was repeated for them failed.
-            lost = [(number, future) for number, future in ready if future.status == "error"]
+            lost = [(task, future) for task, future in ready if future.status == "error"]
             if not lost:
                 raise
-            self.ready = [(number, future) for number, future in ready if future.status != "error"]
-            for number, future in lost:
-                self._failed(number, future)
+            self.ready = [(task, future) for task, future in ready if future.status != "error"]
+            for task, future in lost:
+                self._failed(task, future)
             return
-        for (number, _), result in zip(ready, results, strict=True):
-            self.results[number] = result
-        self.done += len(ready)
+        for (task, _), (found, seconds) in zip(ready, results, strict=True):
+            self.results[task.start : task.stop] = found
+            self.done += len(task)
+            before = self.pace.get(self.label, seconds / len(task))
+            self.pace[self.label] = before + (seconds / len(task) - before) / PACED
 
-    def _failed(self, number: int, future: Any) -> None:
-        """Try again what may go better the next time; raise the rest."""
+    def _failed(self, task: range, future: Any) -> None:
+        """Try again what may go better the next time, each call by itself; raise the rest."""
         if self.client.status != "running":
             raise InterruptedRun(
                 f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
             )
         error = future.exception() if future.status == "error" else OSError("cancelled by the scheduler")
-        name = f"task {number} of {self.label!r}"
+        name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
         if _deadly(error):
             message = (
                 f"{name} was given up: the workers that ran it died ({error}). "
@@ -149,13 +182,14 @@ class Flight:
         if _workerless(error):
             raise self._no_workers() from error
         passing = isinstance(error, (OSError, MemoryError)) and not isinstance(error, BigembedError)
-        if not passing or self.attempts[number] >= ATTEMPTS:
-            error.add_note(f"in {name}, attempt {self.attempts[number]}")
+        attempt = self.attempts[task[0]]
+        if not passing or attempt >= ATTEMPTS:
+            error.add_note(f"in {name}, attempt {attempt}")
             raise error
         logging.getLogger(__name__).warning(
-            "%s failed (%s: %s); tried again", name, type(error).__name__, error, extra={"block": number}
+            "%s failed (%s: %s); tried again", name, type(error).__name__, error, extra={"block": task[0]}
         )
-        self._submit(number)
+        self._submit([range(number, number + 1) for number in task])
 
     def _watch(self) -> None:
         """Nothing came in for a while: is there anybody?"""
@@ -171,10 +205,11 @@ class Flight:
             raise self._no_workers()
 
     def _workers(self) -> int:
-        """How many the scheduler knows; one that does not answer is gone."""
+        """How many tasks run at a time, as the scheduler knows it; one that does not answer is gone."""
         try:
             wait = max(self.timeout, ANSWER)
-            return len(self.client.sync(self.client.scheduler.ncores, workers=None, callback_timeout=wait))
+            known = self.client.sync(self.client.scheduler.ncores, workers=None, callback_timeout=wait)
+            return sum(known.values())
         except OSError as error:  # (a timeout is one)
             raise InterruptedRun(
                 f"the scheduler at {self._address()} does not answer. Finished stages are kept: run again when it does"
@@ -188,6 +223,29 @@ class Flight:
 
     def _address(self) -> str:
         return str(getattr(self.client.scheduler, "address", "?")) if self.client.scheduler else "?"
+
+
+def together(left: int, workers: int, seconds: float | None) -> int:
+    """How many of the calls that are ``left``, of so many seconds each (None: not known yet), to hand out as one task.
+
+    >>> together(4096, 2, 0.5), together(4096, 512, 0.5), together(4096, 1024, 0.5), together(10, 2, 0.001)
+    (1, 3, 2, 2)
+    """
+    if seconds is None:
+        return 1
+    wanted = -(-workers * HANDED_OUT // max(seconds, HANDED_OUT / SEVERAL))
+    return int(max(1, min(SEVERAL, wanted, left // (ROUNDS * workers))))
+
+
+def run_calls(calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], float]:
+    """In a worker: the results of the calls of a task, and the seconds that it took."""
+    began = time.perf_counter()
+    return [call() for call in calls], time.perf_counter() - began
+
+
+def run_task(task: Callable[[], Any]) -> Any:
+    """In a worker: what a task returns."""
+    return task()
 
 
 def _deadly(error: BaseException) -> bool:
@@ -211,8 +269,9 @@ def client_executor(
     ``monitor``: who looks after the workers meanwhile.
     """
     watched = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
+    pace: dict[str, float] = {}
 
     def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        return Flight(client, calls, label, timeout, progress, why, watched).land()
+        return Flight(client, calls, label, timeout, progress, why, watched, pace).land()
 
     return run
