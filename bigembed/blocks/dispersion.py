@@ -30,6 +30,5 @@ def normalized_dispersion(mean: Array, variance: Array) -> Array:
     squares = np.bincount(bins, np.where(there, (dispersion - center[bins]) ** 2, 0), BINS)
     spread = np.sqrt(squares / np.maximum(counts - 1, 1))
     alone = counts == 1
-    spread[alone], center[alone] = center[alone], 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((dispersion - center[bins]) / spread[bins])
+        return np.where(alone[bins] & there, 1.0, (dispersion - center[bins]) / spread[bins])

@@ -111,7 +111,7 @@ def in_sight(measured: list[float]) -> float:
     """What the recall comes to if each round goes on to gain the same share of what the last one gained.
 
     >>> in_sight([0.4, 0.8, 0.9])
-    1.0
+    0.933333333
     """
     if len(measured) < 3:
         return 1.0

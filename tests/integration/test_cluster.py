@@ -100,7 +100,8 @@ def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, 
         inflight.Flight, "_submit", lambda flight, tasks: sizes.extend(map(len, tasks)) or run(flight, tasks)
     )
     with executor(place.executor):
-        assert map_blocks(tasks.square, [(i, 0.02) for i in range(60)]) == [i * i for i in range(60)]
+        given = [(i, 0.02) for i in range(60)]
+        assert map_blocks(tasks.square, given, label="first") == [i * i for i in range(60)]
         assert sizes[0] == 1  # (nothing is known of them yet)
         assert max(sizes) > 2
         assert sum(sizes) == 60
