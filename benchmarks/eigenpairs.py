@@ -4,10 +4,10 @@
 
 The kernel is that of a diffusion map by default (k = 15, α = 1, the scale that follows the density of the rows;
 of the mixture the largest component; k = 12 of the sphere with relief, a rough surface in four columns).
-bigembed solves it from the store with two workers of one thread; ARPACK (scipy.sparse.linalg.eigsh) has the
-same matrix in memory. Imports and compilation are left out on both sides (a small map is made first). Both
-residuals are explicit. ``--no-arpack`` leaves
-ARPACK out, which takes thousands of products at 10⁶ rows.
+bigembed solves it as a job with two workers of one thread does: with its vectors in the memory of the coordinating
+process, on two threads (``--files``: in files, by the workers); ARPACK (scipy.sparse.linalg.eigsh) has the same matrix
+in memory. Imports and compilation are left out on both sides (a small map is made first). Both residuals are explicit.
+``--no-arpack`` leaves ARPACK out, which takes thousands of products at 10⁶ rows.
 """
 
 from __future__ import annotations
@@ -52,16 +52,21 @@ def rows_of(name: str, folder: Path, n: int) -> str:
     return data_set(name, folder, made, n=n, **DATA[name])
 
 
-def ours(path: str, run: str, neighbors: int) -> dict[str, Any]:
+def ours(path: str, run: str, neighbors: int, files: bool) -> dict[str, Any]:
     """The whole map; the figures are those of its solve stage."""
     import bigembed as be
     from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.store.held_space import holding
 
     warnings.simplefilter("ignore")
     shutil.rmtree(run, ignore_errors=True)
-    with cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place, executor(place.executor):
+    with (
+        cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place,
+        executor(place.executor),
+        holding(0 if files else None, place.beside, place.rest),
+    ):
         small = np.random.default_rng(0).random((140_000, 3)).astype(np.float32)
         be.DiffusionMap(2, tol=1e-2).fit(small)  # both workers have imported and compiled what they need
         dm = be.DiffusionMap(PAIRS, n_neighbors=neighbors, tol=TOL, components="largest", workdir=run).fit(path)
@@ -131,21 +136,24 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100_000)
     parser.add_argument("--folder", default="bench-data")
     parser.add_argument("--no-arpack", action="store_true")
+    parser.add_argument("--files", action="store_true")
     parser.add_argument("--side", choices=["ours", "arpack"])
     given = parser.parse_args()
     path = rows_of(given.data, Path(given.folder), given.n)
     run = f"{given.folder}/eigen-{given.data}-{given.n}.zarr"
     if given.side:
-        print(json.dumps(ours(path, run, NEIGHBORS.get(given.data, 15)) if given.side == "ours" else arpack(run)))
+        neighbors = NEIGHBORS.get(given.data, 15)
+        print(json.dumps(ours(path, run, neighbors, given.files) if given.side == "ours" else arpack(run)))
         return
     rows: dict[str, dict[str, Any]] = {}
     for side in ("ours", *([] if given.no_arpack else ["arpack"])):
         command = [sys.executable, __file__, "--data", given.data, "--n", str(given.n), "--folder", given.folder]
+        command += ["--files"] if given.files else []
         done = subprocess.run([*command, "--side", side], stdout=subprocess.PIPE, text=True, check=True)
         rows[side] = json.loads(done.stdout.strip().splitlines()[-1])
     if "arpack" in rows:
         rows["ratio"] = {name: rows["ours"][name] / rows["arpack"][name] for name in ("seconds", "passes")}
-    table("eigenpairs", {"data": given.data, "n": given.n}, rows)
+    table("eigenpairs", {"data": given.data, "n": given.n} | ({"files": True} if given.files else {}), rows)
 
 
 if __name__ == "__main__":

@@ -111,9 +111,9 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
     if kept < functions:
         operator.space.sweep(
             narrow_block,
-            reads=["coarse.label", "coarse.basis"],
+            reads=["coarse.label", "coarse.basis", "coarse.values"],
             posts=["coarse.label", "coarse.basis"],
-            writes=["coarse.label", "coarse.basis"],
+            writes=["coarse.label", "coarse.basis", "coarse.values"],
             arguments=(kept,),
         )
     operator.space.sweep(
@@ -172,9 +172,11 @@ def _touching(inner: Any, label: Array, count: int) -> int:
     return int(np.count_nonzero(joined))
 
 
-def narrow_block(block: int, label: Array, basis: Array, kept: int) -> tuple[tuple[Array, Array], None]:
+def narrow_block(
+    block: int, label: Array, basis: Array, values: Array, kept: int
+) -> tuple[tuple[Array, Array, Array], None]:
     """Keep the first functions only."""
-    return (label, np.ascontiguousarray(basis[:, :kept])), None
+    return (label, np.ascontiguousarray(basis[:, :kept]), np.ascontiguousarray(values[:, :kept, :kept])), None
 
 
 def cross_block(

@@ -99,7 +99,7 @@ def _assembled(space: VectorSpace, counts: Sequence[int], p: int, dtype: Any) ->
         pairs, values = [space.read("coarse.cross", b)], [space.read("coarse.cross_values", b)]
         if counts[b]:
             pairs.insert(0, space.read("coarse.pairs", b) + start[b])
-            values.insert(0, space.read("coarse.values", b)[:, :p, :p])
+            values.insert(0, space.read("coarse.values", b))
         where, blocks = np.concatenate(pairs), np.concatenate(values)
         order = np.lexsort((where[:, 1], where[:, 0]))
         where, blocks = where[order], blocks[order]
