@@ -41,13 +41,14 @@ def lowest_beside(matrix: Array, unit: Array, rows: Array) -> int:
     sizes = np.array([n, 1, count, 0, 26 * n, 10 * n, 0], np.int32)
     reals, values, support = np.zeros(3), np.empty(n), np.empty(2 * n, np.int32)
     work, integers = np.empty(26 * n), np.empty(10 * n, np.int32)
+    held = (sizes, letters, reals, values, support, work, integers)  # (an array is freed after its last use)
     text, size, real = letters.ctypes.data, sizes.ctypes.data, reals.ctypes.data
     _dsyevr(
         text, text + 1, text + 2, size, matrix.ctypes.data, size, real, real + 8, size + 4, size + 8, real + 16,
         size + 12, values.ctypes.data, rows[1:].ctypes.data, size, support.ctypes.data, work.ctypes.data, size + 16,
         integers.ctypes.data, size + 20, size + 24,
     )  # fmt: skip
-    return int(sizes[6])
+    return int(held[0][6])
 
 
 @njit(

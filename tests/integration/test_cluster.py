@@ -228,11 +228,12 @@ def test_a_running_scheduler(tmp_path):
                     map_blocks(tasks.square, [(1,)])
 
 
-def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path):
+def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("bigembed.jobs.places.inflight.ANSWER", 2.0)
     with ExitStack() as stack:
         scheduler, address = stack.enter_context(running(tmp_path))
         stack.enter_context(working(tmp_path, address))
-        table = ClusterTable(address=address, no_workers_timeout=3)
+        table = ClusterTable(address=address, no_workers_timeout=2)
         place = stack.enter_context(cluster(table, "remote"))
         stack.enter_context(executor(place.executor))
         threading.Timer(1.0, lambda: scheduler.send_signal(signal.SIGSTOP)).start()

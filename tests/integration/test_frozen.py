@@ -31,6 +31,7 @@ def workers(pid: int | None = None) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_without_a_frozen_worker(tmp_path):
     table = "workers = 2\nmemory = '1 GiB'\nfrozen_timeout = 4.0"
     job = start("run", write(tmp_path, 0.3, table, n=20_000))
