@@ -2,16 +2,21 @@
 
     python benchmarks/end_to_end.py --n 1000000 --d 64 --memory "1.5 GiB" --folder bench-data
     python benchmarks/end_to_end.py --n 2600000 --d 512 --memory "600 MiB" --folder bench-data   # larger than memory
+    python benchmarks/end_to_end.py --n 30000000 --d 16 --algorithm cells --kill search:9 solve:60 --folder bench-data
 
 The data are the Gaussian mixture (10 coordinates, k = 15, the largest component). Memory is the
-peak of the resident memory of all processes together, client and scheduler included.
+peak of the resident memory of all processes together, client and scheduler included; disk is what the run's folder
+takes at most, looked at every five seconds. ``--kill STAGE:N`` kills all processes of the job when it has logged N
+lines in that stage, and runs the same command again; seconds are those of all runs together.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +35,7 @@ name = "diffusion_map"
 n_components = 10
 n_neighbors = 15
 components = "largest"
+algorithm = "{algorithm}"
 [output]
 path = "end-to-end.zarr"
 [cluster]
@@ -44,15 +50,18 @@ def main() -> None:
     parser.add_argument("--d", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", default="1.5 GiB")
+    parser.add_argument("--algorithm", default="auto")
+    parser.add_argument("--kill", nargs="*", default=[], metavar="STAGE:N")
     parser.add_argument("--folder", default="bench-data")
     given = parser.parse_args()
     folder = Path(given.folder).absolute()
     rows = data_set("mixture", folder, n=given.n, d=given.d)
     job = folder / "end-to-end.toml"
     shutil.rmtree(folder / "end-to-end.zarr", ignore_errors=True)
-    job.write_text(JOB.format(rows=rows, workers=given.workers, memory=given.memory))
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(job)], check=True, stdout=subprocess.DEVNULL)
+    job.write_text(JOB.format(rows=rows, workers=given.workers, memory=given.memory, algorithm=given.algorithm))
+    began, disk = time.perf_counter(), 0
+    for kill in [*given.kill, ""]:
+        disk = max(disk, run(job, folder / "end-to-end.zarr", kill))
     seconds = time.perf_counter() - began
     record = json.loads((folder / "end-to-end.zarr" / "job.json").read_text())
     size, limits = given.n * given.d * 4, given.workers * int(parse_bytes(given.memory))
@@ -62,12 +71,38 @@ def main() -> None:
         "recall": record["certificate"]["recall"]["recall"],
         "measured_gib": record["measured"]["total"] / 2**30,
         "planned_gib": record["predicted"]["total"] / 2**30,
+        "disk_gib": disk / 2**30,
+        "planned_disk_gib": record["plan"]["disk_peak"] / 2**30,
         "rows_gib": size / 2**30,
         "rows_over_worker_limits": size / limits,
         "rows_over_measured_peak": size / record["measured"]["total"],
         "stages": {stage["name"]: stage["seconds"] for stage in record["stages"]},
     }
     table("end_to_end", {"n": given.n, "d": given.d, "workers": given.workers}, {"bigembed": result})
+
+
+def run(job: Path, output: Path, kill: str) -> int:
+    """The job, to its end or until it is killed: the largest disk space that its output took, in bytes."""
+    command = [sys.executable, "-m", "bigembed.cli", "run", str(job)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    stage, _, lines = kill.partition(":")
+    most, log = 0, output / "log.jsonl"
+    while process.poll() is None:
+        time.sleep(5)
+        most = max(most, space(output))
+        if kill and log.exists() and log.read_text().count(f'"stage": "{stage}"') >= int(lines):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return most
+    if process.returncode or kill:
+        raise SystemExit(f"{' '.join(command)}: status {process.returncode}" + (f" before {kill}" if kill else ""))
+    return most
+
+
+def space(folder: Path) -> int:
+    """Bytes on disk below a folder whose files come and go."""
+    found = subprocess.run(["du", "-s", "--block-size=1", str(folder)], capture_output=True, text=True, check=False)
+    return int(found.stdout.split()[0]) if found.stdout else 0
 
 
 if __name__ == "__main__":

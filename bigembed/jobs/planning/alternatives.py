@@ -1,4 +1,4 @@
-"""What would fit where a plan does not: another solver, or fewer landmarks, planned in the same way."""
+"""What would fit where a plan does not: another solver or search, or fewer landmarks, planned in the same way."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import tomli_w
 
 from bigembed.errors import BigembedError
+from bigembed.neighbors.algorithms import AUTO, CELLS
 from bigembed.stages import Stage
 
 SOLVERS = ("landmarks", "nystrom")
@@ -23,7 +24,7 @@ def alternatives(given: Any, stages_of: Callable[[Any], list[Stage]], fits: Call
     ``stages_of`` lists the stages of an estimator, ``fits`` plans them.
     """
     found = []
-    for kind in (_solvers, _landmarks):
+    for kind in (_solvers, _algorithms, _landmarks):
         for changes in kind(given):
             try:
                 if not fits(stages_of(type(given)(**given.get_params() | changes))):
@@ -38,6 +39,12 @@ def alternatives(given: Any, stages_of: Callable[[Any], list[Stage]], fits: Call
 def _solvers(given: Any) -> Iterator[dict[str, Any]]:
     if "solver" in inspect.signature(type(given)).parameters:
         yield from ({"solver": name} for name in SOLVERS if name != given.solver)
+
+
+def _algorithms(given: Any) -> Iterator[dict[str, Any]]:
+    """The lists of NN-descent, which the automatic choice may turn to, lie on disk between its rounds."""
+    if getattr(given, "algorithm", None) == AUTO:
+        yield {"algorithm": CELLS}
 
 
 def _landmarks(given: Any) -> Iterator[dict[str, Any]]:
