@@ -8,7 +8,8 @@ by pandas and scikit-learn, which hold the table; the same job killed with SIGKI
 until it ends. Coordinates of the two sides are compared up to signs, those of the resumed job with the first by their
 bytes, and ``extend`` of the table with ``transform`` of the loaded model. ``--map``: also a diffusion map after the
 same steps with one worker of ``--map-memory`` (the plan of 3·10⁶ rows says 1.4 GiB in all), killed in each of them and
-in stages of the map, and new rows by ``extend`` and by ``transform``.
+in stages of the map, and new rows by ``extend`` and by ``transform``. ``--once``: each job once, without the other side
+and without kills.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def mapped(folder: Path, rows: Path, given: argparse.Namespace) -> dict[str, dic
     said, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
     found: dict[str, dict[str, Any]] = {"map": {"seconds": seconds, "peak_GiB": peak / 2**30, "n": said["n"]}}
     expected = coordinates(folder / "steps-map.zarr")
-    found |= resumed(folder, rows, "diffusion_map", given, expected, ("step4-pca", "search", "solve"))
+    if not given.once:
+        found |= resumed(folder, rows, "diffusion_map", given, expected, ("step4-pca", "search", "solve"))
     new, out = written(folder / f"new-d{given.d}.csv", 2_000, given.d, seed=1), folder / "steps-map-new.zarr"
     clear(str(out))
     model = folder / "steps-map-model.zarr"
@@ -169,6 +171,7 @@ def main() -> None:
     parser.add_argument("--memory", default="750 MiB")
     parser.add_argument("--map", action="store_true")
     parser.add_argument("--map-memory", default="1 GiB")
+    parser.add_argument("--once", action="store_true")
     parser.add_argument("--folder", default="bench-data")
     given = parser.parse_args()
     folder = Path(given.folder)
@@ -179,14 +182,9 @@ def main() -> None:
     said, seconds, peak = run("-m", "bigembed.cli", "run", str(job), "--json")
     mine = coordinates(folder / "steps.zarr")
     found["job"] = {"seconds": seconds, "peak_GiB": peak / 2**30, "planned_GiB": said["predicted"]["total"] / 2**30}
-    said, seconds, peak = run("-c", PEER.format(m=given.m), str(rows), str(folder / "steps-peer.npy"))
-    theirs = np.load(folder / "steps-peer.npy", mmap_mode="r")
-    signs = np.sign(np.einsum("ij,ij->j", mine[:1000], theirs[:1000]))
-    apart = max(np.abs(mine[i : i + PIECE] * signs - theirs[i : i + PIECE]).max() for i in range(0, len(mine), PIECE))
-    found["in memory"] = {"seconds": seconds, "peak_GiB": peak / 2**30, "rows": len(theirs), "apart": float(apart)}
-    found["ratio"] = {name: found["job"][name] / found["in memory"][name] for name in ("seconds", "peak_GiB")}
-
-    found |= resumed(folder, rows, "pca", given, mine, ("coordinates",))
+    if not given.once:
+        found |= beside(folder, rows, given, found["job"], mine)
+        found |= resumed(folder, rows, "pca", given, mine, ("coordinates",))
 
     clear(str(folder / "steps-new.zarr"))
     arguments = [str(folder / name) for name in ("steps-model.zarr", rows.name, "steps-new.zarr")]
@@ -202,6 +200,18 @@ def main() -> None:
     if given.map:
         found |= mapped(folder, rows, given)
     table("steps", {"n": given.n, "d": given.d, "m": given.m}, found)
+
+
+def beside(
+    folder: Path, rows: Path, given: argparse.Namespace, job: dict[str, Any], mine: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """The same by pandas and scikit-learn, and how far the coordinates are apart."""
+    _, seconds, peak = run("-c", PEER.format(m=given.m), str(rows), str(folder / "steps-peer.npy"))
+    theirs = np.load(folder / "steps-peer.npy", mmap_mode="r")
+    signs = np.sign(np.einsum("ij,ij->j", mine[:1000], theirs[:1000]))
+    apart = max(np.abs(mine[i : i + PIECE] * signs - theirs[i : i + PIECE]).max() for i in range(0, len(mine), PIECE))
+    there = {"seconds": seconds, "peak_GiB": peak / 2**30, "rows": len(theirs), "apart": float(apart)}
+    return {"in memory": there, "ratio": {name: job[name] / there[name] for name in ("seconds", "peak_GiB")}}
 
 
 if __name__ == "__main__":

@@ -170,6 +170,9 @@ TABLE: dict[str, Case] = {
     "landmark_diffusion_map": Case("landmark_diffusion_map", {"n_landmarks": 100}),
     "landmark_mds": Case("landmark_mds", {"n_landmarks": 50}),
     "landmark_mds max-min": Case("landmark_mds", {"n_landmarks": 50, "landmarks": "max-min"}),
+    "landmark_mds precomputed": Case(
+        "landmark_mds", {"n_landmarks": 50, "metric": "precomputed"}, apart, returns=1e-12
+    ),
     "laplacian_eigenmaps binary": Case("laplacian_eigenmaps", {"weights": "binary"}, islands),
     "laplacian_eigenmaps radius": Case(
         "laplacian_eigenmaps", {"n_neighbors": None, "radius": 5.0, "components": "largest"}, three

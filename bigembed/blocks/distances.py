@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import getsource
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -45,6 +45,10 @@ class Metric:
     """Keyword arguments of ``cdist`` or of the function."""
     ids: bool = False
     """Whether rows hold one integer each, the id of an object that the function knows."""
+
+    def within(self, context: Any) -> Self:
+        """The same, for distances that the stages of a run keep."""
+        return self
 
     @property
     def euclidean(self) -> bool:

@@ -95,7 +95,8 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         run = Run(estimator.workdir, parents=[X.run])
         shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(estimator, "metric", None))
         by = None if given else by_metric(shape)
-        graph = GraphShape(X.n, X.block, shape.width, X.n_neighbors, X.radius, X.dense, given, by=by)
+        rule = X.n_neighbors, X.radius, X.dense
+        graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by)
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
@@ -137,7 +138,7 @@ def distance_map_stages(estimator: Any, source: RowSource) -> list[Stage]:
     """All stages of a method on graphs for an array of distances."""
     rule: Rule = estimator._joins(source.shape[0])
     graph = distance_graph(source, rule)
-    shape = GraphShape(graph.n, min(graph.block, graph.n), graph.n, rule.n_neighbors, given=True)
+    shape = GraphShape(graph.n, min(graph.block, graph.n), graph.n, rule.n_neighbors, given=True, sampled=True)
     return [*distance_stages(source, rule), *estimator._after_graph(shape, estimator._seed())]
 
 

@@ -13,6 +13,7 @@ from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
+from bigembed.embedding.scaling.given import GivenDistances, drawn_stage, kept_stage, numbers_of
 from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance
 from bigembed.embedding.scaling.landmark_axes import (
     affine_solve_stage,
@@ -23,6 +24,7 @@ from bigembed.embedding.scaling.landmark_sample import SELECTIONS, LandmarkOptio
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.neighbors.given_graph import GIVEN, is_given
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -49,7 +51,9 @@ class LandmarkMDS(RowwiseEstimator):
     landmarks : "max-min" (each as far as can be from those before, among 30·L sampled rows; the first of them outline
         the data), "uniform", "k-means" (centers, of the same sample), or given: numbers of rows (L,), or rows (L, d).
     metric : a metric of SciPy's ``cdist``, a function of two blocks of rows that returns their distances
-        (len(a), len(b)), or "module:name" of one. A row must get the same distances in any block.
+        (len(a), len(b)), or "module:name" of one. A row must get the same distances in any block. Or "precomputed": X
+        holds the distances (n, n), of which the rows of the landmarks and of 100 others are read; ``transform`` takes
+        distances of new rows to the fitted ones (k, n), and looks at those to the landmarks.
     metric_params : dict or None. Keyword arguments of the metric.
     ids : bool. For objects that are not vectors: X holds one integer a row, (n, 1) or (n,), the id of an object; the
         function gets two int64 arrays of ids, (a,) and (b,).
@@ -65,11 +69,11 @@ class LandmarkMDS(RowwiseEstimator):
         |entry| of each among the landmarks (Euclidean: of each direction in the space of the rows) is positive.
     eigenvalues_ : (d₊,) sums of squares of the coordinates of all rows, as of :class:`ClassicalMDS`.
     landmark_eigenvalues_ : (L,) of −½ H Δ H, descending; negative ones say how far the distances are from Euclidean.
-    landmarks_ : (L, d) rows.
+    landmarks_ : (L, d) rows; of given distances (L, 1), their numbers.
     n_landmarks_ : int, L.
     landmark_ids_ : (L,) their numbers, −1 where they are not rows of the input.
-    stress_ : float, Kruskal's stress-1 on all pairs of 400 sampled rows.
-    landmark_change_ : float, how far 400 sampled rows move (share of their spread, shapes compared) if half of the
+    stress_ : float, Kruskal's stress-1 on all pairs of 400 sampled rows (100 of given distances).
+    landmark_change_ : float, how far these rows move (share of their spread, shapes compared) if half of the
         landmarks place them: near 0 there are enough. NaN where half are too few.
     n_components_, n_features_in_ : int, d₊ and d.
     certificate_ : dict.
@@ -84,7 +88,8 @@ class LandmarkMDS(RowwiseEstimator):
     Cost. Euclidean: one pass for ``fit`` (sample and second moments; a second one for more than 512 columns), one for
     coordinates. Other distances: one pass to check and sample the rows, one with n·L distances that writes the
     coordinates. Memory of a worker: a block of rows (32 MiB) and 8 MiB of distances; of the coordinator: the sample
-    (64 MiB) and a few L² numbers.
+    (64 MiB) and a few L² numbers. Given distances: L + 100 of their rows are read, with the chunks that they lie in
+    (small ones, or chunks of few rows, make that little), and are kept in the run; max-min reads one after the other.
 
     References
     ----------
@@ -110,7 +115,7 @@ class LandmarkMDS(RowwiseEstimator):
     follows_dtype = True
     saved_stages: ClassVar = {
         "sample": ("",),
-        "landmarks": ("",),
+        "landmarks": ("rows", "ids", "order"),
         "solve": ("",),
         "coordinates": ("embedding", "mean", "matrix", "offset", "eigenvalues"),
     }
@@ -140,6 +145,11 @@ class LandmarkMDS(RowwiseEstimator):
         self._check()
         n, d = checked_shape(source, at_least=2)
         asked, metric, m = self._asked(n, d), self._metric(), int(self.n_components)
+        if isinstance(metric, GivenDistances):
+            numbers, width = numbers_of(source), min(m, asked.count - 1)
+            solve = distance_solve_stage(numbers, metric, width, asked.count)
+            last = distance_coordinates_stage(numbers, metric, width, asked.count)
+            return [drawn_stage(numbers, asked), kept_stage(numbers, asked), solve, last]
         affine = metric.euclidean
         first = [sample_stage(source, asked, affine), landmarks_stage(asked, metric, d)]
         if affine:
@@ -149,12 +159,19 @@ class LandmarkMDS(RowwiseEstimator):
         solve = distance_solve_stage(source, metric, width, asked.count)
         return [*first, solve, distance_coordinates_stage(source, metric, width, asked.count)]
 
+    @property
+    def _given(self) -> bool:
+        """Whether X holds distances."""
+        return is_given(self.metric)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._given
+        return tags
+
     def _metric(self) -> Metric:
-        if isinstance(self.metric, str) and self.metric == "precomputed":
-            raise InputError(
-                "metric='precomputed': landmark MDS computes the distances to its landmarks, of rows or of objects by "
-                "their ids (ids=True and a function that looks them up); ClassicalMDS takes the array of all distances"
-            )
+        if self._given:
+            return GivenDistances(GIVEN)
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
     def _asked(self, n: int, d: int) -> LandmarkOptions:
@@ -180,8 +197,11 @@ class LandmarkMDS(RowwiseEstimator):
             given = np.asarray(self.landmarks)
             numbers = given.dtype.kind in ("iu" if given.ndim == 1 else "iuf") and bool(np.isfinite(given).all())
             need(given.ndim in (1, 2) and numbers, "landmarks", "a selection, integers (L,) or finite rows (L, d)")
-        need(not (self.ids and isinstance(self.landmarks, str) and self.landmarks == "k-means"), "landmarks",
-             "not 'k-means' with ids=True, because objects have no mean")  # fmt: skip
+        rows = isinstance(self.landmarks, str) and self.landmarks == "k-means"
+        need(not (self.ids and rows), "landmarks", "not 'k-means' with ids=True, because objects have no mean")
+        rows = rows or np.ndim(self.landmarks) == 2
+        need(not (self._given and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
+        need(not (self._given and self.ids), "ids", "False where distances are given: X holds them, and no ids")
 
     def _check(self) -> None:
         super()._check()
@@ -217,6 +237,9 @@ class LandmarkMDS(RowwiseEstimator):
             model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True)
             return Extension(project, model, m, d, dtype=sample["dtype"])
         found = AffineMap.within(run.path("coordinates"))
+        if self._given:
+            by_distance = ByDistance(None, "", found, columns=run.path("landmarks", "ids"))
+            return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
         by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), found)
         return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
 

@@ -20,7 +20,7 @@ from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, edge_shape
 from bigembed.neighbors.radius import BLOCK_EDGES, EDGES_PLANNED
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.edges import Piece
 from bigembed.store.exchange import Exchange
 from bigembed.store.graph_source import GraphSource, open_graph
@@ -31,6 +31,8 @@ from bigembed.store.tiles import panel_memory, tiles
 TASK_ROWS = 2_048
 """Rows of a task, about, and of a piece of the lists."""
 LISTS = "lists"
+SAMPLED = 400
+"""Rows whose distances to all rows are kept, for what judges a map of them."""
 
 Edges = tuple[Array, Array, Array]
 """Rows, columns, lengths."""
@@ -170,32 +172,36 @@ def length_graph(X: Any, rule: Rule) -> GraphSource:
 def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
     """Check all distances, and pick the edges of each row: ``indptr/b``, ``column/b`` and ``length/b`` of pieces of
     rows, by (row, length, column); of k neighbors ``reach/b`` and ``last/b``, the squared length and the column of the
-    last edge."""
+    last edge. ``sampled`` (n, s) are the distances of all rows to those of the numbers ``sample``."""
     n, rows = shape.n, task_rows(source)
-    pieces = bounds(n, TASK_ROWS)
+    pieces, sample = bounds(n, TASK_ROWS), sampled_rows(n)
 
     def run(context: Context) -> dict[str, Any]:
         spans = [(number, *span) for number, span in enumerate(bounds(n, rows))]
         shared: dict[str, Any] = {"rule": rule, "exchange": context.exchange}
-        refuse_wrong(map_blocks(pick_block, spans, source=source, **shared), n, context.exchange)
+        kept = context.path("sampled")
+        create_rows(kept, (n, len(sample)), source.work, rows, overwrite=True)
+        write_array(context.path("sample"), sample)
+        refuse_wrong(map_blocks(pick_block, spans, source=source, kept=kept, **shared), n, context.exchange)
         tasks = [(b, start, stop, start // rows, (stop - 1) // rows) for b, (start, stop) in enumerate(pieces)]
         map_blocks(list_block, tasks, out=context.path(""), **shared)
         context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
-        return {"n": n, "d": n, "dtype": shape.dtype, "metric": GIVEN, "all_pairs": True}
+        return {"n": n, "d": n, "dtype": shape.dtype, "metric": GIVEN, "all_pairs": True, "sampled": len(sample)}
 
-    edges = n * min(n, rule.per_row)
+    edges, looks = n * min(n, rule.per_row), source.work.itemsize * len(sample)
     cost = Cost(
         passes=1,
         read=n * n * source.dtype.itemsize,
-        write=32 * edges,
-        disk=16 * edges + 24 * n,
+        write=32 * edges + looks * n,
+        disk=16 * edges + (24 + looks) * n,
         scratch=24 * edges + 8 * n * -(-n // rows),
-        memory=panel_memory(source, rows) + 160 * rows * min(n, rule.per_row) + (128 << 20),
+        memory=panel_memory(source, rows) + (160 * min(n, rule.per_row) + 2 * looks) * rows + (128 << 20),
         coordinator=96 * n,
         scalar_ops=5 * n * n,
         maps=2,
     )
-    return Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN, **asdict(rule)}, run, cost)
+    parameters = {"source": source.fingerprint(), "metric": GIVEN, "sampled": SAMPLED, **asdict(rule)}
+    return Stage("survey", (), parameters, run, cost)
 
 
 def task_rows(source: RowSource) -> int:
@@ -204,16 +210,25 @@ def task_rows(source: RowSource) -> int:
     return int(min(n, -(-TASK_ROWS // high) * high))
 
 
+def sampled_rows(n: int) -> Array:
+    """Numbers of the rows that are sampled, ascending: the same for any method and its random numbers."""
+    return np.sort(np.random.default_rng([0, n]).choice(n, min(n, SAMPLED), replace=False)).astype(np.int64)
+
+
 def pick_block(
-    number: int, start: int, stop: int, *, source: RowSource, rule: Rule, exchange: Exchange
+    number: int, start: int, stop: int, *, source: RowSource, rule: Rule, exchange: Exchange, kept: str
 ) -> dict[str, Any]:
-    """Leave the edges of some rows, and what shows whether they are rows of a matrix of distances."""
-    seen, sums = Seen(start, stop, source.shape[1]), np.zeros(stop - start)
+    """Leave the edges of some rows, and what shows whether they are rows of a matrix of distances; keep their distances
+    to the sampled ones."""
+    seen, sums, sample = Seen(start, stop, source.shape[1]), np.zeros(stop - start), sampled_rows(source.shape[1])
     held: dict[int, Edges] = {}
+    looks = np.zeros((stop - start, len(sample)), source.work)
     for first, left, values in tiles(source, start, stop):
         if not seen.admits(values, first, left):
             continue
         held[first] = _nearer(held.get(first, NO_EDGES), values, first, left, rule)
+        low, high = np.searchsorted(sample, [left, left + values.shape[1]])
+        looks[first - start : first - start + len(values), low:high] = values[:, sample[low:high] - left]
         with np.errstate(over="ignore", invalid="ignore"):
             np.square(values, out=values)
             seen.add(values, first, left)
@@ -224,6 +239,7 @@ def pick_block(
                 "sparse. Take a smaller radius, or fewer neighbors"
             )
     if not seen.wrong["rows"]:
+        write_rows(kept, start, looks)
         parts = [(row + first, column, length) for first, (row, column, length) in sorted(held.items())]
         row, column, length = (np.concatenate(part) for part in zip(*parts, strict=True))
         pieces = {"row": row, "column": column, "length": length}

@@ -99,6 +99,11 @@ class NeighborGraph:
         return self.metric != GIVEN or bool(self.run.results("graph").get("scales"))
 
     @property
+    def sampled(self) -> bool:
+        """Whether given distances to sampled rows are kept."""
+        return self.metric == GIVEN and "sampled" in self.run.results("survey")
+
+    @property
     def edges(self) -> int:
         """Edges, each counted from both of its rows."""
         return int(self.run.results("graph")["edges"])

@@ -102,7 +102,7 @@ def _notes(figures: Mapping[str, Any]) -> list[str]:
         ("coordinates", figures["n_coordinates"], "coordinate"),
     ):
         found = figures[name]
-        if width > 1 and found["share"] > ONE_COLUMN:
+        if width > 1 and found.get("share", 0.0) > ONE_COLUMN:  # (given distances have no columns)
             notes.append(
                 f"{what.capitalize()} {found['column']} (from 0) holds {100 * found['share']:.4g} % of the variance of "
                 f"the {name}, so it decides nearly all distances between them. If that is a matter of units, bring "

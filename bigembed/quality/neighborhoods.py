@@ -10,7 +10,7 @@ from bigembed.blocks.metrics import RowMetric, checked_metric, require_columns
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, triplet_figure, trust_figure
-from bigembed.quality.spaces import Space
+from bigembed.quality.spaces import DistancesToSample, GivenSpace, Space
 from bigembed.stages import Cost
 from bigembed.store.exchange import Exchange
 from bigembed.store.offenders import checked_shape
@@ -46,8 +46,9 @@ def preserved(
     most and its ``share`` of the variance, numbers of ``constant`` columns, and the share of sampled rows with k or
     more other rows at the ``same_place``.
 
-    Distances between rows are by ``metric`` (``mapped``: of rows that are mapped for it already), between coordinates
-    Euclidean; of equal ones the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or
+    Distances between rows are by ``metric`` (``mapped``: of rows that are mapped for it already), or given, those of
+    all rows to the sampled ones (:class:`~bigembed.quality.spaces.DistancesToSample`); between coordinates they are
+    Euclidean. Of equal ones the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or
     fewer), and compared with *all* rows. The same bytes for any chunks and workers.
 
     Cost: three passes over the rows and four over the coordinates; 4 s n d operations, s the number of sampled rows.
@@ -59,11 +60,16 @@ def preserved(
     than 2 n_neighbors + 1 rows, and parameters out of range.
     """
     n, d, m = checked(rows, coordinates, n_neighbors, samples, seed)
-    compare = checked_metric(metric) if not isinstance(metric, RowMetric) else metric
-    if not mapped:
-        require_columns(compare, d, rows.sparse)
-    sample, triplets = drawn(n, samples, seed)
-    spaces = Space("rows", rows, exchange, sample, compare, mapped), Space("coordinates", coordinates, exchange, sample)
+    sample, triplets = drawn(n, samples, seed, rows.sample if isinstance(rows, DistancesToSample) else None)
+    given: Space
+    if isinstance(rows, DistancesToSample):
+        d, text, given = n, rows.metric.text, GivenSpace("rows", rows, exchange, sample, rows.metric, True)
+    else:
+        compare = checked_metric(metric) if not isinstance(metric, RowMetric) else metric
+        if not mapped:
+            require_columns(compare, d, rows.sparse)
+        text, given = compare.text, Space("rows", rows, exchange, sample, compare, mapped)
+    spaces = given, Space("coordinates", coordinates, exchange, sample)
     surveys = [space.survey() for space in spaces]
     for space, survey in zip(spaces, surveys, strict=True):
         space.ask(survey)
@@ -81,14 +87,14 @@ def preserved(
         "n_coordinates": m,
         "n_neighbors": int(n_neighbors),
         "samples": len(sample),
-        "metric": compare.text,
+        "metric": text,
         "seed": int(seed),
         "preservation": kept_figure(sample, near, shown, n),
         "trustworthiness": trust_figure(sample, shown, ranks, n),
         "continuity": trust_figure(sample, near, ranks_shown, n),
         "triplets": triplet_figure(sample, triplets, apart, found_shown["far"]),
         **{
-            space.name: columns_figure(survey) | ties_figure(lists["squared"])
+            space.name: (columns_figure(survey) if survey else {}) | ties_figure(lists["squared"])
             for space, survey, lists in zip(spaces, surveys, (found, found_shown), strict=True)
         },
     }
@@ -112,7 +118,7 @@ def cost_of(
         scratch=sampled + MAX_GROUPS * lists,
         memory=4 * blocks + 3 * sampled + 4 * lists + TILES,
         coordinator=3 * sampled + 24 * lists + s * n_neighbors**2,
-        flops=4.0 * s * n * (rows.width + coordinates.width),
+        flops=4.0 * s * n * (coordinates.width + (1 if isinstance(rows, DistancesToSample) else rows.width)),
         scalar_ops=s * n,
         terms=2 * s * n * terms,
         maps=7,
@@ -146,10 +152,10 @@ def _shape(source: RowSource, name: str) -> tuple[int, int]:
         raise InputError(f"{name}: {error}") from error
 
 
-def drawn(n: int, samples: int, seed: int) -> tuple[Array, Array]:
+def drawn(n: int, samples: int, seed: int, sample: Array | None = None) -> tuple[Array, Array]:
     """Numbers of sampled rows, ascending (s,), and of two random other rows for each of its triplets (s, 2t)."""
     rng = np.random.default_rng([seed, STREAM])
-    sample = np.sort(rng.choice(n, min(samples, n), replace=False))
+    sample = np.sort(rng.choice(n, min(samples, n), replace=False)) if sample is None else sample
     first = rng.integers(0, n - 1, (len(sample), TRIPLETS))
     second = rng.integers(0, n - 2, (len(sample), TRIPLETS))
     others = np.concatenate([first, second + (second >= first)], axis=1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -108,6 +108,42 @@ class Space:
         found = reduce_rows(self.source, function, self.exchange, combine=combine, label=name, **given)
         self.exchange.drop(f"{name}-asked")
         return found
+
+
+@dataclass(frozen=True)
+class Looked(RowMetric):
+    """Distances that are given: those of a row to the sampled rows, of which a query is the number."""
+
+    name: str = "precomputed"
+
+    def squared(self, rows: Any, others: Any, swapped: Array | None = None) -> Array:
+        """Squared distances (m, N) of the queries ``rows`` (m, 1) to ``others``, their distances (N, s)."""
+        return np.asarray(np.square(others[:, rows[:, 0]].T, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class DistancesToSample(RowSource):
+    """Given distances (n, s) of all rows to s sampled ones, which were checked when they were picked."""
+
+    sample: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Numbers of the sampled rows, ascending (s,)."""
+    metric: ClassVar[RowMetric] = Looked()
+
+
+@dataclass(frozen=True)
+class GivenSpace(Space):
+    """Rows of which distances are given, and nothing else."""
+
+    def survey(self) -> Parts:
+        """Nothing: there are no columns."""
+        return {}
+
+    def ask(self, survey: Parts) -> None:
+        """Leave nothing: sampled rows are known by their numbers."""
+
+    def sampled(self) -> Any:
+        """Their numbers among the sampled ones."""
+        return np.arange(len(self.sample))[:, None]
 
 
 def survey_block(block: RowBlock, *, sample: Array, metric: str) -> Parts:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bigembed.blocks.rows import MIN_BLOCK_ROWS
 from bigembed.embedding.forces.affinities import affinities_stage
 from bigembed.embedding.forces.coordinates import coordinates_stage
 from bigembed.embedding.forces.descent import descent_stage
 from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.start import start_stage
-from bigembed.embedding.graph.judgement import judgement_stage
+from bigembed.embedding.graph.judgement import map_judgement_stages
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError
-from bigembed.neighbors.survey import Shape
 from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
@@ -72,15 +69,11 @@ def force_stages(
     block = min(graph.block, n)
     spectrum = Spectrum(m, "joint", TOL, PASSES, seed)
     eigenvectors = [components_stage(n, k, block), solve_stage(spectrum, n, k, block)] if start == "spectral" else []
-    judgement = []
-    if rows:
-        source = RowSource((n, graph.width), np.dtype(np.float64))
-        judgement = [judgement_stage(source, Shape(n, graph.width, "float64", ""), m, seed, ordered=True, by=graph.by)]
     return [
         affinities_stage(graph, edges, perplexity_of(perplexity, k)),
         *eigenvectors,
         start_stage(graph, m, start, seed),
         descent_stage(graph, edges, asked, in_memory),
         coordinates_stage(graph, m, asked.dof),
-        *judgement,
+        *map_judgement_stages(graph, m, seed),
     ]

@@ -8,17 +8,56 @@ from typing import Any
 import numpy as np
 
 from bigembed.embedding.graph.ordered_rows import InOrder, compared_rows, comparison
+from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
 from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.survey import Shape
 from bigembed.quality.neighborhoods import cost_of, preserved
-from bigembed.stages import Context, Stage
+from bigembed.quality.spaces import DistancesToSample
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.opening import open_zarr
 from bigembed.store.source import RowSource
 
 SAMPLES = 400
 """Rows that are compared with all rows."""
 NEIGHBORS = 15
+
+
+def preserved_given(context: Context, n: int, m: int, seed: int) -> dict[str, Any]:
+    """Figures of the coordinates against the given distances of sampled rows to all rows."""
+    sample, kept = read_array(context.of("survey", "sample")), context.of("survey", "sampled")
+    rows = DistancesToSample((n, len(sample)), open_zarr(kept).dtype, path=kept, sample=sample)
+    shown = RowSource((n, m), np.dtype(np.float64), path=context.of("coordinates", "embedding"))
+    return preserved(rows, shown, context.exchange, n_neighbors=NEIGHBORS, seed=seed)
+
+
+def given_cost(n: int, m: int) -> Cost:
+    """What :func:`preserved_given` takes."""
+    double = np.dtype(np.float64)
+    rows = DistancesToSample((n, min(n, SAMPLES)), double)
+    return cost_of(rows, RowSource((n, m), double), n_neighbors=NEIGHBORS, samples=SAMPLES)
+
+
+def given_judgement_stage(n: int, m: int, seed: int) -> Stage:
+    """How well the coordinates keep the neighborhoods that given distances say."""
+
+    def run(context: Context) -> dict[str, Any]:
+        return {"map": preserved_given(context, n, m, seed)} if n > 2 * NEIGHBORS else {}
+
+    return Stage("judgement", ("survey", "coordinates"), {"seed": seed}, run, given_cost(n, m))
+
+
+def map_judgement_stages(graph: GraphShape, m: int, seed: int) -> list[Stage]:
+    """The stage that measures how well a map of a graph shows the rows; none of a user's graph, which has no rows."""
+    if graph.sampled:
+        return [given_judgement_stage(graph.n, m, seed)]
+    if graph.weighted or graph.given:
+        return []
+    rows = RowSource((graph.n, graph.width), np.dtype(np.float64))
+    shape = Shape(graph.n, graph.width, "float64", "")
+    return [judgement_stage(rows, shape, m, seed, ordered=True, by=graph.by)]
 
 
 def judgement_stage(

@@ -22,6 +22,8 @@ class GraphShape:
     """Of all pairs as one block, without lists of neighbors."""
     given: bool = False
     """Of distances that were given, without rows."""
+    sampled: bool = False
+    """Of given distances of which those to sampled rows are kept, to judge a map by."""
     weighted: bool = False
     """A user's weights, without rows."""
     by: ByMetric | None = None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bigembed.embedding.forces.stages import PASSES, TOL, USER_EDGES
 from bigembed.embedding.forces.start import Scale, start_stage
-from bigembed.embedding.graph.judgement import judgement_stage
+from bigembed.embedding.graph.judgement import map_judgement_stages
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.sampling.coordinates import coordinates_stage
 from bigembed.embedding.sampling.descent import descent_stage
@@ -14,7 +12,6 @@ from bigembed.embedding.sampling.memberships import memberships_stage
 from bigembed.embedding.sampling.options import SamplingOptions
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError
-from bigembed.neighbors.survey import Shape
 from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
@@ -45,15 +42,11 @@ def sampling_stages(
     scale = SCALE if rows else Scale(SCALE.deviation, SCALE.farthest)
     spectrum = Spectrum(m, "largest" if rows else "joint", TOL, PASSES, seed)
     eigenvectors = [components_stage(n, k, block), solve_stage(spectrum, n, k, block)] if start == "spectral" else []
-    judgement = []
-    if rows:
-        source = RowSource((n, graph.width), np.dtype(np.float64))
-        judgement = [judgement_stage(source, Shape(n, graph.width, "float64", ""), m, seed, ordered=True, by=graph.by)]
     return [
         memberships_stage(graph, edges, connectivity, mix),
         *eigenvectors,
         start_stage(graph, m, start, seed, scale),
         descent_stage(graph, edges, asked, in_memory),
         coordinates_stage(graph, m, seed, asked.n_epochs),
-        *judgement,
+        *map_judgement_stages(graph, m, seed),
     ]

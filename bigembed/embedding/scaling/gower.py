@@ -27,6 +27,8 @@ class ByDistance:
     map: AffineMap
     squared: bool = False
     """Whether what is given, or what the metric returns, are squared distances."""
+    columns: str = ""
+    """Where the numbers of the columns are that are taken of rows of distances; empty: all."""
 
 
 def coordinates_by_distance(rows: Array, model: ByDistance, first: int = 0) -> Array:
@@ -37,6 +39,8 @@ def coordinates_by_distance(rows: Array, model: ByDistance, first: int = 0) -> A
     """
     found = model.map.read()
     out = np.empty((len(rows), found.matrix.shape[1]))
+    if model.columns:
+        rows = rows[:, read_array(model.columns)]
     parts = [(0, rows)] if model.metric is None else model.metric.tiles(rows, read_array(model.known))
     for start, distances in parts:
         refuse_distances(distances, model.metric, first + start)

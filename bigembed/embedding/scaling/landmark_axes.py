@@ -103,7 +103,7 @@ def distance_solve_stage(source: RowSource, metric: Metric, m: int, count: int) 
 
     def run(context: Context) -> dict[str, Any]:
         landmarks = read_array(context.of("landmarks", "rows"))
-        between = metric.between(landmarks, landmarks)
+        between = metric.within(context).between(landmarks, landmarks)
         refuse_square(between, f"metric={metric.text}", "landmarks")
         found, values = classical(np.square(between), m)
         kept = kept_of(values, FLOOR * max(float(values[0]), 0.0), m)
@@ -131,7 +131,8 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
     n, d = source.shape
 
     def run(context: Context) -> dict[str, Any]:
-        model = ByDistance(metric, context.of("landmarks", "rows"), AffineMap.within(context.of("solve")))
+        by, known = metric.within(context), context.of("landmarks", "rows")
+        model = ByDistance(by, known, AffineMap.within(context.of("solve")))
         total = reduce_rows(
             source,
             triangulate_block,
@@ -144,8 +145,8 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
         found, mean = model.map.read(), total["mean"]
         spread, turn = linalg.eigh(total["scatter"])
         turn = turn[:, ::-1]
-        landmarks = read_array(model.known)
-        turn = turn * extremes((triangulated(metric.between(landmarks, landmarks), found) - mean) @ turn)[1]
+        landmarks = read_array(known)
+        turn = turn * extremes((triangulated(by.between(landmarks, landmarks), found) - mean) @ turn)[1]
         AffineMap.within(context.path("")).write(found.then(turn, -mean @ turn))
         write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
         out = context.path("embedding")
@@ -180,8 +181,8 @@ def triangulate_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Pa
 def diagnostics(context: Context, metric: Metric, m: int) -> dict[str, Any]:
     """Stress and correlation on all pairs of the probes, and how far they move with a share of the landmarks."""
     probes, landmarks = read_array(context.of("sample", "probes")), read_array(context.of("landmarks", "rows"))
-    order = read_array(context.of("landmarks", "order"))
-    apart, to, between = (metric.between(*pair) for pair in ((probes,) * 2, (probes, landmarks), (landmarks,) * 2))
+    order, by = read_array(context.of("landmarks", "order")), metric.within(context)
+    apart, to, between = (by.between(*pair) for pair in ((probes,) * 2, (probes, landmarks), (landmarks,) * 2))
     refuse_square(apart, f"metric={metric.text}", "sampled rows")
     refuse_distances(to, metric)
     coordinates = triangulated(to, classical(np.square(between), m)[0])

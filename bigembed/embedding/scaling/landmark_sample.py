@@ -119,23 +119,30 @@ def landmarks_stage(asked: LandmarkOptions, metric: Metric, d: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         sample, ids = read_array(context.of("sample", "candidates")), read_array(context.of("sample", "ids"))
         rows, numbers = choose(asked, metric, sample, ids, context.results("sample")["dtype"])
-        order = np.arange(len(rows))
-        if asked.selection != "max-min":
-            order = np.random.default_rng([asked.seed, 4]).permutation(len(rows))
-        write_array(context.path("rows"), rows)
-        write_array(context.path("ids"), numbers)
-        write_array(context.path("order"), order)
-        return {
-            "selection": asked.selection,
-            "landmarks": len(rows),
-            "distinct": len(np.unique(rows, axis=0)),
-            "wanted": asked.count,
-            "sampled": len(sample),
-        }
+        return write_landmarks(context, asked, rows, numbers, len(sample))
 
     parameters = {**asked.key(), **metric.key()}
     cost = Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20, serial_flops=100 * asked.count**2 * d)
     return Stage("landmarks", ("sample",), parameters, run, cost)
+
+
+def write_landmarks(
+    context: Context, asked: LandmarkOptions, rows: Array, numbers: Array, sampled: int
+) -> dict[str, Any]:
+    """Write the landmarks, chosen among so many rows, and the order in which to take fewer; what the stage says."""
+    order = np.arange(len(rows))
+    if asked.selection != "max-min":
+        order = np.random.default_rng([asked.seed, 4]).permutation(len(rows))
+    write_array(context.path("rows"), rows)
+    write_array(context.path("ids"), numbers)
+    write_array(context.path("order"), order)
+    return {
+        "selection": asked.selection,
+        "landmarks": len(rows),
+        "distinct": len(np.unique(rows, axis=0)),
+        "wanted": asked.count,
+        "sampled": sampled,
+    }
 
 
 def choose(asked: LandmarkOptions, metric: Metric, sample: Array, ids: Array, dtype: str) -> tuple[Array, Array]:

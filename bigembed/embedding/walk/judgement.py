@@ -14,6 +14,7 @@ import numpy as np
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
+from bigembed.embedding.graph.judgement import given_cost, preserved_given
 from bigembed.embedding.graph.ordered_rows import compared_rows, comparison, spans_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
@@ -107,9 +108,12 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
             out |= _stability(context, blocks, kept) if lists else {}
             if n > 2 * NEIGHBORS:
                 out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed, graph.by)
+        elif graph.sampled and n > 2 * NEIGHBORS:
+            out["map"] = preserved_given(context, n, kept, seed)
         return out
 
     of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ("order",) if ordering else ()
+    of_rows = ("survey", *of_rows) if graph.sampled else of_rows
     inputs = ("kernel", "components", "solve", "coordinates", *of_rows)
     samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
     double = np.dtype(np.float64)
@@ -122,6 +126,8 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
             terms=graph.by.every if graph.by else 0.0,
         )
         if rows
+        else given_cost(n, width)
+        if graph.sampled
         else Cost()
     )
     cost = replace(

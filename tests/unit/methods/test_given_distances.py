@@ -186,6 +186,42 @@ def test_weights_of_distances_are_those_of_the_rows(method: Any, rows: np.ndarra
     assert found.transform(between[450:]).shape == (50, 2)
 
 
+JUDGED = [
+    be.DiffusionMap(3, n_neighbors=8),
+    be.SpectralClustering(4, n_neighbors=8),
+    be.UMAP(n_epochs=5),
+    be.TSNE(perplexity=5, early_exaggeration_iter=2, n_iter=3),
+]
+
+
+@pytest.mark.parametrize("method", JUDGED, ids=lambda method: type(method).__name__)
+def test_maps_of_distances_are_judged_as_those_of_rows(method: Any, rows: np.ndarray) -> None:
+    """With all rows sampled the figures are those of the rows; triplets are drawn."""
+    known = rows[:350]
+    fitted = type(method)(**method.get_params() | {"metric": "precomputed"}).fit(cdist(known, known))
+    found, shown = fitted.certificate_["judgement"]["map"], fitted.embedding_
+    wanted, wrong = (be.certify(known, y, samples=350).figures for y in (shown, shown[::-1]))  # with a control
+    for name in ("preservation", "trustworthiness", "continuity"):
+        assert found[name]["value"] == pytest.approx(wanted[name]["value"], abs=1e-9)
+        assert abs(found[name]["value"] - wrong[name]["value"]) > 0.1
+    assert abs(found["triplets"]["value"] - wanted["triplets"]["value"]) < 0.03
+    assert found["rows"]["same_place"] == 0.0
+    assert (found["metric"], found["samples"]) == ("precomputed", 350)
+
+
+def test_of_more_distances_sampled_rows_are_judged(rows: np.ndarray, tmp_path: Path) -> None:
+    """The same bytes for chunks of any shape, and from a graph that was built before."""
+    known = rows[:450]
+    apart = cdist(known, known)
+    wanted = be.DiffusionMap(3, metric="precomputed").fit(apart).certificate_["judgement"]["map"]
+    zarr.create_array(tmp_path / "apart.zarr", data=apart, chunks=(130, 170))
+    graph = be.build_neighbor_graph(tmp_path / "apart.zarr", metric="precomputed")
+    assert be.DiffusionMap(3).fit(graph).certificate_["judgement"]["map"] == wanted
+    whole = be.certify(known, be.DiffusionMap(3, metric="precomputed").fit(apart).embedding_, samples=450)
+    assert wanted["samples"] == 400
+    assert abs(wanted["trustworthiness"]["value"] - whole.trustworthiness) < 0.01
+
+
 def test_each_chunk_is_read_once(apart: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of any shape; tasks of a few of them, as if there were many rows."""
     monkeypatch.setattr(given_distances, "TASK_ROWS", 128)

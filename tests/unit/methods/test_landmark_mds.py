@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.embedding.scaling import landmark_axes, landmark_sample
+from bigembed.embedding.scaling.given import PROBES
 from bigembed.errors import DegenerateWarning, InputError
 from bigembed.landmarks.select import max_min_by
 from bigembed.landmarks.stress import procrustes_residual
@@ -198,7 +199,9 @@ def test_distances_that_are_not_euclidean_are_told() -> None:
         ({"landmarks": np.full((5, 6), np.nan)}, "finite rows"),
         ({"landmarks": [0.5, 1.0, 2.0]}, "integers"),
         ({"metric": "manhatan"}, "did you mean"),
-        ({"metric": "precomputed"}, "ClassicalMDS takes the array of all distances"),
+        ({"metric": "precomputed"}, r"square array \(n, n\); got shape \(500, 6\)"),
+        ({"metric": "precomputed", "landmarks": "k-means"}, "or numbers of rows with given distances"),
+        ({"metric": "precomputed", "ids": True}, "X holds them, and no ids"),
         ({"ids": True, "metric": word_distance, "landmarks": "k-means"}, "objects have no mean"),
     ],
 )
@@ -244,6 +247,33 @@ def test_objects_that_are_no_vectors(tmp_path: Path) -> None:
     some.save(tmp_path / "model.zarr")
     again = be.load(tmp_path / "model.zarr", functions={some.metric: word_distance})
     np.testing.assert_array_equal(again.transform(ids), np.asarray(some.transform(ids)))
+
+
+@pytest.mark.parametrize("selection", ["max-min", [7, 3, 200, 41, 499, 350]])
+def test_of_given_distances_only_the_rows_of_landmarks_and_probes_count(selection: Any, tmp_path: Path) -> None:
+    apart = cdist(rows(), rows() * 1.0, "cityblock")
+    asked: dict[str, Any] = {"n_components": 3, "n_landmarks": 20, "landmarks": selection}
+
+    def looked_up(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return apart[np.ix_(a, b)]
+
+    wanted = be.LandmarkMDS(metric=looked_up, ids=True, **asked).fit(np.arange(N))
+    mds = be.LandmarkMDS(metric="precomputed", workdir=tmp_path / "run", **asked).fit(apart)
+    np.testing.assert_array_equal(mds.embedding_, wanted.embedding_)
+    np.testing.assert_array_equal(mds.landmark_ids_, wanted.landmark_ids_)
+    np.testing.assert_allclose(mds.transform(apart[:9]), mds.embedding_[:9], atol=1e-12)
+
+    kept = [int(place.name) for place in (tmp_path / "run" / "stages" / "landmarks" / "distances").iterdir()]
+    assert 20 <= len(kept) <= 20 + PROBES + 1
+    holes, others = apart.copy(), np.setdiff1d(np.arange(N), kept)
+    holes[np.ix_(others, others)] = np.nan
+    again = be.LandmarkMDS(metric="precomputed", **asked).fit(da.from_array(holes, chunks=(64, 150)))
+    np.testing.assert_array_equal(np.asarray(again.embedding_), mds.embedding_)
+    again.save(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(be.load(tmp_path / "model.zarr").transform(apart[:9]), mds.transform(apart[:9]))
+    holes[kept[0], others[0]] = -1.0
+    with pytest.raises(InputError, match=rf"distances are finite and ≥ 0.*\({kept[0]}, {others[0]}\): -1"):
+        be.LandmarkMDS(metric="precomputed", **asked).fit(holes)
 
 
 def test_a_saved_model_with_a_metric_and_landmarks_of_ones_own(tmp_path: Path) -> None:
