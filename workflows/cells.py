@@ -14,7 +14,8 @@ import h5py
 import numpy as np
 from scipy import sparse
 
-PIECE = 10_000
+PIECE = 1 << 25
+"""Entries, zeros too, that are drawn at a time."""
 KINDS = np.array(["stem", "blood", "skin", "nerve"])
 
 
@@ -74,8 +75,9 @@ def main() -> None:
         types = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
         kept = {name: rows.create_dataset(name, (0,), kind, maxshape=(None,)) for name, kind in types.items()}
         grow(kept["indptr"], [0])
-        for start in range(0, given.cells, PIECE):
-            part, way, kind = counts(min(PIECE, given.cells - start), rate, change, random)
+        most = max(1, PIECE // given.genes)
+        for start in range(0, given.cells, most):
+            part, way, kind = counts(min(most, given.cells - start), rate, change, random)
             grow(kept["indptr"], kept["indptr"][-1] + part.indptr[1:])
             grow(kept["indices"], part.indices)
             grow(kept["data"], part.data)

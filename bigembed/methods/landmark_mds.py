@@ -89,7 +89,8 @@ class LandmarkMDS(RowwiseEstimator):
     coordinates. Other distances: one pass to check and sample the rows, one with n·L distances that writes the
     coordinates. Memory of a worker: a block of rows (32 MiB) and 8 MiB of distances; of the coordinator: the sample
     (64 MiB) and a few L² numbers. Given distances: L + 100 of their rows are read, with the chunks that they lie in
-    (small ones, or chunks of few rows, make that little), and are kept in the run; max-min reads one after the other.
+    (small ones, or chunks of few rows, make that little), and are kept in the run; max-min reads one after the other,
+    or, where that would read more than all, the array twice.
 
     References
     ----------

@@ -13,19 +13,22 @@ from typing import Any, Self
 import numpy as np
 
 from bigembed.blocks.distance_matrix import refuse_entries
-from bigembed.blocks.distances import NAMED, Metric, wrong_entries
+from bigembed.blocks.distances import Metric, wrong_entries
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.embedding.scaling.landmark_sample import LandmarkOptions, write_landmarks
 from bigembed.errors import InputError
-from bigembed.landmarks.select import far_apart, max_min_by, uniform
+from bigembed.landmarks.select import SAMPLE_BYTES, far_apart, max_min_by, uniform
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
 
 PROBES = 100
 """Rows that the map is judged by: fewer than where distances are computed, as each is a row to read."""
 SPAN = 1 << 15
 """Columns of a task, and of a chunk of what is kept."""
+CANDIDATES = 4_096
+"""Rows that landmarks far from each other are chosen among, at the most."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def drawn_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     n = numbers.shape[0]
 
     def run(context: Context) -> dict[str, Any]:
-        ids, probes = asked.candidates(n, 8), uniform(n, min(n, PROBES), [asked.seed, 2])
+        ids, probes = asked.candidates(n, SAMPLE_BYTES // CANDIDATES), uniform(n, min(n, PROBES), [asked.seed, 2])
         write_array(context.path("ids"), ids)
         write_array(context.path("probes"), probes.astype(np.float64)[:, None])
         return {"n": n, "d": n, "dtype": "float64", "candidates": len(ids), "probes": len(probes)}
@@ -98,7 +101,8 @@ def drawn_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
 def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     """The landmarks, and for each of them and each probe a row of the array, ``distances/NUMBER`` (n,).
 
-    Which landmark is the farthest from those before it, their rows say; other rows are read together.
+    Which landmark is the farthest from those before it, their rows say. Where chunks hold so many rows that reading
+    them one after the other would be more than the array, the distances between all candidates are read together.
     """
     assert numbers.given is not None
     source, n = numbers.given, numbers.shape[0]
@@ -113,8 +117,7 @@ def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
             new = np.setdiff1d(rows, kept)
             for row in new.tolist():
                 create_rows(f"{out}/{row}", (n,), source.work, SPAN, overwrite=True, compress=False)
-            together = np.split(new, np.flatnonzero(np.diff(new // high)) + 1)  # (in the same chunks)
-            tasks = [(part, *span) for part, span in product(together, bounds(n, SPAN)) if len(part)]
+            tasks = [(part, *span) for part, span in product(in_chunks(new, high), bounds(n, SPAN))]
             refuse_entries(map_blocks(keep_block, tasks, source=source, out=out), len(new))
             kept = np.union1d(kept, new)
 
@@ -122,30 +125,64 @@ def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
             read(ids[i : i + 1])
             return read_array(f"{out}/{ids[i]}")[ids].astype(np.float64)
 
-        if asked.given is not None:
-            numbers = np.asarray(asked.given, np.int64)
-        else:
-            numbers = ids[max_min_by(to_candidates, asked.count)] if far_apart(asked.selection) else ids
-        read(np.concatenate([numbers, probes.astype(np.int64)]))
+        numbers = ids if asked.given is None else np.asarray(asked.given, np.int64)
+        if asked.given is None and far_apart(asked.selection):
+            apart = to_candidates if asked.count * high <= n else among(source, ids, context.exchange).__getitem__
+            numbers = ids[max_min_by(apart, asked.count)]
+        read(np.concatenate([numbers, probes.astype(np.int64), ids[:1]]))
         return write_landmarks(context, asked, numbers.astype(np.float64)[:, None], numbers, len(ids))
 
-    touched = min(n, most * high)
+    touched, every = min(n, most * high), asked.count * high > n and asked.selection == "max-min"
+    held = 16 * min(n, CANDIDATES, 30 * asked.count) ** 2 if every else 0
     cost = Cost(
-        read=touched * n * source.dtype.itemsize,
+        read=(1 + every) * touched * n * source.dtype.itemsize,
         write=most * n * source.work.itemsize,
         disk=most * n * source.work.itemsize,
         memory=(64 << 20) + (3 * min(high, n) * min(n, SPAN) + 8 * high * wide) * source.dtype.itemsize,
-        coordinator=40 * n,
+        scratch=held // 2,
+        coordinator=40 * n + held,
         maps=asked.count if asked.selection == "max-min" else 1,
     )
     return Stage("landmarks", ("sample",), asked.key(), run, cost)
+
+
+def in_chunks(rows: Array, high: int) -> list[Array]:
+    """Numbers of rows, ascending, in groups of those that lie in the same chunks.
+
+    >>> [group.tolist() for group in in_chunks(np.array([1, 2, 5, 9, 11]), 4)]
+    [[1, 2], [5], [9, 11]]
+    """
+    return np.split(rows, np.flatnonzero(np.diff(rows // high)) + 1) if len(rows) else []
+
+
+def among(source: RowSource, ids: Array, exchange: Exchange) -> Array:
+    """Distances between some rows (c, c), float64, each chunk read once."""
+    parts = list(enumerate(in_chunks(ids, source.chunks[0])))
+    refuse_entries(map_blocks(among_block, parts, source=source, ids=ids, exchange=exchange), len(ids))
+    return np.concatenate([exchange.get_many("among", number, ["values"])[0] for number, _ in parts])
+
+
+def among_block(number: int, rows: Array, *, source: RowSource, ids: Array, exchange: Exchange) -> dict[str, Any]:
+    """Leave the distances of rows that lie near each other to the other ones; entries that no distance has."""
+    low, high = int(rows[0]), int(rows[-1]) + 1
+    values = np.empty((len(rows), len(ids)))
+    for start, stop in bounds(source.shape[1], SPAN):
+        first, last = np.searchsorted(ids, [start, stop])
+        values[:, first:last] = source.window((low, high), (start, stop))[np.ix_(rows - low, ids[first:last] - start)]
+    exchange.put("among", number, {"values": values})
+    return seen_wrong(values, rows, ids)
+
+
+def seen_wrong(values: Array, rows: Array, columns: Array) -> dict[str, Any]:
+    """Entries that no distance has, and their rows."""
+    wrong = [(int(rows[i]), int(columns[j]), value) for i, j, value in wrong_entries(values)]
+    return {"entries": wrong, "rows": sorted({i for i, _, _ in wrong})}
 
 
 def keep_block(rows: Array, start: int, stop: int, *, source: RowSource, out: str) -> dict[str, Any]:
     """Keep some columns of rows that lie near each other; entries that no distance has."""
     low, high = int(rows[0]), int(rows[-1]) + 1
     values = source.window((low, high), (start, stop))[rows - low].astype(source.work, copy=False)
-    wrong = [(int(rows[i]), j, value) for i, j, value in wrong_entries(values, 0, start)]
     for row, own in zip(rows.tolist(), values, strict=True):
         write_rows(f"{out}/{row}", start, own)
-    return {"entries": wrong[:NAMED], "rows": sorted({i for i, _, _ in wrong})}
+    return seen_wrong(values, rows, np.arange(start, stop))

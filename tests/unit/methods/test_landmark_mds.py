@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from scipy.spatial.distance import cdist
 
 import bigembed as be
@@ -267,8 +268,12 @@ def test_of_given_distances_only_the_rows_of_landmarks_and_probes_count(selectio
     assert 20 <= len(kept) <= 20 + PROBES + 1
     holes, others = apart.copy(), np.setdiff1d(np.arange(N), kept)
     holes[np.ix_(others, others)] = np.nan
-    again = be.LandmarkMDS(metric="precomputed", **asked).fit(da.from_array(holes, chunks=(64, 150)))
+    zarr.create_array(tmp_path / "holes.zarr", data=holes, chunks=(23, 150))
+    again = be.LandmarkMDS(metric="precomputed", **asked).fit(tmp_path / "holes.zarr")
     np.testing.assert_array_equal(np.asarray(again.embedding_), mds.embedding_)
+    zarr.create_array(tmp_path / "tall.zarr", data=apart, chunks=(260, 100))  # (so candidates are read together)
+    tall = be.LandmarkMDS(metric="precomputed", **asked).fit(tmp_path / "tall.zarr")
+    np.testing.assert_array_equal(np.asarray(tall.embedding_), mds.embedding_)
     again.save(tmp_path / "model.zarr")
     np.testing.assert_array_equal(be.load(tmp_path / "model.zarr").transform(apart[:9]), mds.transform(apart[:9]))
     holes[kept[0], others[0]] = -1.0
