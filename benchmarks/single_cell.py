@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("cells")
     parser.add_argument("--peer", required=True)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--memory", default="800 MiB")
+    parser.add_argument("--memory", default="900 MiB")
     given = parser.parse_args()
     cells = Path(given.cells).absolute()
     job, out, theirs = (cells.with_suffix(end) for end in (".toml", ".zarr", ".npz"))
