@@ -280,8 +280,11 @@ def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> l
     if "map" in seen and "unmeasured" not in seen["map"] and not apart:
         warnings, _ = judged(seen["map"], same_rows=True, collapsed=HIDDEN if parts > 1 else COLLAPSED)
         out += warnings
+    found = seen.get("map", {})
     column = seen.get("column")
-    if column and column["share"] > ONE_COLUMN and seen.get("map", {}).get("d", 2) > 1:
+    if column is None and found.get("metric") == "euclidean":
+        column = {"number": found["rows"]["column"], "share": found["rows"]["share"]}
+    if column and column["share"] > ONE_COLUMN and found.get("d", 2) > 1:
         out.append(
             f"column {column['number']} (from 0) of the rows holds {100 * column['share']:.4g} % of their variance: it "
             "decides nearly all distances. If that is a matter of units, scale the columns, for example to variance 1"

@@ -27,7 +27,7 @@ class OwnRows(KeptRows):
     def among(self, start: int, stop: int) -> Array:
         assert self.labels is not None
         label = self.labels.read(start, stop)
-        return (label >= 0) & (label < self.parts)
+        return np.asarray((label >= 0) & (label < self.parts))
 
     @property
     def sparse(self) -> bool:
