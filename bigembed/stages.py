@@ -22,7 +22,7 @@ from bigembed.runs import Run, inside
 from bigembed.store import documents, roots, superseded
 from bigembed.store import manifest as manifests
 from bigembed.store.documents import digest_of
-from bigembed.store.exchange import Exchange
+from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.lock import Lock, hold
 from bigembed.store.paths import AnyPath, PathLike, at, remove
 
@@ -174,7 +174,7 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     run.forget(stage.name)
     observer(Event("start", stage.name))
     began = time.perf_counter()
-    exchange, resumed = _exchange(run, stage, key)
+    exchange, resumed = _exchange(run, stage, key, observer)
     try:
         results = _computed(stage, run, exchange, observer)
     except DamagedError as error:
@@ -183,7 +183,7 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
         warnings.warn(f"{error}; stage {stage.name!r} begins anew", DamageWarning, stacklevel=2)
         remove(run.root / "stages" / stage.name)
         exchange.clear()
-        exchange, _ = _exchange(run, stage, key)
+        exchange, _ = _exchange(run, stage, key, observer)
         results = _computed(stage, run, exchange, observer)
     seconds = time.perf_counter() - began
     if lock is not None:
@@ -201,16 +201,20 @@ def _computed(stage: Stage, run: Run, exchange: Exchange, observer: Observer) ->
     return stage.run(Context(stage, run, exchange, observer))
 
 
-def _exchange(run: Run, stage: Stage, key: str) -> tuple[Exchange, bool]:
+def _exchange(run: Run, stage: Stage, key: str, observer: Observer) -> tuple[Exchange, bool]:
     """The exchange of the stage, and whether it is what a killed run left of it: if the stage goes on from there."""
     root = exchange_home(run) / stage.name
-    mark = root / "key.json"
+    mark, own = root / "key.json", {"key": key, "format": FORMAT}
     with suppress(DamagedError, MissingPathError):
-        if stage.resumes and documents.read_json(mark) == key:
+        found = documents.read_json(mark) if stage.resumes else None
+        if found == own:
             return Exchange(str(root)), True
+        if key == (found.get("key") if isinstance(found, dict) else found):
+            text = "begins anew: an interrupted run of another version of bigembed left what this one cannot go on from"
+            observer(Event("note", stage.name, message=text))
     remove(root)
     if not run.temporary:  # (which nobody resumes)
-        documents.write_json(mark, key)
+        documents.write_json(mark, own)
     return Exchange(str(root)), False
 
 

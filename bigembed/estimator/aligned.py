@@ -155,7 +155,7 @@ class AlignedEstimator(Estimator):
             "localized": localized(solve),
             "separation": undetermined(solve),
             "harmonic": harmonic_warnings(solve),
-            "map": map_warnings(out["judgement"], apart=policy == "per-component" and solve["parts"] > 1),
+            "map": map_warnings(out["judgement"], policy == "per-component" and solve["parts"] > 1, solve["parts"]),
         }
         return out
 

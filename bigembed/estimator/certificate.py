@@ -11,7 +11,7 @@ from typing import Any
 from bigembed.embedding.graph.parts import PLACING, SEPARATED, least_rows
 from bigembed.embedding.walk.stability import UNSTABLE
 from bigembed.neighbors.recall import missed
-from bigembed.quality.judgement import ONE_COLUMN, judged
+from bigembed.quality.judgement import COLLAPSED, ONE_COLUMN, judged
 from bigembed.runs import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
@@ -19,6 +19,7 @@ FLAT = 10.0
 """ε over the median squared distance to the k-th neighbor beyond which the graph cuts the kernel off."""
 WHOLE = 4.0
 """Least squared radius over ε: the kernel then ends at .018 (seed 000 §9.6 ends it at 4.5, .011)."""
+HIDDEN = "A part whose inside no coordinate shows is one point: take more coordinates, or components='per-component'"
 
 
 def certificate(run: Run, tol: float) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def _warnings(found: dict[str, Any], tol: float, run: Run) -> dict[str, list[str
         "localized": _localized(seen, found) if seen else [],
         "separation": _separation(seen, found) if seen else [],
         "harmonic": harmonic_warnings(seen) if seen else [],
-        "map": map_warnings(seen, apart=policy == "per-component" and found["components"] > 1),
+        "map": map_warnings(seen, policy == "per-component" and found["components"] > 1, found["parts"]),
     }
 
 
@@ -139,10 +140,14 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
     if found["components"] <= 1 or policy == SEPARATED or (policy in PLACING and parts == 1):
         return []
     if policy not in PLACING:
-        return [
-            f"the graph has {found['components']} components, the largest of "
-            f"{found['component_sizes'][0]} rows; components={policy!r} was applied"
-        ]
+        head = f"the graph has {found['components']} components, the largest of {found['component_sizes'][0]:,} rows; "
+        if (filled := found.get("filled_rows", 0)) and policy == "largest":
+            return [
+                f"{head}the {_rows(filled)} of the others {'has' if filled == 1 else 'have'} the coordinates of the "
+                "nearest row in it, as components='largest' asks; figures of the map leave them out. Take more "
+                "neighbors, or components='auto', which shows the other components, too"
+            ]
+        return [f"{head}components={policy!r} was applied"]
     sizes = ", ".join(f"{size:,}" for size in found["component_sizes"][:parts][:10])
     return [
         f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
@@ -265,17 +270,21 @@ def harmonic_warnings(seen: dict[str, Any]) -> list[str]:
     ]
 
 
-def map_warnings(seen: dict[str, Any], apart: bool = False) -> list[str]:
+def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> list[str]:
     """Of a judgement: that the map does not keep neighborhoods, or that one column decides it.
 
-    ``apart``: each component has its own coordinates, so that the map of all lays them over each other.
+    ``apart``: each component has its own coordinates, so that the map of all lays them over each other. ``parts``: as
+    many share one set of coordinates.
     """
     out = []
     if "map" in seen and "unmeasured" not in seen["map"] and not apart:
-        warnings, _ = judged(seen["map"], same_rows=True)
+        warnings, _ = judged(seen["map"], same_rows=True, collapsed=HIDDEN if parts > 1 else COLLAPSED)
         out += warnings
+    found = seen.get("map", {})
     column = seen.get("column")
-    if column and column["share"] > ONE_COLUMN and seen.get("map", {}).get("d", 2) > 1:
+    if column is None and found.get("metric") == "euclidean":
+        column = {"number": found["rows"]["column"], "share": found["rows"]["share"]}
+    if column and column["share"] > ONE_COLUMN and found.get("d", 2) > 1:
         out.append(
             f"column {column['number']} (from 0) of the rows holds {100 * column['share']:.4g} % of their variance: it "
             "decides nearly all distances. If that is a matter of units, scale the columns, for example to variance 1"

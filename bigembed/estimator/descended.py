@@ -114,4 +114,5 @@ def repeated_rows(repeated: int) -> list[str]:
     """What a picture does not show of rows that repeat another one."""
     if not repeated:
         return []
-    return [f"{repeated:,} rows repeat another one, and have its coordinates: the picture shows them as one point"]
+    rows = "1 row repeats another one and has" if repeated == 1 else f"{repeated:,} rows repeat another one and have"
+    return [f"{rows} its coordinates: the picture shows them as one point"]

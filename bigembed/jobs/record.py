@@ -59,11 +59,22 @@ def key_there(root: AnyPath, stage: str) -> str | None:
     return None
 
 
+OTHERS = {
+    "growth": "a growing store, of many runs. Give that of a version, versions/NAME/run.zarr in it: current.json "
+    "has the name",
+    "sweep": "a sweep, of many runs. Give that of a point, a folder of stages/ in it: table.csv has their paths",
+}
+"""What lies at a path that is no run."""
+
+
 def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
     if not roots.sound_group(path, "run") and roots.ours(path, "run"):
         raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
     kind = roots.attributes_of(path).get("bigembed")
     if kind not in ("run", "model"):
-        raise InputError(f"{path}: neither a run nor a model of bigembed. Give the path that [output] of a job names")
+        found = OTHERS.get(
+            str(kind), "neither a run nor a model of bigembed. Give the path that [output] of a job names"
+        )
+        raise InputError(f"{path}: {found}")
     return str(kind)

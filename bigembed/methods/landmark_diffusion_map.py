@@ -13,6 +13,7 @@ from bigembed.embedding.walk.landmark_walk import (
     LandmarkWalkModel,
     extend,
     gram_stage,
+    localized,
     solve_stage,
     sums_stage,
     walk_of,
@@ -174,7 +175,11 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             "seed": run.manifest("landmarks").parameters["seed"],
             "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
             "versions": versions(),
-            "warnings": {"convergence": [solve["advice"]] if solve["advice"] else [], "degenerate": degenerate},
+            "warnings": {
+                "convergence": [solve["advice"]] if solve["advice"] else [],
+                "degenerate": degenerate,
+                "localized": localized(solve),
+            },
         }
 
     def _extension(self, run: Run) -> Extension:

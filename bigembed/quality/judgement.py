@@ -21,9 +21,13 @@ NAMES = {
     "continuity": "continuity",
     "triplets": "triplets in order",
 }
+COLLAPSED = "Look for coordinates that a few rows carry, for rounding, and for rows that were never placed"
+"""What to do about many rows at one place."""
 
 
-def judged(figures: Mapping[str, Any], *, same_rows: bool = False) -> tuple[list[str], list[str]]:
+def judged(
+    figures: Mapping[str, Any], *, same_rows: bool = False, collapsed: str = COLLAPSED
+) -> tuple[list[str], list[str]]:
     """Warnings, and notes, of the figures of :func:`bigembed.quality.neighborhoods.preserved`.
 
     A warning each for: constant coordinates; many rows at one place; coordinates *unrelated* to the rows (no figure
@@ -31,7 +35,8 @@ def judged(figures: Mapping[str, Any], *, same_rows: bool = False) -> tuple[list
     have ties at the k-th neighbor, the triplets alone are asked); trustworthiness, and continuity, below .8. A note
     for a column with more than 99 % of the variance, and for duplicated rows.
 
-    ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked.
+    ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked. ``collapsed``:
+    what to do about many rows at one place.
     """
     constant = figures["coordinates"]["constant"]
     if constant == figures["n_coordinates"]:
@@ -44,7 +49,7 @@ def judged(figures: Mapping[str, Any], *, same_rows: bool = False) -> tuple[list
         warnings.append(
             f"{_percent(crowd)} of the rows lie at exactly the same place as {figures['n_neighbors']} others or more, "
             "though the rows themselves differ: the map collapses them, and which are neighbors is decided by the row "
-            "number. Look for coordinates that a few rows carry, for rounding, and for rows that were never placed"
+            f"number. {collapsed}"
         )
     if not same_rows and unrelated(figures):
         warnings.append(_unrelated(figures))

@@ -60,6 +60,21 @@ def participation(right: str, degree: str, blocks: int) -> Participation:
     )
 
 
+def participation_of(coordinates: Array, mass: Array) -> Participation:
+    """:func:`participation` of coordinates (n, m) in memory, of rows of these masses (n,)."""
+    square = coordinates**2
+    weight = mass[:, None] * square
+    second, fourth = weight.sum(axis=0), (weight * square).sum(axis=0)
+    used = second > 0
+    values, rows = leading_rows(weight)
+    return Participation(
+        np.where(used, second**2 / np.where(used, mass.sum() * fourth, 1.0), 0.0),
+        (np.abs(coordinates) > TENTH * np.abs(coordinates).max(axis=0, initial=0.0)).sum(axis=0),
+        rows.T,
+        (values / np.where(used, second, 1.0)).T,
+    )
+
+
 def moments_block(b: int, *, right: str, degree: str) -> tuple[int, float, Array, Array, Array, Array, Array]:
     """Rows, Σd, Σ d ψ², Σ d ψ⁴, max |ψ|, and the largest d ψ² (5, m) with their rows, of one block."""
     psi, d = read_array(f"{right}/{b}"), read_array(f"{degree}/{b}").astype(np.float64)

@@ -28,6 +28,9 @@ from bigembed.store.paths import at, is_url, put, remove
 from bigembed.store.pieces import entries_of, entry_of, index_of, read_piece, view_piece, write_pieces
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
+FORMAT = 4
+"""Of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents. What
+another version of it left is not read. Raise it whenever one of them is written or meant in another way."""
 PROVEN = 8192
 """Files and pieces that a process remembers as being right."""
 

@@ -124,7 +124,7 @@ def open_zarr(path: PathLike) -> Any:
     except Exception as error:
         raise InputError(
             f"{place}: not a Zarr array ({error}). A group needs the array's own path in it, for "
-            "example points.zarr/rows"
+            "example points.zarr/rows; bigembed ingest copies other formats"
         ) from error
     if missing:
         raise DamagedError(

@@ -12,6 +12,13 @@ from bigembed.store.groups import make_group, rewrite_group
 from bigembed.store.manifest import FORMAT, find
 from bigembed.store.paths import AnyPath
 
+KINDS = {
+    "growth": "is a growing store (of bigembed refresh, extend and audit)",
+    "sweep": "is a sweep (of bigembed sweep)",
+    "model": "is a saved model",
+    "run": "is a run (of bigembed run)",
+}
+
 
 def prepare(root: AnyPath, kind: str) -> None:
     """Make ``root`` a Zarr group of this kind, or check that it is one already."""
@@ -22,8 +29,10 @@ def prepare(root: AnyPath, kind: str) -> None:
         if not sound_group(root, kind) and ours(root, kind):
             return  # (who writes here next mends it)
         if attributes.get("bigembed") != kind:
+            found = KINDS.get(attributes.get("bigembed"), "exists")  # type: ignore[arg-type]
             raise ExistingOutputError(
-                f"{root}: exists and is not a bigembed {kind}. Nothing was changed; choose another path or move it away"
+                f"{root}: {found} and is not a bigembed {kind}. Nothing was changed; choose another path or move it "
+                "away"
             )
         if attributes.get("format") != FORMAT:
             raise DamagedError(f"{root}: format {attributes.get('format')}, this version reads {FORMAT}")

@@ -222,6 +222,22 @@ def test_a_stage_begins_anew_where_what_it_goes_on_from_is_damaged(tmp_path: Pat
     assert Run(tmp_path / "run").has("steps")
 
 
+@pytest.mark.parametrize("mark", ["as it was", {"format": 3}, {"format": "?"}, [1]])
+def test_a_stage_begins_anew_with_a_note_where_another_version_was_killed(tmp_path: Path, mark: Any) -> None:
+    seen: list[list[float]] = []
+    notes: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_stages([resuming(seen)], Run(tmp_path / "run"))
+    file = tmp_path / "run" / "exchange" / "steps" / "key.json"
+    own = json.loads(file.read_text())
+    found = own["key"] if mark == "as it was" else own | mark if isinstance(mark, dict) else mark
+    file.write_text(json.dumps(found))
+    with observing(lambda event: notes.append(event.message) if event.kind == "note" else None):
+        run_stages([resuming(seen)], Run(tmp_path / "run"))
+    assert seen[-1] == []
+    assert any("another version" in note for note in notes) == (mark != [1])
+
+
 def test_verify_lists_every_damaged_missing_and_foreign_file(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run_stages(Counter().stages(), run)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.embedding.graph.ordered_rows import InOrder, compared_rows, comparison
+from bigembed.embedding.graph.own_rows import own_rows
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
 from bigembed.neighbors.by_metric import ByMetric
@@ -68,13 +69,13 @@ def judgement_stage(
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
     def run(context: Context) -> dict[str, Any]:
-        if n <= 2 * NEIGHBORS:
-            return {}
         there, shown = source, replace(coordinates, path=context.of("coordinates", "embedding"))
         if ordered:
             lies = Ordered.open(context.of("order"))
-            there = compared_rows(lies, shape.d)
             shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
+            there, shown = own_rows(context, lies, (compared_rows(lies, shape.d), shown))
+        if there.shape[0] <= 2 * NEIGHBORS:
+            return {}
         exchange = context.exchange
         try:
             asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": seed, **comparison(by)}

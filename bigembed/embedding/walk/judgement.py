@@ -16,6 +16,7 @@ from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
 from bigembed.embedding.graph.judgement import given_cost, preserved_given
 from bigembed.embedding.graph.ordered_rows import compared_rows, comparison, spans_of
+from bigembed.embedding.graph.own_rows import own_rows
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
@@ -106,7 +107,7 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
             if not ordered.columns:
                 out |= {"column": _column(read_array(context.of("survey", "sample")))}
             out |= _stability(context, blocks, kept) if lists else {}
-            if n > 2 * NEIGHBORS:
+            if n - found["filled_rows"] > 2 * NEIGHBORS:
                 out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed, graph.by)
         elif graph.sampled and n > 2 * NEIGHBORS:
             out["map"] = preserved_given(context, n, kept, seed)
@@ -145,7 +146,6 @@ def _preserved(
     context: Context, ordered: Ordered, scaling: Scaling, d: int, seed: int, by: ByMetric | None
 ) -> dict[str, Any]:
     n = ordered.starts[-1]
-    rows = compared_rows(ordered, d)
     found = context.results("coordinates")
     replaced = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
     paths, eigenvalues = (
@@ -159,9 +159,10 @@ def _preserved(
         found=walk,
         replaced=replaced,
     )
+    rows, shown = own_rows(context, ordered, (compared_rows(ordered, d), coordinates))
     try:
         return preserved(
-            rows, coordinates, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed, **comparison(by)
+            rows, shown, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed, **comparison(by)
         )
     except InputError as error:  # distances beyond float64
         return {"unmeasured": str(error)}

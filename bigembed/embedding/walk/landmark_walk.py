@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from bigembed.landmarks.roseland import (
     spectrum,
     sums_block,
 )
+from bigembed.quality.participation import carried_by_few, participation_of
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.passes import Parts, reduce_rows
@@ -44,6 +46,20 @@ def advice_for(landmarks: int, moved: float, turned: float) -> str:
         f"{np.degrees(np.arcsin(CHANGES)):.0f}° are expected): {landmarks} landmarks do not show this walk. Raise "
         "n_landmarks or epsilon, or ask for a number of coordinates that ends at a gap of the spectrum"
     )
+
+
+def localized(solve: Mapping[str, Any]) -> list[str]:
+    """Of the results of :func:`solve_stage`: coordinates that few rows carry."""
+    few = [at for at, flag in enumerate(solve.get("carried_by_few", ())) if flag]
+    if not few:
+        return []
+    shares = ", ".join(f"{solve['participation'][at]:.2g}" for at in few)
+    numbers = ", ".join(str(at + 1) for at in few)
+    return [
+        f"{'coordinate' if len(few) == 1 else 'coordinates'} {numbers} {'is' if len(few) == 1 else 'are'} carried by "
+        f"few rows (participation {shares} of the walk): what is seen is these against all the others. Look at the "
+        "rows with the largest entries, and leave them out; or raise epsilon"
+    ]
 
 
 # --- one block -----------------------------------------------------------------------------------
@@ -224,6 +240,7 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
         if not every_row(context):
             half = read_array(context.of("gram", "half"))
             moved, turned = change_of_half(weights, half, sums, values, matrix[:, :kept])
+        carried = participation_of(coordinates_block(weights, sums, matrix[:, :kept]), sums)
         advice = "" if max(moved, turned) <= CHANGES else advice_for(len(rows), moved, turned)
         return {
             "half_moved": moved,
@@ -231,6 +248,8 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
             "converged": not advice,
             "reason": "landmarks",
             "advice": advice,
+            "participation": carried.share.tolist(),
+            "carried_by_few": carried_by_few(carried, len(rows)).tolist(),
             "n_components": kept,
             "gap": float(result.gap) if np.isfinite(result.gap) else float(result.eigenvalues[kept - 1]),
             "orthogonality": float(result.orthogonality),

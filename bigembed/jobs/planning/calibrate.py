@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,27 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
     """The rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
     known = {} if renew else remembered("rates")
     place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
-    compute = known.get("compute", {})  # (of before 0.2 without terms)
     measures = {"product": _product, "look": _look, "term": _term}
-    known["compute"] = {name: compute[name] if name in compute else measure() for name, measure in measures.items()}
-    if place not in known:
+    compute = _usable(known, "compute")  # (other versions measure fewer things, or more)
+    known["compute"] = compute | {name: measure() for name, measure in measures.items() if name not in compute}
+    here = _usable(known, place)
+    if not {"read", "write"} <= here.keys():
         try:
-            known[place] = dict(zip(("read", "write"), _storage(folder), strict=True))
+            here |= dict(zip(("read", "write"), _storage(folder), strict=True))
         except OSError:  # (a full disk: what it takes is planned all the same, and nothing is remembered)
-            return Rates(**known["compute"], read=UNMEASURED, write=UNMEASURED)
+            here |= {"read": UNMEASURED, "write": UNMEASURED}
+        else:
+            known[place] = here
     remember("rates", known)
-    return Rates(**known["compute"], **known[place])
+    names = [field.name for field in fields(Rates)]
+    return Rates(**{name: rate for name, rate in (known["compute"] | here).items() if name in names})
+
+
+def _usable(known: dict[str, Any], group: str) -> dict[str, float]:
+    """What was remembered of a group, as far as it is a rate."""
+    found = known.get(group)
+    rates = found.items() if isinstance(found, dict) else ()
+    return {name: float(rate) for name, rate in rates if isinstance(rate, (int, float)) and 0 < rate < float("inf")}
 
 
 def _best(work: Callable[[], Any]) -> float:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import bigembed as be
 from bigembed.embedding.graph.parts import least_rows, parts_of
@@ -52,6 +55,26 @@ def test_tiny_islands_are_placed_and_parts_are_embedded_together() -> None:
     shown = [(fitted.embedding_[rows, 1:] != 0).any(axis=0) for rows in (slice(600), slice(600, 900))]
     assert (shown[0] ^ shown[1]).all()  # each shows one part, and is 0 in the rest
     assert fitted.certificate_["parts"] == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [(be.DiffusionMap, np.asarray), (be.DiffusionMap, csr_array), (be.LocallyLinearEmbedding, np.asarray)],
+)
+def test_rows_of_other_components_are_said_to_be_placed_and_are_left_out_of_the_judgement(
+    method: Callable[..., Any], kind: Callable[..., Any]
+) -> None:
+    rows = np.vstack([gaussian(300), gaussian(60, 1) + 100, gaussian(40, 2) - 100])
+    with pytest.warns(ComponentsWarning, match="the 100 rows of the others have the coordinates of the nearest row"):
+        fitted = method(components="largest", n_neighbors=10).fit(kind(rows))
+    judged, own = fitted.certificate_["judgement"]["map"], fitted.labels_ == 0
+    assert judged["n"] == 300
+    expected = be.certify(rows[own], fitted.embedding_[own]).figures  # (all rows are compared: no sample)
+    for name in ("preservation", "trustworthiness", "continuity"):
+        assert judged[name]["value"] == pytest.approx(expected[name]["value"])
+    assert judged["coordinates"]["same_place"] == 0
+    assert be.certify(rows, fitted.embedding_).figures["coordinates"]["same_place"] == pytest.approx(0.25, abs=0.1)
+    assert not any("same place" in text for text in fitted.certificate_["warnings"]["map"])
 
 
 def test_at_most_half_of_the_coordinates_tell_parts_apart() -> None:

@@ -23,6 +23,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
+from bigembed.store import roots
 from bigembed.store.arrays import read_array
 from bigembed.store.documents import read_sealed
 from bigembed.store.lock import hold
@@ -244,6 +245,15 @@ def test_verify_of_something_else(tmp_path):
         verify(tmp_path / "none")
     with pytest.raises(InputError, match="neither a run nor a model"):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "said"), [("growth", "a growing store"), ("sweep", "a sweep")])
+def test_what_holds_many_runs_is_named_where_one_is_asked_for(tmp_path, kind, said):
+    roots.prepare(tmp_path / "many.zarr", kind)
+    with pytest.raises(InputError, match=f"{said}, of many runs. Give that of a"):
+        verify(tmp_path / "many.zarr")
+    with pytest.raises(ExistingOutputError, match=f"is {said} .* and is not a bigembed run"):
+        roots.prepare(tmp_path / "many.zarr", "run")
 
 
 def test_exchanges_lie_where_the_job_says(write_job, rows, tmp_path):

@@ -18,6 +18,7 @@ from bigembed.errors import (
     DisconnectedGraphError,
     InputError,
     InputTypeError,
+    LocalizedWarning,
 )
 from bigembed.landmarks.roseland import Walk, change_of_half, gram_block, spectrum
 
@@ -96,6 +97,17 @@ def test_parts_that_no_walk_joins_are_refused_and_far_rows_are_told() -> None:
     with pytest.warns(DegenerateWarning, match="1 of 4001 rows"):
         found = be.LandmarkDiffusionMap(2, n_landmarks=40, landmarks="uniform", epsilon=1.0).fit(one)
     assert np.isfinite(found.embedding_).all()
+
+
+def test_a_coordinate_that_one_row_carries_is_said() -> None:
+    rows = roll(300)
+    assert not be.LandmarkDiffusionMap(epsilon=9.0, n_landmarks=300).fit(rows).certificate_["warnings"]["localized"]
+    rows[17] *= 2
+    with pytest.warns(LocalizedWarning, match=r"coordinate 1 is carried by few rows \(participation 0\.00"):
+        fitted = be.LandmarkDiffusionMap(1, epsilon=9.0, n_landmarks=300).fit(rows)
+    largest = np.abs(fitted.embedding_[:, 0])
+    assert largest.argmax() == 17
+    assert (largest > 0.1 * largest[17]).sum() <= 5
 
 
 def test_landmarks_must_be_enough_and_different() -> None:

@@ -57,6 +57,20 @@ def test_storage_is_measured_for_each_file_system(tmp_path, monkeypatch):
     assert rates(tmp_path).product > 1.0
 
 
+@pytest.mark.parametrize("more", [{"exchange": 5.0}, {"read": "fast"}, {"write": -1}, None, [3]])
+def test_what_another_version_remembers_is_no_hindrance(tmp_path, more):
+    found = rates(tmp_path)
+    said = json.loads(cache_file("rates").read_text())
+    for group in said:
+        said[group] = said[group] | more if isinstance(more, dict) else more
+    cache_file("rates").write_text(json.dumps(said))
+    again = rates(tmp_path)
+    assert (again == found) == (more == {"exchange": 5.0})
+    assert min(again.read, again.write, again.product, again.look, again.term) > 0
+    kept = json.loads(cache_file("rates").read_text())
+    assert more != {"exchange": 5.0} or all(group["exchange"] == 5.0 for group in kept.values())
+
+
 def test_without_a_cache_folder_it_is_measured_each_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
