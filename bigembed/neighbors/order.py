@@ -214,14 +214,14 @@ class Ordered:
         return Sketched(self.compared_rows(ids), rows) if self.columns else rows
 
     def take(self, ids: Array) -> Array:
-        """Rows of the given internal ids, of any blocks, which are read whole where many of their rows are asked for."""
+        """Rows of the given internal ids, of any blocks; only the chunks that hold them are read, of many the block."""
         out: Array | None = None
-        for b, at, inside in by_owner(self.starts, ids):
+        for b, place, inside in by_owner(self.starts, ids):
             many = len(inside) * FEW_OF >= self.rows_of[b]
             rows = self.rows(b)[inside] if many else read_rows(f"{self.path}/rows/{self.blocks[b]}", inside)
             if out is None:
                 out = np.empty((len(ids), rows.shape[1]), rows.dtype)
-            out[at] = rows
+            out[place] = rows
         return self.rows(0, 0, 0) if out is None else out
 
     def ids(self, block: int) -> Array:
