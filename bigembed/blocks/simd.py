@@ -18,6 +18,7 @@ from numba.np import arrayobj
 intrinsic: Any = extending.intrinsic
 _make_array: Any = arrayobj.make_array
 _allocate: Any = cgutils.alloca_once
+_declared: Any = cgutils.get_or_insert_function
 
 _LANES = 8
 _BITS = 16
@@ -244,7 +245,7 @@ def prefetch(_typing: Any, a: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.bitcast(_address(context, builder, signature.args[0], *args), _BYTE.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INT32, _INT32, _INT32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        function = _declared(builder.module, kind, "llvm.prefetch.p0i8")
         builder.call(function, [pointer, *(ir.Constant(_INT32, said) for said in (0, 3, 1))])  # to read; to keep; data
         return context.get_dummy_value()
 

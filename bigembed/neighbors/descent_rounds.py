@@ -164,11 +164,16 @@ def _by_products(places: Array, counts: Array, rows: Array, last: Array) -> Iter
 
     row, other, squared = np.empty(FOUND, np.int32), np.empty(FOUND, np.int32), np.empty(FOUND, rows.dtype)
     seen = np.zeros(SEEN_BY_PRODUCTS, np.uint64)
-    shrunk = 1 - 2 * rounding(rows.shape[1], rows.dtype) - 16 * float(np.finfo(rows.dtype).eps)
+    shrunk = shrunk_by(rows.shape[1], rows.dtype)
     done = 0
     while done < len(places):
         done, found = local_join.join(done, places, counts, rows, last, shrunk, seen, row, other, squared)
         yield row[:found], other[:found], squared[:found]
+
+
+def shrunk_by(d: int, dtype: np.dtype[Any]) -> float:
+    """Factor f with f (‖x‖² + ‖y‖²) − 2 x·y ≤ ‖x − y‖² in spite of all rounding: (‖x‖ + ‖y‖)² ≤ 2 (‖x‖² + ‖y‖²)."""
+    return 1 - 2 * rounding(d, dtype) - 16 * float(np.finfo(dtype).eps)
 
 
 def _by_pairs(
