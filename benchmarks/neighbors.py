@@ -20,20 +20,42 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 from common import data_set, peak_of, table
 
 WORKERS, LIMIT, RECALL = 2, 1 << 30, 0.99
 
 
+def processor_seconds() -> float:
+    """Of this process and all it started."""
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return float(sum(sum(process.cpu_times()[:2]) for process in processes))
+
+
+def peak_so_far(process: psutil.Process) -> int:
+    """Resident bytes of a process at most until now (Linux)."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
 def ours(
-    path: str, k: int, out: str, recall: float = RECALL, limit: int = LIMIT, algorithm: str = "auto"
+    path: str,
+    k: int,
+    out: str,
+    recall: float = RECALL,
+    limit: int = LIMIT,
+    algorithm: str = "auto",
+    metric: str = "euclidean",
 ) -> dict[str, object]:
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import build_neighbor_graph
     from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.neighbors.graph_stages import neighbor_stages
     from bigembed.stages import Event, observing
+    from bigembed.store.paths import at
+    from bigembed.store.source import rows_at
 
     seconds: dict[str, float] = {}
 
@@ -44,24 +66,31 @@ def ours(
     with cluster(ClusterTable(workers=WORKERS, memory=limit), "embedded") as place, executor(place.executor):
         small = np.random.default_rng(0).normal(size=(70_000, 64)).astype(np.float32)
         build_neighbor_graph(small[:, :8], k)
-        build_neighbor_graph(small[:10_000], k, algorithm="nn-descent", recall=0.8)
+        build_neighbor_graph(small[:10_000], k, algorithm="nn-descent", recall=0.8, metric=metric)
         shutil.rmtree(out, ignore_errors=True)
         with observing(note):
-            began = time.perf_counter()
-            graph = build_neighbor_graph(path, k, recall=recall, workdir=out, algorithm=algorithm)
-            total = time.perf_counter() - began
+            began, used = time.perf_counter(), processor_seconds()
+            graph = build_neighbor_graph(path, k, recall=recall, workdir=out, algorithm=algorithm, metric=metric)
+            total, used = time.perf_counter() - began, processor_seconds() - used
+        workers = max(map(peak_so_far, psutil.Process().children(recursive=True)))
+    stages = neighbor_stages(rows_at(at(path)), k, metric, recall, 0, algorithm=algorithm)
     return {
         "seconds": total - seconds["recall"],
+        "cpu_seconds": used,
         "stages": seconds,
         "algorithm": graph.run.results("recall").get("algorithm", "cells"),
         "probes": graph.run.results("search")["n_probes"],
         "compared": graph.run.results("search")["compared_per_row"],
+        "worker_gib": round(workers / 2**30, 2),
+        "planned_gib": round(max(stage.cost.memory for stage in stages) / 2**30, 2),
         "measured": graph.recall,
         "of_new_rows": graph.run.results("recall").get("recall_of_new_rows"),
     }
 
 
-def peer(path: str, k: int, out: str, length: int = 0, threads: int = WORKERS) -> dict[str, object]:
+def peer(
+    path: str, k: int, out: str, length: int = 0, threads: int = WORKERS, metric: str = "euclidean"
+) -> dict[str, object]:
     """pynndescent on the whole array, then the symmetric graph; lists of ``length`` cut to k."""
     import zarr
     from pynndescent import NNDescent
@@ -71,11 +100,13 @@ def peer(path: str, k: int, out: str, length: int = 0, threads: int = WORKERS) -
         np.random.default_rng(0).normal(size=(5_000, 64)).astype(np.float32),
         n_neighbors=k + 1,
         n_jobs=threads,
+        metric=metric,
     )
     began, used = time.perf_counter(), time.process_time()
     rows = zarr.open_array(path, mode="r")[...]
     length = max(length, k)
-    ids, distances = NNDescent(rows, n_neighbors=length + 1, n_jobs=threads, random_state=0).neighbor_graph
+    index = NNDescent(rows, n_neighbors=length + 1, n_jobs=threads, random_state=0, metric=metric)
+    ids, distances = index.neighbor_graph
     ids, distances = ids[:, : k + 1], distances[:, : k + 1]
     indptr = np.arange(0, k * len(rows) + 1, k)
     graph = csr_array((distances[:, 1:].ravel(), ids[:, 1:].ravel(), indptr), shape=(len(rows), len(rows)))

@@ -18,10 +18,12 @@ from numba.np import arrayobj
 intrinsic: Any = extending.intrinsic
 _make_array: Any = arrayobj.make_array
 _allocate: Any = cgutils.alloca_once
+_declared: Any = cgutils.get_or_insert_function
 
 _LANES = 8
 _BITS = 16
 _INT32 = ir.IntType(32)
+_BYTE = ir.IntType(8)
 
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -231,5 +233,20 @@ def lowest_bit(_typing: Any, bits: Any) -> Any:
     def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
         count = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
         return builder.zext(count, ir.IntType(signature.return_type.bitwidth))
+
+    return signature, generate
+
+
+@intrinsic
+def prefetch(_typing: Any, a: Any, at: Any) -> Any:
+    """Begin to bring a[at] into the processor's cache; changes nothing."""
+    signature = types.void(a, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.bitcast(_address(context, builder, signature.args[0], *args), _BYTE.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INT32, _INT32, _INT32])
+        function = _declared(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [pointer, *(ir.Constant(_INT32, said) for said in (0, 3, 1))])  # to read; to keep; data
+        return context.get_dummy_value()
 
     return signature, generate

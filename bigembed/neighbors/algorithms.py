@@ -14,6 +14,11 @@ ENOUGH = 0.98
 """Recall of all cells of a shortlist at which they are searched even if the target is higher."""
 
 
+WORTH = 128
+"""Cells a row from which the rounds of NN-descent take less time than the search of the cells, where these are a part
+of all."""
+
+
 def checked_algorithm(name: str) -> str:
     """The name; InputError unless it is one."""
     if name not in ALGORITHMS:
@@ -21,17 +26,21 @@ def checked_algorithm(name: str) -> str:
     return name
 
 
-def chosen(asked: str, curve: Array, target: float, probes: int, cell_rows: int) -> dict[str, Any]:
-    """Which way the rows are searched, and why: from the recall of 1, 2, … cells, ``curve`` (S,), on sampled rows.
+def chosen(asked: str, curve: Array, target: float, probes: int, n: int, cells: int) -> dict[str, Any]:
+    """Which way n rows in a number of cells are searched, and why: from the recall of 1, 2, … cells, ``curve`` (S,), on
+    sampled rows.
 
     Nothing where it is cells without being asked for: :func:`said` says why.
     """
     if asked != AUTO:
         return {"algorithm": asked, "why": "asked for", "target": target}
-    if curve[-1] >= min(target, ENOUGH):
+    reached = bool(curve[-1] >= min(target, ENOUGH))
+    if reached and (probes <= WORTH or cells < 2 * len(curve)):
         return {}
-    pairs = f"{probes} cells, some {probes * cell_rows} rows, for each row"
+    pairs = f"{probes} cells, some {probes * (n // cells)} rows, for each row"
     why = f"recall {curve[-1]:.3f} at most is expected of all cells on a shortlist: {pairs}; the target is {target:g}"
+    if reached:
+        why = f"recall {curve[probes - 1]:.3f} would take {pairs}, more time than rounds of NN-descent"
     return {"algorithm": NN_DESCENT, "why": why, "target": target}
 
 

@@ -33,6 +33,8 @@ FOUND = 1 << 21
 """Entries of a list that a task finds before it hands them on."""
 SEEN = 1 << 22
 """Pairs that a task remembers."""
+SEEN_BY_PRODUCTS = 1 << 16
+"""The same where a pair takes less time to compare than to look up in memory."""
 ROOM = 1.1
 """Squared distance of the last entry of a list with room, times which others are taken."""
 
@@ -161,11 +163,17 @@ def _by_products(places: Array, counts: Array, rows: Array, last: Array) -> Iter
     from bigembed.neighbors import local_join
 
     row, other, squared = np.empty(FOUND, np.int32), np.empty(FOUND, np.int32), np.empty(FOUND, rows.dtype)
-    seen, factor = np.zeros(SEEN, np.uint64), rounding(rows.shape[1], rows.dtype)
+    seen = np.zeros(SEEN_BY_PRODUCTS, np.uint64)
+    shrunk = shrunk_by(rows.shape[1], rows.dtype)
     done = 0
     while done < len(places):
-        done, found = local_join.join(done, places, counts, rows, last, factor, seen, row, other, squared)
+        done, found = local_join.join(done, places, counts, rows, last, shrunk, seen, row, other, squared)
         yield row[:found], other[:found], squared[:found]
+
+
+def shrunk_by(d: int, dtype: np.dtype[Any]) -> float:
+    """Factor f with f (‖x‖² + ‖y‖²) − 2 x·y ≤ ‖x − y‖² in spite of all rounding: (‖x‖ + ‖y‖)² ≤ 2 (‖x‖² + ‖y‖²)."""
+    return 1 - 2 * rounding(d, dtype) - 16 * float(np.finfo(dtype).eps)
 
 
 def _by_pairs(

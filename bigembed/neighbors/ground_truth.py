@@ -47,12 +47,12 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
         curve = recall_curve(rows, truth.ids, truth.neighbors, ordered, context.of("shortlist"))
         write_array(context.path("recall_by_probes"), curve)
         probes = choose_probes(curve, target, truth.neighbors.size)
-        size_of_cell = shape.n // context.results("order")["cells"]
+        cells = context.results("order")["cells"]
         return {
             "n_probes": probes,
             "expected_recall": float(curve[probes - 1]),
             "witnesses": len(truth.ids),
-            **chosen(algorithm, curve, target, probes, size_of_cell),
+            **chosen(algorithm, curve, target, probes, shape.n, cells),
         }
 
     size, by = sample_size(shape.n), by_metric(shape)

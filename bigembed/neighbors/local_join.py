@@ -11,8 +11,15 @@ import numpy as np
 from numba import njit
 
 from bigembed.blocks.rows import Array
-from bigembed.blocks.simd import squared_distance
-from bigembed.neighbors.topk import insert
+from bigembed.blocks.simd import lowest_bit, near_bits, prefetch, squared_distance
+from bigembed.neighbors.topk import WIDTH, insert
+
+PANEL = 32
+"""Fresh candidates that are compared with others by one product."""
+AHEAD = 16
+"""Entries for other lists after which that of one is wanted."""
+LINE = 64
+"""Bytes that a processor reads at a time."""
 
 
 @njit(cache=True, nogil=True)
@@ -21,7 +28,10 @@ def nearest_sources(rows: Array, marked: Array, squared: Array, out: Array, out_
 
     ``out`` (n, R) begins as −1, ``out_squared`` as ∞.
     """
+    width = out.shape[1]
     for e in range(rows.shape[0]):
+        if e + AHEAD < rows.shape[0]:
+            prefetch(out_squared, (rows[e + AHEAD] + 1) * width - 1)
         i = rows[e]
         insert(out[i], out_squared[i], marked[e], squared[e])
 
@@ -60,7 +70,7 @@ def join(
     counts: Array,
     rows: Array,
     last: Array,
-    rounding: float,
+    shrunk: float,
     seen: Array,
     row: Array,
     other: Array,
@@ -70,65 +80,104 @@ def join(
 
     ``candidates`` (n, C) are places in ``rows`` (u, d) and ``last`` (u,), the squared
     distances beyond which their lists take nothing;
-    ``counts`` (n, 2) as of :func:`candidates`; ``seen`` (a power of 2,) remembers pairs, to reject most repetitions.
+    ``counts`` (n, 2) as of :func:`candidates`; ``shrunk``, times ‖x‖² + ‖y‖², less 2 x·y is below the distance however
+    it is rounded; ``seen`` (a power of 2,) remembers pairs, to reject most repetitions.
     Fills ``row``, ``other`` and ``squared`` with what may belong on the list of a row, and returns the next row and
     how many there are.
     """
     d, width = rows.shape[1], candidates.shape[1]
-    tile, norms = np.empty((width, d), rows.dtype), np.empty(width, rows.dtype)
-    lengths = np.empty(width)
-    bounds = np.empty(width)
-    mask = np.uint64(seen.shape[0] - 1)
-    one = squared.dtype.type
-    found = 0
+    tile, negated = np.empty((width, d), rows.dtype), np.empty((PANEL, d), rows.dtype)
+    bounds, near, far = np.empty((3, width + WIDTH), rows.dtype)
+    products, one = np.zeros(PANEL * width + WIDTH, rows.dtype), squared.dtype.type
+    mask, found = np.uint64(seen.shape[0] - 1), 0
     for v in range(first, candidates.shape[0]):
         new, every = counts[v, 0], counts[v, 1]
         if new == 0 or every < 2:
             continue
         if found + 2 * new * every > row.shape[0]:
             return v, found
-        middle = rows[candidates[v, 0]]
-        for t in range(every):
-            source = rows[candidates[v, t]]
-            total = norms.dtype.type(0)
-            for f in range(d):
-                x = source[f] - middle[f]
-                tile[t, f] = x
-                total += x * x
-            norms[t] = total
-            lengths[t] = np.sqrt(np.float64(total))
-            bounds[t] = last[candidates[v, t]]
-        products = np.dot(tile[:new], tile[:every].T)
-        for s in range(new):
-            a = candidates[v, s]
-            line = products[s]
-            for t in range(s + 1, every):
-                limit = max(bounds[s], bounds[t])
-                near = np.float64(norms[s]) + np.float64(norms[t]) - 2 * np.float64(line[t])
-                reach = lengths[s] + lengths[t]
-                if near - rounding * reach * reach > limit:
-                    continue
-                b = candidates[v, t]
-                low, high = (a, b) if a < b else (b, a)
-                key = (np.uint64(low) << np.uint64(32)) | np.uint64(high)
-                place = ((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
-                if seen[place] == key:
-                    continue
-                seen[place] = key
-                value = one(squared_distance(rows, a * d, rows, b * d, d))
-                if value <= bounds[s]:
-                    row[found], other[found], squared[found] = a, b, value
-                    found += 1
-                if value <= bounds[t]:
-                    row[found], other[found], squared[found] = b, a, value
-                    found += 1
+        _gather(candidates[v], every, rows, last, one(shrunk), tile, bounds, near, far)
+        if v + 1 < candidates.shape[0]:
+            _announce(candidates[v + 1], counts[v + 1, 1], rows)
+        for top in range(0, new, PANEL):
+            count, columns = min(PANEL, new - top), every - top
+            for s in range(count):
+                for f in range(d):
+                    negated[s, f] = -2 * tile[top + s, f]
+            panel = products[: count * columns].reshape(count, columns)
+            np.dot(negated[:count], tile[top:every].T, panel)
+            for s in range(top, top + count):
+                a, line = candidates[v, s], (s - top) * columns - top
+                own, beyond = bounds[s] - near[s], -near[s]
+                for start in range(s + 1, every, WIDTH):
+                    bits = near_bits(products, line + start, near, start, own)
+                    bits |= near_bits(products, line + start, far, start, beyond)
+                    while bits != 0:
+                        t = start + lowest_bit(bits)
+                        bits &= bits - np.uint32(1)
+                        if t >= every:
+                            break
+                        b = candidates[v, t]
+                        low, high = (a, b) if a < b else (b, a)
+                        key = (np.uint64(low) << np.uint64(32)) | np.uint64(high)
+                        place = ((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
+                        if seen[place] == key:
+                            continue
+                        seen[place] = key
+                        value = one(squared_distance(rows, a * d, rows, b * d, d))
+                        if value <= bounds[s]:
+                            row[found], other[found], squared[found] = a, b, value
+                            found += 1
+                        if value <= bounds[t]:
+                            row[found], other[found], squared[found] = b, a, value
+                            found += 1
     return candidates.shape[0], found
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _gather(
+    places: Array,
+    count: int,
+    rows: Array,
+    last: Array,
+    shrunk: float,
+    tile: Array,
+    bounds: Array,
+    near: Array,
+    far: Array,
+) -> None:
+    """Copy rows less the first of them into ``tile``: what their lists take, ``bounds``; their squared norms times
+    ``shrunk``, ``near``; and these less those, ``far``, ∞ behind the last. Sums may be reordered: ``shrunk`` covers
+    every order."""
+    middle = rows[places[0]]
+    for t in range(count):
+        source, total = rows[places[t]], near.dtype.type(0)
+        for f in range(rows.shape[1]):
+            x = source[f] - middle[f]
+            tile[t, f] = x
+            total += x * x
+        bounds[t], near[t] = last[places[t]], total * shrunk
+        far[t] = near[t] - bounds[t]
+    near[count : count + WIDTH] = np.inf
+    far[count : count + WIDTH] = np.inf
+
+
+@njit(cache=True, nogil=True)
+def _announce(places: Array, count: int, rows: Array) -> None:
+    """Have rows that are read next brought into the cache."""
+    d = rows.shape[1]
+    for t in range(count):
+        for f in range(0, d, LINE // rows.itemsize):
+            prefetch(rows, places[t] * d + f)
 
 
 @njit(cache=True, nogil=True)
 def take(rows: Array, numbers: Array, values: Array, ids: Array, squared: Array) -> None:
     """Take rows ``numbers`` (m,) at squared distances ``values`` (m,) into the lists of ``rows`` (m,), in place."""
+    width = ids.shape[1]
     for e in range(rows.shape[0]):
+        if e + AHEAD < rows.shape[0]:
+            prefetch(squared, (rows[e + AHEAD] + 1) * width - 1)
         i = rows[e]
         insert(ids[i], squared[i], numbers[e], values[e])
 

@@ -28,6 +28,8 @@ from bigembed.store.source import RowSource
 from bigembed.store.sparse_parts import row_parts, rows_of_parts, stacked
 
 KEPT_BYTES = 128 << 20
+FEW_OF = 8
+"""A block is read whole where more than one in so many of its rows are asked for."""
 CHUNK_BYTES = 1 << 20
 """Stored chunk of the ordered rows: they are mostly read in long runs."""
 FILL = 0.5
@@ -212,13 +214,15 @@ class Ordered:
         return Sketched(self.compared_rows(ids), rows) if self.columns else rows
 
     def take(self, ids: Array) -> Array:
-        """Rows of the given internal ids, of any blocks; only the chunks that hold them are read."""
-        found = by_owner(self.starts, ids)
-        parts = [(place, read_rows(f"{self.path}/rows/{self.blocks[b]}", rows)) for b, place, rows in found]
-        out = np.empty((len(ids), parts[0][1].shape[1]), parts[0][1].dtype)
-        for place, rows in parts:
+        """Rows of the given internal ids, of any blocks; only the chunks that hold them are read, of many the block."""
+        out: Array | None = None
+        for b, place, inside in by_owner(self.starts, ids):
+            many = len(inside) * FEW_OF >= self.rows_of[b]
+            rows = self.rows(b)[inside] if many else read_rows(f"{self.path}/rows/{self.blocks[b]}", inside)
+            if out is None:
+                out = np.empty((len(ids), rows.shape[1]), rows.dtype)
             out[place] = rows
-        return out
+        return self.rows(0, 0, 0) if out is None else out
 
     def ids(self, block: int) -> Array:
         """Original row numbers of a block."""

@@ -16,12 +16,12 @@ import bigembed as be
 from bigembed.blocks.mapped_rows import mapped_rows
 from bigembed.blocks.metrics import BOOLEAN, MAPPED, NUMERIC, RowMetric
 from bigembed.blocks.rows import executor
-from bigembed.blocks.squared import all_squared, rounding
+from bigembed.blocks.squared import all_squared
 from bigembed.embedding.graph.ordered_rows import OrderedRows
 from bigembed.errors import InputError, RecallWarning
 from bigembed.jobs.planning.search_note import search_notes
 from bigembed.neighbors import descent_rounds, nn_descent, search, walk
-from bigembed.neighbors.algorithms import said
+from bigembed.neighbors.algorithms import chosen, said
 from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.exact import exact_block
 from bigembed.neighbors.graph_stages import neighbor_stages
@@ -99,7 +99,7 @@ def test_the_lists_are_the_same_however_the_work_is_divided(few_cells: None, mon
     monkeypatch.setattr(descent_rounds, "ROWS_BYTES", 20_000)
     monkeypatch.setattr(descent_rounds, "FEWEST", 30)
     monkeypatch.setattr(descent_rounds, "FOUND", 20_000)
-    monkeypatch.setattr(descent_rounds, "SEEN", 64)
+    monkeypatch.setattr(descent_rounds, "SEEN_BY_PRODUCTS", 64)
     assert same_lists(graph, build(algorithm="nn-descent"))
     assert not same_lists(graph, build(algorithm="nn-descent", random_state=1))  # a control
 
@@ -231,22 +231,33 @@ def test_another_name_is_refused(make: Callable[..., Any]) -> None:
         make(algorithm="trees")
 
 
-def test_what_the_join_finds_is_what_is_within_reach() -> None:
+@pytest.mark.parametrize(
+    ("shrunk", "whole"), [(descent_rounds.shrunk_by(14, np.dtype(np.float32)), True), (1.2, False)]
+)
+def test_what_the_join_finds_is_what_is_within_reach(shrunk: float, whole: bool) -> None:
+    """In two panels; ``shrunk`` that is no bound loses some of it."""
     from bigembed.neighbors.local_join import join
 
     rows, candidates = HIGH[:60], np.arange(60)[None]
-    reach = np.full(60, 12.0, np.float32)
+    reach = np.linspace(5, 15, 60, dtype=np.float32)
     room = 2 * 60 * 60
     row, other, squared = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.float32)
-    counts, factor = np.array([[20, 60]]), rounding(14, rows.dtype)
-    done, found = join(0, candidates, counts, rows, reach, factor, np.zeros(1 << 14, np.uint64), row, other, squared)
+    counts, seen = np.array([[40, 60]]), np.zeros(1 << 14, np.uint64)
+    done, found = join(0, candidates, counts, rows, reach, shrunk, seen, row, other, squared)
     exact = all_squared(rows).astype(np.float32)
-    near = exact <= 12.0
+    near = exact <= reach[:, None]
     np.fill_diagonal(near, False)
-    near[20:, 20:] = False  # both were candidates before
+    near[40:, 40:] = False  # both were candidates before
+    pairs = {*zip(row[:found].tolist(), other[:found].tolist())}
     assert done == 1
-    assert {*zip(row[:found].tolist(), other[:found].tolist())} == {*zip(*(x.tolist() for x in np.nonzero(near)))}
+    assert (pairs == {*zip(*(x.tolist() for x in np.nonzero(near)))}) == whole
     np.testing.assert_array_equal(squared[:found], exact[row[:found], other[:found]])
+
+
+def test_many_cells_are_left_for_rounds_that_take_less_time() -> None:
+    curve = np.linspace(0, 1, 256)
+    assert chosen("auto", curve, 0.9, 231, 100_000, 520)["why"].startswith("recall 0.902 would take 231 cells, some 44")
+    assert chosen("auto", curve, 0.9, 231, 60_000, 310) == chosen("auto", curve, 0.4, 103, 100_000, 520) == {}
 
 
 def test_the_plan_says_which_way_it_may_be() -> None:
