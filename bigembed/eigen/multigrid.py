@@ -2,7 +2,7 @@
 
 A level is a block matrix L, one block a pair of aggregates (p functions each), and the coefficients c of the
 constant √d, L c ≈ 0. Aggregates are matched along −L_{a0,b0}, the edges between their first functions, into larger
-ones; on each of these, S, stand the lowest eigenvectors of its Neumann matrix,
+ones; on each of these, S, stand functions near to the lowest eigenvectors of its Neumann matrix,
 
     N_S = L_SS − Σ_{a ∈ S, b ∉ S} v vᵀ / (vᵀc_a),    v = −L_ab c_b,
 
