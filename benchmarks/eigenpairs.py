@@ -84,7 +84,16 @@ def ours(path: str, run: str, neighbors: int, files: bool) -> dict[str, Any]:
 
 def matrix(run: str) -> Any:
     """S = D^{-1/2} W D^{-1/2} of the largest component, in memory."""
-    from scipy.sparse import coo_array, diags_array
+    from scipy.sparse import diags_array
+
+    part = weights(run)[0]
+    scale = diags_array(1 / np.sqrt(np.asarray(part.sum(axis=1)).ravel()))
+    return (scale @ part @ scale).tocsr()
+
+
+def weights(run: Any) -> tuple[Any, np.ndarray]:
+    """The kernel W on the largest component of a run (or of that at a path), in memory; which rows those are."""
+    from scipy.sparse import coo_array
 
     from bigembed.embedding.walk.spectral import weights_of
     from bigembed.runs import Run
@@ -92,23 +101,21 @@ def matrix(run: str) -> Any:
     from bigembed.store.arrays import read_array
     from bigembed.store.exchange import Exchange
 
-    home = Run(run)
-    context = Context(Stage("bench", (), {}, lambda _: {}), home, Exchange(run), silent)
-    weights = weights_of(context)
-    starts = np.concatenate([[0], np.cumsum(weights.rows)])
+    home = Run(run) if isinstance(run, str) else run
+    context = Context(Stage("bench", (), {}, lambda _: {}), home, Exchange(str(home.root)), silent)
+    stored = weights_of(context)
+    starts = np.concatenate([[0], np.cumsum(stored.rows)])
     parts = []
-    for b in range(len(weights.rows)):
-        block = weights.block(b)
+    for b in range(len(stored.rows)):
+        block = stored.block(b)
         own = np.arange(starts[b], starts[b + 1])
         far = np.repeat(starts[block.halo_sources], np.diff(block.halo_offsets)) + block.halo_rows
         row = np.repeat(own, np.diff(block.indptr))
         parts.append((block.data.astype(np.float64), row, np.concatenate([own, far])[block.indices]))
     data, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))
     whole = coo_array((data, (row, column)), shape=(starts[-1], starts[-1])).tocsr()
-    label = np.concatenate([read_array(home.path("components", f"labels/{b}")) for b in range(len(weights.rows))])
-    part = whole[label == 0][:, label == 0]
-    scale = diags_array(1 / np.sqrt(np.asarray(part.sum(axis=1)).ravel()))
-    return (scale @ part @ scale).tocsr()
+    label = np.concatenate([read_array(home.path("components", f"labels/{b}")) for b in range(len(stored.rows))])
+    return whole[label == 0][:, label == 0].tocsr(), label == 0
 
 
 def arpack(run: str) -> dict[str, Any]:

@@ -164,16 +164,17 @@ _weighted1, _added1 = _row_functions(1)
 
 @njit(nogil=True)
 def weighted_rows(
-    out: Any, at: Any, weight: Any, start: Any, stop: Any, index: Any, shift: Any, x: Any, far: Any
+    out: Any, at: Any, weight: Any, start: Any, stop: Any, index: Any, shift: Any, x: Any, far: Any, column: Any = 0
 ) -> None:
     """Row ``at`` of out ← Σ_e weight[e] x[index[e + shift]] for e = start … stop − 1, in this order.
 
-    All are float64 (weights also float32) and contiguous; rows from len(x) on are those of ``far``.
+    All are float64 (weights also float32) and contiguous; rows from len(x) on are those of ``far``. Columns before
+    ``column`` may be left out.
     """
     width = x.shape[1]
     first = at * width
     if width >= 8:
-        for c in range(0, width, 16):
+        for c in range(column, width, 16):
             _weighted8(
                 out, first, weight, start, stop, index, shift, x, far, width, min(c, width - 8), min(c + 8, width - 8)
             )

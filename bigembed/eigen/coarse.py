@@ -14,13 +14,14 @@ most 1e6 unknowns: from 1.2e7 rows on functions become fewer, then aggregates la
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from bigembed.blocks.rows import Array, offsets
-from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
+from bigembed.blocks.rows import Array, bounds, offsets
+from bigembed.blocks.stripes import spread
+from bigembed.eigen.aggregate import TOGETHER, Groups, Rows, aggregates, local_basis, matching
 from bigembed.operators.base import BlockOperator
 
 UNKNOWNS = 1_000_000
@@ -34,11 +35,13 @@ EXACT = 20_000
 FACTOR = 4.0e6
 """Estimated entries of the factor at most; of 1e7 (6 000 unknowns) a solve took twice a cycle (two passes fewer)."""
 NAMES = ("coarse.label", "coarse.basis", "coarse.diagonal")
+CUT = ("coarse.cut", "coarse.cut_index", "coarse.cut_values", "coarse.source")
+"""The edges to other blocks, and the block of each row that they lead to."""
 KEPT = (
     *NAMES,
     "coarse.pairs",
     "coarse.values",
-    "coarse.cut",
+    *CUT,
     "coarse.cross",
     "coarse.cross_values",
     "coarse.root",
@@ -101,7 +104,7 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
     """
     found = operator.walk(
         aggregate_block,
-        writes=[*NAMES, "coarse.pairs", "coarse.values", "coarse.cut", "coarse.root"],
+        writes=[*NAMES, "coarse.pairs", "coarse.values", *CUT, "coarse.root"],
         posts=["coarse.label", "coarse.basis"],
         arguments=(size, functions, min(most, ENTRIES[1])),
     )
@@ -118,10 +121,10 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
         )
     operator.space.sweep(
         cross_block,
-        reads=["coarse.label", "coarse.basis", "coarse.cut"],
+        reads=["coarse.label", "coarse.basis", *CUT],
         halos=["coarse.label", "coarse.basis"],
         writes=["coarse.cross", "coarse.cross_values"],
-        spends=["coarse.cut"],
+        spends=CUT,
         arguments=(counts,),
     )
     return [*counts, kept]
@@ -132,44 +135,34 @@ def aggregate_block(
 ) -> tuple[tuple[Array, ...], tuple[int, int, int, int]]:
     """Aggregates, functions, diagonal of A, own Galerkin blocks, crossing edges; counts for the plan."""
     matrix, source, _ = rows
-    n = len(scale)
-    inner = matrix[:, :n].tocsr()
-    active = scale[:, 0] != 0
-    label = aggregates(inner, active, size)
-    count = int(label.max(initial=-1)) + 1
-    kept = affordable(_touching(inner, label, count), functions, most)
-    basis, functions = np.ascontiguousarray(local_basis(inner, label, scale[:, 0], functions)[:, :kept]), kept
-    prolong = as_sparse(label, basis, count)
-    laplacian = sparse.diags_array(active.astype(np.float64)) - inner
-    galerkin = sparse.bsr_array(prolong.T @ (laplacian @ prolong), blocksize=(functions, functions))
-    galerkin.sort_indices()
-    first = np.repeat(np.arange(galerkin.shape[0] // functions), np.diff(galerkin.indptr))
-    pairs = np.stack([first, galerkin.indices], axis=1).astype(np.int64)
-    cut = matrix[:, n:].tocoo()
-    row, far = cut.coords
-    edges = np.stack([row, far, cut.data, source[far]], axis=1)[cut.data != 0]
-    touched = (
-        len(np.unique(label[edges[:, 0].astype(int)] * float(len(source) + 1) + edges[:, 1])) // 4 if len(edges) else 0
-    )
-    root = np.bincount(label[active], weights=basis[active, 0] / scale[active, 0], minlength=count)
-    written = (label, basis, inner.diagonal()[:, None], pairs, galerkin.data, edges, root)
-    return written, (count, len(pairs), touched, functions)
+    entries, active = Rows.of(matrix), scale[:, 0] != 0
+    groups = Groups.of(aggregates(entries, active, size))
+    found, across = matching().touching(groups.starts, groups.order, groups.label, *entries.parts, matrix.shape[1])
+    functions = affordable(int(found.sum()), functions, most)
+    basis = local_basis(entries, groups, scale[:, 0], functions)
+    columns, values = _inner(entries, groups, basis, offsets(found))
+    pairs = np.stack([np.repeat(np.arange(groups.count), found), columns], axis=1)
+    root = np.bincount(groups.label[active], weights=basis[active, 0] / scale[active, 0], minlength=groups.count)
+    crossing = matching().crossing(*entries.parts)
+    written = (groups.label, basis, matrix.diagonal()[:, None], pairs, values, *crossing, source, root)
+    return written, (groups.count, len(pairs), across // 4, functions)
+
+
+def _inner(entries: Rows, groups: Groups, basis: Array, place: Array) -> tuple[Array, Array]:
+    """Columns and blocks of the Galerkin matrix inside a block."""
+    columns, values = np.empty(place[-1], np.int64), np.empty((place[-1], basis.shape[1], basis.shape[1]))
+    run = partial(
+        galerkin().inner_blocks, starts=groups.starts, order=groups.order, label=groups.label, pointer=entries.pointer,
+        index=entries.index, data=entries.data, basis=basis.astype(np.float64), place=place, columns=columns,
+        blocks=values,
+    )  # fmt: skip
+    spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    return columns, values
 
 
 def affordable(pairs: float, functions: int, most: float) -> int:
     """Functions of an aggregate: few enough that the pairs of aggregates have at most ``most`` entries."""
     return int(np.clip(np.sqrt(most / max(1.0, pairs)), 1, functions))
-
-
-def _touching(inner: Any, label: Array, count: int) -> int:
-    """Pairs of aggregates that the graph joins inside a block, each with itself too."""
-    rows = np.repeat(label, np.diff(inner.indptr))
-    columns = label[inner.indices]
-    both = (rows >= 0) & (columns >= 0)
-    joined = np.zeros((count, count), np.bool_)
-    joined[rows[both], columns[both]] = True
-    np.fill_diagonal(joined, val=True)
-    return int(np.count_nonzero(joined))
 
 
 def narrow_block(
@@ -180,22 +173,23 @@ def narrow_block(
 
 
 def cross_block(
-    block: int, label: Array, basis: Array, cut: Array, far_label: Array, far_basis: Array, counts: list[int]
-) -> tuple[tuple[Array, Array], None]:
+    block: int, label: Array, basis: Array, pointer: Array, index: Array, data: Array, source: Array, far_label: Array,
+    far_basis: Array, counts: list[int],
+) -> tuple[tuple[Array, Array], None]:  # fmt: skip
     """−P_iᵀ A_ij P_j for the edges to other blocks: (own aggregate, other aggregate) and p × p values."""
-    functions = basis.shape[1]
-    own, far = cut[:, 0].astype(int), cut[:, 1].astype(int)
-    start = offsets(counts)
-    start = np.concatenate([start, start[-1:]])
-    theirs = start[cut[:, 3].astype(int)] + far_label[far]
-    names, column = np.unique(theirs, return_inverse=True)
-    pair, place = np.unique(label[own] * max(1, len(names)) + column, return_inverse=True)
-    values = np.zeros((len(pair), functions, functions))
-    for begin in range(0, len(own), 1 << 16):
-        part = slice(begin, begin + (1 << 16))
-        products = basis[own[part], :, None] * (-cut[part, 2, None, None] * far_basis[far[part], None, :])
-        np.add.at(values, place[part], products)
-    pairs = np.stack(
-        [start[block] + pair // max(1, len(names)), names[pair % max(1, len(names))] if len(names) else pair]
+    start, groups = offsets(counts), Groups.of(label)
+    theirs = start[source] + far_label
+    functions, far = (np.ascontiguousarray(part, np.float64) for part in (basis, far_basis))
+    pairs, values = galerkin().cross_blocks(
+        groups.starts, groups.order, pointer, index, data, theirs, int(start[-1]), functions, far
     )
-    return (pairs.T.astype(np.int64), values), None
+    pairs[:, 0] += start[block]
+    return (pairs, values), None
+
+
+@cache
+def galerkin() -> Any:
+    """The compiled functions (:mod:`bigembed.eigen.galerkin`)."""
+    from bigembed.eigen import galerkin as kernels  # imports numba: only here
+
+    return kernels

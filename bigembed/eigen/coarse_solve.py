@@ -17,6 +17,8 @@ from bigembed.eigen.coarse import EXACT, FACTOR
 from bigembed.eigen.multigrid import BlockRows, multigrid, settle, transposed
 
 SHIFT = 1e-8
+STEPS = 5
+"""Steps of inverse iteration for the first eigenvectors of a factored L_c."""
 
 
 class CoarseSolver(Protocol):
@@ -123,20 +125,18 @@ class Factored:
         return np.asarray(self.solver(np.ascontiguousarray(right)))
 
     def lowest(self, count: int, seed: int) -> Array:
-        """By Lanczos and two steps of inverse iteration."""
+        """By inverse iteration of a random block, and Rayleigh–Ritz on all that it went through."""
         n = self.matrix.shape[0]
         count = min(count, n)
         if n <= 400:
             return np.asarray(np.linalg.eigh(self.matrix.toarray())[1][:, :count])
-        start = np.random.default_rng([seed, 1]).standard_normal((n, count))
-        inverse = sparse_linalg.LinearOperator((n, n), matvec=self.solver, dtype=np.float64)
-        found = sparse_linalg.eigsh(inverse, count, which="LA", tol=1e-4, v0=start[:, 0])[1]
-        # From one vector Lanczos finds one copy of a multiple eigenvalue; the others are in the random block.
-        start = np.concatenate([found, start], axis=1)[:, :n]
-        for _ in range(2):
-            start = np.linalg.qr(self.solver(start))[0]
-        small = start.T @ (self.matrix @ start)
-        return np.asarray(start @ np.linalg.eigh((small + small.T) / 2)[1][:, :count])
+        x, basis = np.random.default_rng([seed, 1]).standard_normal((n, count)), []
+        for _ in range(STEPS):
+            x = np.linalg.qr(self.solve(x))[0]
+            basis.append(x)
+        whole = np.linalg.qr(np.concatenate(basis, axis=1))[0]
+        small = whole.T @ (self.matrix @ whole)
+        return np.asarray(whole @ np.linalg.eigh((small + small.T) / 2)[1][:, :count])
 
 
 def factor_entries(matrix: Any, functions: int) -> float:

@@ -24,8 +24,9 @@ as the update uses them (``spends``), whose results take their place, so that si
 cut into stripes for threads that are idle. Of the Gram matrices only what is of W is summed over rows: that of
 the new X and P follows from their coefficients, until a pass over X makes it anew to certify it. Processor time of
 an iteration, 15 columns, on a machine under load (before the sweeps were compiled; SciPy's product alone): swiss
-roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of 70 000 .10 (.18; .021); of the start 2.0 s
-(2.4), 4.5 (5.7), 1.3 (2.1).
+roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of 70 000 .10 (.18; .021). The
+start takes .8 s at 2·10⁵ rows of the swiss roll, 1.0 at 3·10⁵ (1.6 and 2.4 with LAPACK's eigenvectors on each aggregate
+and SciPy's products).
 
 Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sphere 12), everything counted, by
 ``benchmarks/eigenpairs.py`` and ``coarse_solve.py`` (in brackets: one constant function on aggregates of

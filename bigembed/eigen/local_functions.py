@@ -1,69 +1,175 @@
-"""The functions on each aggregate, compiled, with LAPACK called from there: any number of threads at a time.
+"""The functions on each aggregate, compiled: the lowest eigenvectors of a small matrix by inverse iteration.
 
-SciPy's wrappers of LAPACK hold the lock of the interpreter, and take as long as a matrix of 50 rows. Importing this
-imports numba.
+Only their span is used, and smooth functions near to the eigenvectors serve as well. :data:`STEPS` steps of
+
+    Z ← (N + δI)⁻¹ Z,    Z ⟂ u,
+
+from a fixed block of random columns, some more than are wanted, and Rayleigh–Ritz at the end (N Z = Z_before − δ Z
+costs no product). A step is one Cholesky factor's worth of triangular solves; the factor takes n³/6 operations, where
+the reduction to tridiagonal form takes eight times as many. Importing this imports numba.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import binding  # type: ignore[import-untyped]
 from numba import njit, types
-from numba.extending import get_cython_function_address
 
 from bigembed.blocks.rows import Array
+from bigembed.blocks.simd import add_row, weighted_rows
 
-binding.add_symbol("bigembed_dsyevr", get_cython_function_address("scipy.linalg.cython_lapack", "dsyevr"))
-_dsyevr: Any = types.ExternalFunction("bigembed_dsyevr", types.void(*[types.intp] * 21))
+SHIFT = 1e-5
+"""δ."""
+STEPS = 2
+DEPENDENT, CANCELLED = 1e-14, 1e-8
+"""Share of a squared length that is left of a column by those before it: below the first it is taken for one of theirs,
+below the second it is cleared of them again."""
 
 _matrix = types.Array(types.float64, 2, "C")
+_read = types.Array(types.float64, 2, "C", readonly=True)
 _line = types.Array(types.float64, 1, "C", readonly=True)
+_write = types.Array(types.float64, 1, "C")
+_count = types.Array(types.int64, 1, "C")
 _places = types.Array(types.int64, 1, "C", readonly=True)
+_index = types.Array(types.int32, 1, "C", readonly=True)
+_blocks = types.Array(types.float32, 3, "C", readonly=True)
+_functions = types.Array(types.float32, 3, "C")
 _basis = types.Array(types.float32, 2, "C")
 
 
-@njit(types.intp(_matrix, _line, _matrix), cache=True, nogil=True)
-def lowest_beside(matrix: Array, unit: Array, rows: Array) -> int:
-    """rows ← ``unit``, which a positive semidefinite matrix of norm at most 2 maps to 0, and its next eigenvectors.
+@njit(types.float64(_matrix, _write, _count), cache=True, nogil=True)
+def factored(a: Array, inverse: Array, ids: Array) -> float:
+    """a ← its Cholesky factor L, and Lᵀ above; the inverse of its diagonal, 0 where a column depends on those before.
 
-    In ascending order; the matrix is written over. Returns what LAPACK does, 0 as a rule.
+    Returns the smallest share of a diagonal entry that was left. ``ids``: 0, 1, 2, …
+    """
+    n, flat, least = len(a), a.reshape(-1), 1.0
+    sums = np.empty((1, n))
+    for i in range(n):
+        whole = a[i, i]
+        weighted_rows(sums, 0, flat, i * n, i * n + i, ids, -i * n, a, a, i)
+        left = (whole - sums[0, i]) / whole if whole > 0 else 0.0
+        least = min(least, left)
+        inverse[i] = 1 / np.sqrt(left * whole) if left > DEPENDENT else 0.0
+        for j in range(i, n):
+            a[i, j] = (a[i, j] - sums[0, j]) * inverse[i]
+            a[j, i] = a[i, j]
+    return least
+
+
+@njit(nogil=True)
+def _forward(a: Array, inverse: Array, ids: Array, z: Array, sums: Array) -> None:
+    """z ← L⁻¹ z with what :func:`factored` left."""
+    n, flat = len(a), a.reshape(-1)
+    for i in range(n):
+        weighted_rows(sums, i, flat, i * n, i * n + i, ids, -i * n, z, z)
+        for k in range(z.shape[1]):
+            z[i, k] = (z[i, k] - sums[i, k]) * inverse[i]
+
+
+@njit(nogil=True)
+def _backward(a: Array, inverse: Array, ids: Array, z: Array, sums: Array) -> None:
+    """z ← L⁻ᵀ z."""
+    n, flat = len(a), a.reshape(-1)
+    for i in range(n - 1, -1, -1):
+        weighted_rows(sums, i, flat, i * n + i + 1, i * n + n, ids, -i * n, z, z)
+        for k in range(z.shape[1]):
+            z[i, k] = (z[i, k] - sums[i, k]) * inverse[i]
+
+
+@njit(nogil=True)
+def _beside(unit: Array, z: Array) -> None:
+    """z ← z − u uᵀz, twice, for what rounding leaves."""
+    for _ in range(2):
+        along = np.zeros((1, z.shape[1]))
+        for i in range(len(unit)):
+            add_row(along, 0, unit[i], z, i)
+        for i in range(len(unit)):
+            add_row(z, i, -unit[i], along, 0)
+
+
+@njit(nogil=True)
+def _inner(a: Array, b: Array) -> Array:
+    """aᵀb."""
+    out = np.zeros((a.shape[1], b.shape[1]))
+    for i in range(len(a)):
+        for k in range(a.shape[1]):
+            add_row(out, k, a[i, k], b, i)
+    return out
+
+
+@njit(nogil=True)
+def _mixed(z: Array, by: Array, ids: Array) -> Array:
+    """z by."""
+    q, out = z.shape[1], np.empty((len(z), by.shape[1]))
+    for i in range(len(z)):
+        weighted_rows(out, i, z.reshape(-1), i * q, i * q + q, ids, -i * q, by, by)
+    return out
+
+
+@njit(nogil=True)
+def _orthonormal(z: Array, ids: Array, sums: Array) -> tuple[Array, Array]:
+    """z L⁻ᵀ with zᵀz = L Lᵀ, and L⁻ᵀ; a column that depends on those before it becomes 0. Twice where much cancels."""
+    q = z.shape[1]
+    whole = np.eye(q)
+    for _ in range(2):
+        gram, inverse, by = _inner(z, z), np.empty(q), np.eye(q)
+        least = factored(gram, inverse, ids)
+        _forward(gram, inverse, ids, by, sums)
+        by = by.T.copy()
+        z, whole = _mixed(z, by, ids), _mixed(whole, by, ids)
+        if least > CANCELLED:
+            break
+    return z, whole
+
+
+@njit(types.void(_matrix, _line, _read, _matrix), cache=True, nogil=True)
+def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None:
+    """rows ← ``unit``, which a positive semidefinite matrix of norm at most 2 maps to 0, and orthonormal functions
+    near to its next eigenvectors, in ascending order of their Rayleigh quotients.
+
+    ``start``: random columns, at least as many rows as the matrix has, which is written over.
     """
     n, count = len(unit), len(rows) - 1
     rows[0] = unit
     if not count:
-        return 0
+        return
+    q = min(start.shape[1], n - 1)
+    ids = np.arange(max(n, q))
+    z, sums, inverse = start[:n, :q].copy(), np.empty((n, q)), np.empty(n)
+    before, by = z, np.zeros((q, q))
     for i in range(n):
-        for j in range(n):
-            matrix[i, j] += 4.0 * unit[i] * unit[j]
-    letters = np.array([ord("V"), ord("I"), ord("L")], np.uint8)
-    sizes = np.array([n, 1, count, 0, 26 * n, 10 * n, 0], np.int32)
-    reals, values, support = np.zeros(3), np.empty(n), np.empty(2 * n, np.int32)
-    work, integers = np.empty(26 * n), np.empty(10 * n, np.int32)
-    held = (sizes, letters, reals, values, support, work, integers)  # (an array is freed after its last use)
-    text, size, real = letters.ctypes.data, sizes.ctypes.data, reals.ctypes.data
-    _dsyevr(
-        text, text + 1, text + 2, size, matrix.ctypes.data, size, real, real + 8, size + 4, size + 8, real + 16,
-        size + 12, values.ctypes.data, rows[1:].ctypes.data, size, support.ctypes.data, work.ctypes.data, size + 16,
-        integers.ctypes.data, size + 20, size + 24,
-    )  # fmt: skip
-    return int(held[0][6])
+        matrix[i, i] += SHIFT
+    factored(matrix, inverse, ids)
+    for _ in range(STEPS):
+        before = z.copy()
+        _forward(matrix, inverse, ids, z, sums)
+        _backward(matrix, inverse, ids, z, sums)
+        _beside(unit, z)
+        z, by = _orthonormal(z, ids, sums)
+    form = _mixed(_inner(z, before), by, ids)
+    for i in range(q):
+        if by[i, i] == 0:
+            form[i, :], form[:, i] = 0, 0
+            form[i, i] = 1 / SHIFT
+    z = _mixed(z, np.linalg.eigh((form + form.T) / 2)[1][:, :count].copy(), ids)
+    for k in range(count):
+        rows[1 + k] = z[:, k]
 
 
 @njit(
-    types.intp(
-        types.intp, types.intp, _places, _places, _places, _places, _places, _places, _line, _line, _basis
+    types.void(
+        types.intp, types.intp, _places, _places, _places, _places, _places, _index, _line, _line, _read, _basis
     ),
     cache=True, nogil=True,
 )  # fmt: skip
 def fill_basis(
     first: int, last: int, bounds: Array, order: Array, place: Array, label: Array, pointer: Array, index: Array,
-    data: Array, scale: Array, basis: Array,
-) -> int:  # fmt: skip
+    data: Array, scale: Array, start: Array, basis: Array,
+) -> None:  # fmt: skip
     """Rows of the basis that belong to the aggregates first … last − 1, members order[bounds[a] : bounds[a + 1]].
 
-    The matrix is in CSR form, and ``place`` the place of each row in its aggregate. Returns what LAPACK does.
+    The matrix is in CSR form (columns from len(label) on are left out), and ``place`` the place of each row in its
+    aggregate.
     """
     for a in range(first, last):
         members = order[bounds[a] : bounds[a + 1]]
@@ -73,15 +179,56 @@ def fill_basis(
             row, total = members[i], 0.0
             for e in range(pointer[row], pointer[row + 1]):
                 j = index[e]
-                if label[j] == a and j != row:
+                if j < len(label) and label[j] == a and j != row:
                     neumann[i, place[j]] = -data[e]
                     total += data[e] * root[place[j]]
             neumann[i, i] = total / root[i]
         rows = np.empty((min(basis.shape[1], n), n))
-        info = lowest_beside(neumann, root / np.sqrt(np.sum(root**2)), rows)
-        if info:
-            return info
+        lowest_beside(neumann, root / np.sqrt(np.sum(root**2)), start, rows)
         for k in range(len(rows)):
             for i in range(n):
                 basis[members[i], k] = rows[k, i]
-    return 0
+
+
+@njit(
+    types.void(types.intp, types.intp, *[_places] * 5, _index, _blocks, _read, _read, _functions, _matrix),
+    cache=True, nogil=True,
+)  # fmt: skip
+def fill_joined(
+    first: int, last: int, bounds: Array, order: Array, place: Array, label: Array, pointer: Array, index: Array,
+    blocks: Array, constant: Array, start: Array, functions: Array, joined: Array,
+) -> None:  # fmt: skip
+    """The functions of the larger aggregates first … last − 1 of a block matrix, and their constants, by its Neumann
+    matrices (see :mod:`bigembed.eigen.multigrid`)."""
+    p = constant.shape[1]
+    v = np.empty(p)
+    for s in range(first, last):
+        members = order[bounds[s] : bounds[s + 1]]
+        n = len(members) * p
+        matrix, root = np.zeros((n, n)), constant[members].copy().reshape(-1)
+        for i in range(len(members)):
+            a = members[i]
+            for e in range(pointer[a], pointer[a + 1]):
+                b = index[e]
+                if label[b] == s:
+                    for u in range(p):
+                        for c in range(p):
+                            matrix[i * p + c, place[b] * p + u] += blocks[e, u, c] / 2
+                            matrix[place[b] * p + u, i * p + c] += blocks[e, u, c] / 2
+                    continue
+                mass = 0.0
+                for c in range(p):
+                    v[c] = 0
+                    for u in range(p):
+                        v[c] -= blocks[e, u, c] * constant[b, u]
+                    mass += v[c] * constant[a, c]
+                for u in range(p if mass > 0 else 0):
+                    for c in range(p):
+                        matrix[i * p + u, i * p + c] -= v[u] * v[c] / mass
+        joined[s, 0] = np.sqrt(np.sum(root**2))
+        rows = np.empty((min(functions.shape[2], n), n))
+        lowest_beside(matrix, root / joined[s, 0], start, rows)
+        for k in range(len(rows)):
+            for i in range(len(members)):
+                for u in range(p):
+                    functions[members[i], u, k] = rows[k, i * p + u]

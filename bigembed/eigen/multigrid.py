@@ -2,7 +2,7 @@
 
 A level is a block matrix L, one block a pair of aggregates (p functions each), and the coefficients c of the
 constant √d, L c ≈ 0. Aggregates are matched along −L_{a0,b0}, the edges between their first functions, into larger
-ones; on each of these, S, stand the lowest eigenvectors of its Neumann matrix,
+ones; on each of these, S, stand functions near to the lowest eigenvectors of its Neumann matrix,
 
     N_S = L_SS − Σ_{a ∈ S, b ∉ S} v vᵀ / (vᵀc_a),    v = −L_ab c_b,
 
@@ -23,14 +23,15 @@ mixture: 8 %, 15–17 % before.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bigembed.blocks.rows import Array
-from bigembed.eigen.aggregate import aggregates, lowest_beside
+from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.stripes import spread
+from bigembed.eigen.aggregate import TOGETHER, Groups, Rows, aggregates, local, start_of
 from bigembed.eigen.ritz import rayleigh_ritz
 
 SHIFT = 1e-8
@@ -193,7 +194,7 @@ def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     """A level, and the next one."""
     row, p = rows.row, rows.constant.shape[1]
     label = _joined(rows, row)
-    functions, constant = _functions(rows, row, label)
+    functions, constant = _functions(rows, label)
     joined, width = constant.shape
     pairs, slot = np.unique(label[row] * joined + label[rows.index], return_inverse=True)
     blocks, half = np.empty((len(pairs), width, width)), np.empty((p, width))
@@ -223,49 +224,20 @@ def _joined(rows: BlockRows, row: Array) -> Array:
     """The larger aggregate of each aggregate: matched along heavy edges, or consecutive where few match."""
     count, lead = len(rows.constant), np.sign(rows.constant[:, 0])
     weight = np.where(row == rows.index, 0.0, -rows.blocks[:, 0, 0] * lead[row] * lead[rows.index])
-    edges = sparse.csr_array((np.maximum(weight, 0.0), rows.index, rows.pointer), shape=(count, count))
+    edges = Rows(rows.pointer, rows.index, np.maximum(weight, 0.0).astype(np.float64))
     label = aggregates(edges, np.ones(count, np.bool_), JOINED)
     return np.arange(count) // JOINED if 2 * (int(label.max()) + 1) > count else label
 
 
-def _functions(rows: BlockRows, row: Array, label: Array) -> tuple[Array, Array]:
+def _functions(rows: BlockRows, label: Array) -> tuple[Array, Array]:
     """Q as (aggregates, p, functions), and the constant of the larger aggregates."""
-    count, p = rows.constant.shape
-    order = np.argsort(label, kind="stable")
-    bounds = np.searchsorted(label[order], np.arange(int(label.max()) + 2))
-    place = np.empty(count, np.int64)
-    place[order] = np.arange(count) - bounds[label[order]]
-    inside = label[row] == label[rows.index]
-    outer = _outer(rows, row, np.flatnonzero(~inside))
-    kept = np.flatnonzero(inside)
-    kept = kept[np.argsort(label[row[kept]], kind="stable")]
-    edges = np.searchsorted(label[row[kept]], np.arange(len(bounds)))
-    width = max(FUNCTIONS, p)
-    functions = np.zeros((count, p, width), np.float32)
-    constant = np.zeros((len(bounds) - 1, width))
-    for s in range(len(bounds) - 1):
-        members, e = order[bounds[s] : bounds[s + 1]], kept[edges[s] : edges[s + 1]]
-        matrix = np.zeros((len(members), p, len(members), p))
-        matrix[place[row[e]], :, place[rows.index[e]], :] = rows.blocks[e].transpose(0, 2, 1)
-        own = np.arange(len(members))
-        matrix[own, :, own, :] -= outer[members]
-        root = rows.constant[members].ravel()
-        constant[s, 0] = np.linalg.norm(root)
-        whole = matrix.reshape(len(root), len(root))
-        chosen = lowest_beside((whole + whole.T) / 2, root / constant[s, 0], width)
-        functions[members, :, : chosen.shape[1]] = chosen.reshape(len(members), p, -1)
+    groups, p = Groups.of(label), rows.constant.shape[1]
+    width, most = max(FUNCTIONS, p), int(np.diff(groups.starts).max()) * p
+    functions, constant = np.zeros((len(label), p, width), np.float32), np.zeros((groups.count, width))
+    run = partial(
+        local().fill_joined, bounds=groups.starts, order=groups.order, place=groups.place, label=label,
+        pointer=rows.pointer, index=rows.index, blocks=rows.blocks, constant=rows.constant,
+        start=start_of(most, width), functions=functions, joined=constant,
+    )  # fmt: skip
+    spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     return functions, constant
-
-
-def _outer(rows: BlockRows, row: Array, pairs: Array) -> Array:
-    """Σ_b v vᵀ / (vᵀc_a) for each aggregate a, over some of the pairs (a, b)."""
-    count, p = rows.constant.shape
-    out = np.zeros((count, p, p))
-    for begin in range(0, len(pairs), 1 << 16):
-        part = pairs[begin : begin + (1 << 16)]
-        a = row[part]
-        v = -np.einsum("eus,eu->es", rows.blocks[part].astype(np.float64), rows.constant[rows.index[part]])
-        mass = np.einsum("es,es->e", v, rows.constant[a])
-        share = np.where(mass > 0, 1 / np.where(mass > 0, mass, 1.0), 0.0)
-        np.add.at(out, a, v[:, :, None] * (share[:, None] * v)[:, None, :])
-    return out

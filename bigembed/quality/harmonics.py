@@ -75,24 +75,30 @@ def harmonics(sample: Array, limit: float = HARMONIC) -> Harmonics:
     unit, moving = _standardized(np.asarray(sample, np.float64))
     stepped = _stepped(unit) | ~moving
     residual, local, new = np.ones(m), np.ones(m), list[int]()
+    near: Neighbors = {}
     with one_blas_thread():
         for l in np.flatnonzero(~stepped).tolist():
             if new and s > 2 * len(new) + 2:
                 earlier = np.take(unit, new, axis=1)
-                residual[l] = float(np.sqrt(np.mean((unit[:, l] - local_linear(earlier, unit[:, l])) ** 2)))
+                residual[l] = float(np.sqrt(np.mean((unit[:, l] - local_linear(earlier, unit[:, l], near)) ** 2)))
                 if residual[l] < limit:
-                    spread = local_spread(earlier, unit[:, l])
+                    spread = local_spread(earlier, unit[:, l], near)
                     local[l] = residual[l] / spread if spread > 0 else 1.0
             if not (residual[l] < limit and local[l] < LOCAL):
                 new.append(l)
+                near.clear()
     return Harmonics(residual, stepped, (residual < limit) & (local < LOCAL), local, s)
 
 
-def local_linear(x: Array, y: Array) -> Array:
+Neighbors = dict[int, Array]
+"""The k nearest other rows of each row, by k: found once for all functions that are fitted on the same rows."""
+
+
+def local_linear(x: Array, y: Array, known: Neighbors) -> Array:
     """Leave-one-out local linear fit of y (s,) at the rows of x (s, p), s > 2p + 2."""
     s, p = x.shape
     k = min(NEIGHBORS + 2 * p, s - 1)
-    near = _nearest(x, k)
+    near = _nearest(x, k, known)
     offset = x[near] - x[:, None]
     squared = np.einsum("ikp,ikp->ik", offset, offset)
     width = squared.max(axis=1)
@@ -107,19 +113,22 @@ def local_linear(x: Array, y: Array) -> Array:
     return np.asarray(np.linalg.solve(gram, right)[:, 0, 0])
 
 
-def local_spread(x: Array, y: Array) -> float:
+def local_spread(x: Array, y: Array, known: Neighbors) -> float:
     """Standard deviation of y (s,) among the nearest tenth of the rows of x (s, p), the root of its mean square."""
     s, p = x.shape
-    near = _nearest(x, min(max(NEIGHBORS + 2 * p, round(NEARBY * s)), s - 1))
+    near = _nearest(x, min(max(NEIGHBORS + 2 * p, round(NEARBY * s)), s - 1), known)
     return float(np.sqrt(np.mean(np.var(y[near], axis=1))))
 
 
-def _nearest(x: Array, k: int) -> Array:
+def _nearest(x: Array, k: int, known: Neighbors) -> Array:
     """The k nearest other rows of each row of x (s, p), by number, (s, k)."""
+    if k in known:
+        return known[k]
     norms = np.einsum("ip,ip->i", x, x)
     apart = norms[:, None] + norms[None, :] - 2 * x @ x.T
     np.fill_diagonal(apart, np.inf)
-    return np.asarray(np.sort(np.argpartition(apart, k - 1, axis=1)[:, :k], axis=1))
+    known[k] = np.asarray(np.sort(np.argpartition(apart, k - 1, axis=1)[:, :k], axis=1))
+    return known[k]
 
 
 def _standardized(sample: Array) -> tuple[Array, Array]:

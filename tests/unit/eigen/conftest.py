@@ -95,6 +95,14 @@ class Graphs:
         root = np.sqrt(weights.sum(axis=1))
         return weights / np.outer(root, root)
 
+    def prolongation(self, label: Any, basis: Any, count: int) -> Any:
+        """P of one block, CSR (rows, count · p): unknown a·p + s is function s of aggregate a."""
+        p = basis.shape[1]
+        columns = np.maximum(label, 0)[:, None] * p + np.arange(p)
+        values = np.where(label[:, None] >= 0, basis, 0).astype(np.float64)
+        pointer = np.arange(len(label) + 1) * p
+        return sparse.csr_array((values.ravel(), columns.ravel(), pointer), shape=(len(label), count * p))
+
     def vectors(self, operator: SparseOperator, name: str = "V") -> Any:
         """A vector of the space, all blocks under each other."""
         return np.concatenate([operator.space.read(name, b) for b in range(len(operator.space.rows))])

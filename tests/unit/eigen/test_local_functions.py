@@ -1,53 +1,51 @@
-"""The functions on aggregates, by LAPACK called from compiled code: right in threads that share one heap."""
+"""The functions on aggregates: orthonormal, beside the constant, and nearly as low as the eigenvectors."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+import pytest
 
+from bigembed.eigen.aggregate import start_of
 from bigembed.eigen.local_functions import lowest_beside
 
-SHARED_HEAP = {"MALLOC_ARENA_MAX": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
-"""What one thread frees the other one gets at once (of glibc)."""
+P = 8
 
 
-def laplacian(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """I − D^{-1/2} A D^{-1/2} of a complete graph with random weights, and the vector that it maps to 0."""
-    rng = np.random.default_rng(seed)
-    weights = rng.random((int(rng.integers(20, 130)),) * 2)
-    weights += weights.T
-    degree = weights.sum(axis=1)
-    unit = np.sqrt(degree / degree.sum())
-    return np.eye(len(unit)) - weights / np.sqrt(np.outer(degree, degree)), unit
+def laplacian(n: int, bridge: float = 1.0) -> tuple[Any, Any]:
+    """D^{-1/2} (diag(W1) − W) D^{-1/2} of near points of a strip, whose halves hang together by ``bridge``, and √d."""
+    points = np.random.default_rng(n).random((n, 2)) * [3, 1]
+    squared = np.square(points[:, None] - points).sum(axis=2)
+    weights = np.exp(-squared * n / 3) * (squared > 0)
+    half = points[:, 0] < 1.5
+    weights[np.not_equal.outer(half, half)] *= bridge
+    degree = weights.sum(axis=1) + 0.1
+    return (np.diag(weights.sum(axis=1)) - weights) / np.sqrt(np.outer(degree, degree)), np.sqrt(degree / degree.sum())
 
 
-def wrong(calls: int) -> int:
-    """Calls of two threads at a time whose vectors are not NumPy's."""
-    cases = [laplacian(seed) for seed in range(20)]
-    wanted = [np.linalg.eigh(matrix)[1][:, 1:5] for matrix, _ in cases]
-
-    def differs(call: int) -> bool:
-        (matrix, unit), vectors = cases[call % 20], wanted[call % 20]
-        rows = np.empty((5, len(unit)))
-        info = lowest_beside(matrix.copy(), unit, rows)
-        return bool(info) or not np.abs(np.abs(rows[1:] @ vectors) - np.eye(4)).max() < 1e-8
-
-    with ThreadPoolExecutor(2) as pool:
-        return sum(pool.map(differs, range(calls)))
+def found(matrix: Any, unit: Any) -> Any:
+    rows = np.empty((min(P, len(unit)), len(unit)))
+    lowest_beside(matrix.copy(), unit, start_of(len(unit), P), rows)
+    return rows
 
 
-def test_two_threads_find_what_numpy_finds():
-    command = [sys.executable, "-c", f"from {__name__} import wrong; print(wrong(3000))"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | SHARED_HEAP)
-    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stdout[-300:] + done.stderr[-300:]
+@pytest.mark.parametrize("bridge", [1.0, 1e-9, 0.0])
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 40, 120])
+def test_functions_are_orthonormal_and_low(n: int, bridge: float) -> None:
+    matrix, unit = laplacian(n, bridge)
+    rows, values = found(matrix, unit), np.linalg.eigvalsh(matrix)[: min(P, n)]
+    np.testing.assert_array_equal(rows[0], unit)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=1e-12)
+    quotients = np.einsum("ij,jk,ik->i", rows, matrix, rows)
+    assert (quotients >= values - 1e-12).all()
+    assert (quotients <= 1.4 * values + 1e-12).all()
+    assert (np.diff(quotients) >= -1e-12).all()
 
 
-def test_a_wrong_unit_vector_is_seen():
-    matrix, unit = laplacian(0)
-    rows = np.empty((5, len(unit)))
-    lowest_beside(matrix.copy(), np.roll(unit, 1), rows)
-    assert np.abs(np.abs(rows[1:] @ np.linalg.eigh(matrix)[1][:, 1:5]) - np.eye(4)).max() > 1e-4
+def test_random_columns_would_not_be_low() -> None:
+    """Control: what the iteration starts from."""
+    matrix, unit = laplacian(120)
+    start = start_of(120, P)
+    start = np.linalg.qr(start - np.outer(unit, unit @ start))[0]
+    assert np.einsum("ji,jk,ki->i", start, matrix, start).min() > 3 * np.linalg.eigvalsh(matrix)[P]

@@ -84,7 +84,7 @@ def test_cycle_is_linear_symmetric_and_positive(levels):
 
 
 def test_lowest_vectors_of_the_coarse_matrix(levels, monkeypatch):
-    """Orthonormal, with the eigenvalues of the second level as Rayleigh quotients: an eighth above the first's."""
+    """Orthonormal, with the eigenvalues of the second level as Rayleigh quotients: a sixth above the first's."""
     matrix, second = (dense(level.rows) for level in levels.levels[:2])
     found = levels.lowest(6, 0)
     np.testing.assert_allclose(found.T @ found, np.eye(6), atol=1e-5)
@@ -92,7 +92,7 @@ def test_lowest_vectors_of_the_coarse_matrix(levels, monkeypatch):
     quotients = np.einsum("ij,ij->j", found, matrix @ found)
     np.testing.assert_allclose(quotients[1:], below[1:], rtol=1e-3)
     assert (quotients[1:] > values[1:]).all()
-    assert (quotients[1:] < 1.125 * values[1:]).all()
+    assert (quotients[1:] < 1.17 * values[1:]).all()
     monkeypatch.setattr(multigrid, "STEPS", 0)  # control: not improved on the way
     rough = levels.lowest(6, 0)
     assert np.abs(np.einsum("ij,ij->j", rough, matrix @ rough) / below - 1)[1:].max() > 0.03

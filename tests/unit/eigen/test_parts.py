@@ -8,7 +8,7 @@ from scipy import sparse
 
 from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen import coarse, coarse_solve
-from bigembed.eigen.aggregate import aggregates, as_sparse, local_basis
+from bigembed.eigen.aggregate import Groups, Rows, aggregates, local_basis
 from bigembed.eigen.dense import solve_dense, solve_dense_matrix
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.eigen.ritz import rayleigh_ritz
@@ -33,7 +33,7 @@ def test_aggregates_respect_size_and_activity(graphs):
     """Connected sets of at most 1.25 · size rows; rows outside carry −1."""
     weights = graphs.swiss_roll(2000)
     active = np.arange(2000) % 10 > 0
-    label = aggregates(weights, active, 64)
+    label = aggregates(Rows.of(weights), active, 64)
     assert np.array_equal(label >= 0, active)
     sizes = np.bincount(label[active])
     assert sizes.min() > 0
@@ -49,8 +49,9 @@ def test_local_basis_is_orthonormal_and_starts_with_the_root(graphs):
     weights = graphs.swiss_roll(1000)
     degree = np.asarray(weights.sum(axis=1)).ravel()
     scaled = sparse.diags_array(degree**-0.5) @ weights @ sparse.diags_array(degree**-0.5)
-    label = aggregates(weights, np.ones(1000, bool), 64)
-    prolong = as_sparse(label, local_basis(scaled.tocsr(), label, degree**-0.5, 5), label.max() + 1)
+    rows = Rows.of(scaled.tocsr())
+    groups = Groups.of(aggregates(rows, np.ones(1000, bool), 64))
+    prolong = graphs.prolongation(groups.label, local_basis(rows, groups, degree**-0.5, 5), groups.count)
     np.testing.assert_allclose((prolong.T @ prolong).toarray(), np.eye(prolong.shape[1]), atol=1e-6)
     first = prolong[:, ::5]
     root = np.sqrt(degree)
@@ -67,7 +68,7 @@ def test_galerkin_matrix(graphs, rows):
     found = coarse_solve.Coarse.load(operator.space, plan)
     prolong = sparse.block_diag(
         [
-            as_sparse(operator.space.read("coarse.label", b), operator.space.read("coarse.basis", b), count)
+            graphs.prolongation(operator.space.read("coarse.label", b), operator.space.read("coarse.basis", b), count)
             for b, count in enumerate(plan[:-1])
         ]
     ).tocsr()

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.eigen.aggregate import as_sparse
 from bigembed.eigen.sweeps import away_of, prolong, restrict, update_block
 
 ROWS, COUNT, FUNCTIONS = 1_300, 40, 3
@@ -42,7 +41,7 @@ def updated(parts: dict[str, Any], case: tuple[int, ...], into: bool) -> tuple[A
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_update_is_that_of_the_formulas(case: tuple[int, ...]) -> None:
+def test_update_is_that_of_the_formulas(graphs: Any, case: tuple[int, ...]) -> None:
     parts = given(np.random.default_rng(0), case)
     (x, p, w, ax, ap, coarse), (gram, form, overlap, squares) = updated(parts, case, into=False)
     mix, inverse, values, inner = parts["small"]
@@ -51,7 +50,7 @@ def test_update_is_that_of_the_formulas(case: tuple[int, ...]) -> None:
     both = np.concatenate([mix, away_of(mix, inverse, case[0])], axis=1)
     xp = base @ both - parts["t"] @ inner @ both
     axp = image @ both - 0.9 * parts["t"] @ inner @ both
-    matrix = as_sparse(parts["label"], parts["basis"], COUNT)
+    matrix = graphs.prolongation(parts["label"], parts["basis"], COUNT)
     residual = axp[:, : case[3]] - xp[:, : case[3]] * values
     expected = (residual / np.maximum(1 - parts["diagonal"], 1e-3) + matrix @ parts["y"]) * (parts["scale"] != 0)
     for found, wanted in ((np.hstack([x, p]), xp), (np.hstack([ax, ap]), axp), (w, expected)):
@@ -73,11 +72,11 @@ def test_update_in_the_place_of_spent_vectors_has_the_same_bytes(case: tuple[int
 
 
 @pytest.mark.parametrize("width", [1, 3, 4, 7, 8, 12, 15, 16, 17, 31])
-def test_functions_are_those_of_the_sparse_matrix(width: int) -> None:
+def test_functions_are_those_of_the_sparse_matrix(graphs: Any, width: int) -> None:
     rng = np.random.default_rng(2)
     label = np.append(rng.integers(-1, COUNT, ROWS), COUNT - 1)
     basis = rng.standard_normal((len(label), FUNCTIONS)).astype(np.float32)
-    matrix = as_sparse(label, basis, COUNT)
+    matrix = graphs.prolongation(label, basis, COUNT)
     x, y = rng.standard_normal((len(label), width)), rng.standard_normal((COUNT * FUNCTIONS, width))
     assert np.array_equal(prolong(label, basis, y), matrix @ y)
     assert np.array_equal(restrict(label, basis, x), matrix.T @ x)
