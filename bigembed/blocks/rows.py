@@ -243,8 +243,28 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """One BLAS thread inside, so that sums are taken in the same order on any machine."""
-    with _blas().limit(limits=1, user_api="blas"):
-        yield
+class _OneThread:
+    """One BLAS thread for this process, from the first who asks for it until the last who does is done."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+        self.limit: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        blas = _blas()  # (which may import SciPy)
+        with self.lock:
+            if not self.inside:
+                self.limit = blas.limit(limits=1, user_api="blas")
+            self.inside += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if not self.inside:
+                    self.limit.restore_original_limits()
+
+
+one_blas_thread = _OneThread()
+"""One BLAS thread inside, so that sums are taken in the same order on any machine."""
