@@ -152,14 +152,10 @@ def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         calls = _ticked(calls, label, notify)
     if len(calls) <= 1 and not _distributed_client():
         return [call() for call in calls]
-    import dask
-    from dask.delayed import delayed
+    import dask.threaded
 
-    lazy = [
-        delayed(call, name=f"{label}-{number}-{os.urandom(8).hex()}", traverse=False)()
-        for number, call in enumerate(calls)
-    ]
-    return list(dask.compute(*lazy))
+    graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
+    return list((dask.base.get_scheduler() or dask.threaded.get)(graph, list(graph)))
 
 
 _executor: ContextVar[Executor] = ContextVar("executor", default=_dask_executor)
