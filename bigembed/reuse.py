@@ -63,7 +63,8 @@ def usable(stage: str, key: str, run: Run) -> tuple[Manifest | None, str]:
     The files of a stage that was superseded may be half replaced by others: that is not damage.
     """
     try:
-        published, found = manifests.find(run.root, stage), there(run, stage)
+        published = manifests.find(run.root, stage)
+        found = published or (None if run.temporary else superseded.find(run.root, stage))
     except DamagedError as error:
         return None, str(error)
     if found is None or found.key != key:

@@ -191,7 +191,8 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     measured = {"seconds": round(seconds, 3)}
     made = manifests.publish(run.root, stage.name, key, stage.parameters, inputs, results, measured)
     run.note(made)
-    superseded.forget(run.root, stage.name)
+    if not run.temporary:
+        superseded.forget(run.root, stage.name)
     exchange.clear()
     observer(Event("done", stage.name, time.perf_counter() - began, results))
 

@@ -152,14 +152,10 @@ def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         calls = _ticked(calls, label, notify)
     if len(calls) <= 1 and not _distributed_client():
         return [call() for call in calls]
-    import dask
-    from dask.delayed import delayed
+    import dask.threaded
 
-    lazy = [
-        delayed(call, name=f"{label}-{number}-{os.urandom(8).hex()}", traverse=False)()
-        for number, call in enumerate(calls)
-    ]
-    return list(dask.compute(*lazy))
+    graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
+    return list((dask.base.get_scheduler() or dask.threaded.get)(graph, list(graph)))
 
 
 _executor: ContextVar[Executor] = ContextVar("executor", default=_dask_executor)
@@ -243,8 +239,28 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """One BLAS thread inside, so that sums are taken in the same order on any machine."""
-    with _blas().limit(limits=1, user_api="blas"):
-        yield
+class _OneThread:
+    """One BLAS thread for this process, from the first who asks for it until the last who does is done."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+        self.limit: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        blas = _blas()  # (which may import SciPy)
+        with self.lock:
+            if not self.inside:
+                self.limit = blas.limit(limits=1, user_api="blas")
+            self.inside += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if not self.inside:
+                    self.limit.restore_original_limits()
+
+
+one_blas_thread = _OneThread()
+"""One BLAS thread inside, so that sums are taken in the same order on any machine."""

@@ -53,7 +53,7 @@ def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) 
     shard = -(-rows // inner) * inner
     place = at(path)
     if simple(array) and not isinstance(place, ObjectPath):
-        _keep(path, write_whole(place, array, inner, shard))
+        _keep(place, write_whole(place, array, inner, shard))
         return
     from zarr.codecs import Crc32cCodec
 
@@ -279,9 +279,10 @@ def refuse_unsealed(path: PathLike) -> None:
 
 def _stamped(path: PathLike) -> tuple[str, str]:
     """The path of an array, and when its metadata were written."""
+    text = str(path)
     for name in METADATA:
         with suppress(FileNotFoundError, NotADirectoryError):
-            return str(path), stamp(f"{path}/{name}")
+            return text, stamp(f"{text}/{name}")
     raise MissingPathError(f"{path}: there is no Zarr array here")
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.paths import at, is_url, put, remove
+from bigembed.store.paths import at, is_url, opened, put, remove
 from bigembed.store.pieces import entries_of, entry_of, index_of, read_piece, view_piece, write_pieces
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
@@ -72,7 +72,7 @@ class Exchange:
         """Several pieces of one block, None for each that it did not leave: one look at its index."""
         path = self._path(name, block)
         try:
-            with at(path).open("rb") as file:
+            with opened(path) as file:
                 index = index_of(file, path, f"{name}/{block}")
                 entries = [(key, entry_of(index, key)) for key in keys]
                 return [entry if entry is None else read_piece(file, entry, path, key) for key, entry in entries]
@@ -113,7 +113,7 @@ class Exchange:
         """Every piece that the block left under the name."""
         path = self._path(name, block)
         try:
-            with at(path).open("rb") as file:
+            with opened(path) as file:
                 entries = entries_of(index_of(file, path, f"{name}/{block}"))
                 return {key: read_piece(file, entry, path, key) for key, entry in entries.items()}
         except _GONE as error:

@@ -22,7 +22,7 @@ from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, LockedError
 from bigembed.store.documents import digest_of, read_json, sealed, text_of, unsealed
 from bigembed.store.objects import PIECE_BYTES, Stored
-from bigembed.store.paths import AnyPath, PathLike, at, create, remove, remove_file, stored
+from bigembed.store.paths import AnyPath, PathLike, create, opened, remove, remove_file, stored
 
 FORMAT = 1
 _FILES_A_TASK = 64
@@ -223,7 +223,7 @@ def digest_files(base: str, names: Sequence[str]) -> list[tuple[str, tuple[int, 
     out = []
     for name in names:
         digest, size = sha256(), 0
-        with suppress(FileNotFoundError), at(f"{base}/{name}").open("rb") as file:
+        with suppress(FileNotFoundError), opened(f"{base}/{name}") as file:
             while piece := file.read(PIECE_BYTES):
                 digest.update(piece)
                 size += len(piece)

@@ -91,6 +91,11 @@ def everywhere(
     return joined
 
 
+def opened(path: str) -> Any:
+    """A file or an object, to read bytes from."""
+    return at(path).open("rb") if is_url(path) else open(path, "rb")
+
+
 def absolute(path: PathLike) -> str:
     """A path that does not depend on the working directory, as text."""
     return str(at(path).absolute())
@@ -110,11 +115,12 @@ def stored(place: Path) -> list[Stored]:
     return sorted(found, key=lambda file: file.name.split("/"))
 
 
-@everywhere(ObjectPath.stamp)
-def stamp(place: Path) -> str:
+def stamp(path: PathLike) -> str:
     """Size and time of a file, or what the store says of an object."""
-    size, moment, _ = _looked_at(place.stat())
-    return f"{size}:{moment}"
+    if is_url(path) and isinstance(place := at(path), ObjectPath):
+        return place.stamp()
+    there = os.stat(str(path).removeprefix("file://"))
+    return f"{there.st_size}:{there.st_mtime_ns}"
 
 
 def _looked_at(there: os.stat_result) -> tuple[int, str, str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,13 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.store.chunks import CHECKSUM, RowChunks, copied
-from bigembed.store.paths import aside, remove
+from bigembed.store.paths import remove
 
 
 def simple(array: Array) -> bool:
     """Whether it is written here: rows of numbers, in the byte order of the format."""
     ordered = array.dtype.kind in "biuf" and array.dtype == array.dtype.newbyteorder("<")
-    return ordered and array.size > 0 and array.ndim > 0
+    return ordered and array.ndim > 0
 
 
 def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:
@@ -32,15 +34,44 @@ def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:
     """
     array = np.ascontiguousarray(array)
     chunks = shard // inner if shard > inner else 0
-    file = place.joinpath("c", *("0" for _ in array.shape))
-    remove(place)
-    file.parent.mkdir(parents=True)
-    with aside(file, f"{file.name}.{os.getpid()}.partial") as new, open(new, "wb") as content:
-        _write_chunks(content, array, inner, chunks)
-    metadata = place / "zarr.json"
-    with aside(metadata, f"{metadata.name}.{os.getpid()}.partial") as new:
-        new.write_bytes(_metadata(array.dtype.str, array.shape, inner, chunks))
-    return RowChunks(array.shape, array.dtype, inner, chunks, True, copied, partial(_only, str(file)), 0)
+    file = _new_folders(place, array.ndim if array.size else 0)
+    if array.size:
+        with _aside(file) as content:
+            _write_chunks(content, array, inner, chunks)
+    with _aside(f"{place}/zarr.json") as content:
+        content.write(_metadata(array.dtype.str, array.shape, inner, chunks))
+    return RowChunks(array.shape, array.dtype, inner, chunks, True, copied, partial(_only, file), 0)
+
+
+def _new_folders(place: Path, ndim: int) -> str:
+    """The path of the one shard, in new folders: each made by one call, where a look before it would be another.
+
+    With no axes nothing but the folder of the array is made.
+    """
+    try:
+        os.mkdir(place)
+    except OSError:  # (something is there, or the folder above it is not)
+        remove(place)
+        os.makedirs(place)
+    folder = str(place)
+    for name in ("c", *"0" * (ndim - 1))[:ndim]:
+        folder = f"{folder}/{name}"
+        os.mkdir(folder)
+    return f"{folder}/0"
+
+
+@contextmanager
+def _aside(file: str) -> Iterator[Any]:
+    """A new file that gets its name when it is whole; on an error (a full disk) it is removed."""
+    new = f"{file}.{os.getpid()}.partial"
+    try:
+        with open(new, "wb") as content:
+            yield content
+        os.replace(new, file)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(new)
+        raise
 
 
 def _only(file: str, number: int) -> str:
@@ -72,9 +103,10 @@ def _metadata(dtype: str, shape: tuple[int, ...], inner: int, chunks: int) -> by
     text, indent = _said(dtype, len(shape), bool(chunks))
     said = json.loads(text)
     said["shape"] = list(shape)
-    said["chunk_grid"]["configuration"]["chunk_shape"] = [inner * max(1, chunks), *shape[1:]]
+    tail = [max(1, length) for length in shape[1:]]
+    said["chunk_grid"]["configuration"]["chunk_shape"] = [inner * max(1, chunks), *tail]
     if chunks:
-        said["codecs"][0]["configuration"]["chunk_shape"] = [inner, *shape[1:]]
+        said["codecs"][0]["configuration"]["chunk_shape"] = [inner, *tail]
     return json.dumps(said, indent=indent).encode()
 
 

@@ -34,7 +34,7 @@ class PlacingModel(Placing):
 
         return place(
             joined.indptr,
-            joined.squared,
+            joined.squared.astype(np.float64, copy=False),
             read_by_id(self.points, self.starts, joined.ids),
             self.n_neighbors,
             self.perplexity,

@@ -38,7 +38,7 @@ class SampledPlacing(Placing):
         keys = [self.asked.key(first + epoch) for epoch in range(max(1, self.asked.n_epochs // SHARE))]
         return place(
             joined.indptr,
-            joined.squared,
+            joined.squared.astype(np.float64, copy=False),
             read_by_id(self.points, self.starts, joined.ids),
             self.n_neighbors,
             self.k,

@@ -258,16 +258,6 @@ def test_a_function_without_a_name_cannot_be_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_is_resumed_and_another_metric_is_another_run(tmp_path: Path) -> None:
-    first = be.ClassicalMDS(2, metric="cityblock", workdir=tmp_path / "run").fit(rows())
-    stamp = (tmp_path / "run/stages/distances/distances/zarr.json").stat().st_mtime_ns
-    be.ClassicalMDS(3, metric="cityblock", workdir=tmp_path / "run").fit(rows())
-    assert (tmp_path / "run/stages/distances/distances/zarr.json").stat().st_mtime_ns == stamp
-    other = be.ClassicalMDS(2, metric="chebyshev", workdir=tmp_path / "run").fit(rows())
-    assert not np.allclose(np.abs(np.asarray(other.embedding_)), np.abs(np.asarray(first.eigenvalues_)))
-    assert (tmp_path / "run/stages/distances/distances/zarr.json").stat().st_mtime_ns != stamp
-
-
 def test_scikit_learn_is_told_that_distances_come_in_pairs() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

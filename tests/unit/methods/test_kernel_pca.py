@@ -103,22 +103,6 @@ def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> Non
     assert (found.residuals_ > 0.1 * found.eigenvalues_).any()
 
 
-@pytest.mark.filterwarnings("ignore:Half of the landmarks")
-@pytest.mark.parametrize("solver", ["exact", "nystrom"])
-def test_a_row_is_placed_alike_in_every_batch_and_by_a_saved_model(solver: str, tmp_path: Path) -> None:
-    rows, new = points(300), points(400)[250:]
-    found = be.KernelPCA(3, solver=solver, n_landmarks=50, kernel=cityblock).fit(rows)
-    whole = found.transform(new)
-    assert np.array_equal(found.transform(new[7:9]), whole[7:9])
-    found.save(tmp_path / "model.zarr")
-    loaded = be.load(tmp_path / "model.zarr", functions=[__name__])
-    assert np.array_equal(loaded.transform(new), whole)
-    assert loaded.kernel.endswith("test_kernel_pca:cityblock")
-    assert np.array_equal(pickle.loads(pickle.dumps(found)).transform(new), whole)
-    lazy = found.transform(da.from_array(new, chunks=(101, 5)))
-    np.testing.assert_array_equal(lazy.compute(), whole)
-
-
 def test_a_function_that_nobody_could_find_again_is_not_saved(tmp_path: Path) -> None:
     found = be.KernelPCA(2, kernel=lambda a, b: a @ b.T).fit(points(50))
     with pytest.raises(InputError, match=r'cannot be found by its name.*"module:name" as kernel'):

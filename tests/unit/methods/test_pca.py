@@ -146,19 +146,6 @@ def test_a_model_is_small(stored):
         _ = be.PCA().embedding_
 
 
-def test_resumes_from_a_run_that_is_there(stored):
-    from bigembed.stages import observing
-
-    _, array, folder = stored
-    be.PCA(3, workdir=folder / "run").fit(array)
-    events = []
-    with observing(events.append):
-        be.PCA(5, workdir=folder / "run").fit(array)
-    assert [(event.kind, event.stage) for event in events] == [
-        ("reused", "moments"), ("start", "solve"), ("done", "solve"),
-    ]  # fmt: skip
-
-
 class TestManyColumns:
     """Block Lanczos, with a limit lowered so that it is used."""
 

@@ -40,7 +40,7 @@ def test_an_array_of_zeros_is_written_not_left_to_the_fill_value(tmp_path: Path)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f2", "i4", "u1", "bool", ">f8"])
-@pytest.mark.parametrize("shape", [(1,), (30, 5), (7, 2, 3), (3_001, 4)])
+@pytest.mark.parametrize("shape", [(1,), (30, 5), (7, 2, 3), (3_001, 4), (0,), (0, 5), (4, 0, 2)])
 @pytest.mark.parametrize("chunk_rows", [None, 7])
 def test_the_bytes_are_those_that_zarr_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, shape: tuple[int, ...], chunk_rows: int | None
