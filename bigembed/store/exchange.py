@@ -86,13 +86,17 @@ class Exchange:
         Where it cannot be mapped (an object) it is read. Writing into such an array changes the array only. What this
         process wrote, or has found right before, is not summed up again. While one of them is kept, a file is open.
         """
+        return self._complete(name, block, keys, self.look(name, block, keys))
+
+    def look(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
+        """Several pieces of one block as :meth:`mapped` gives them, None for each that it did not leave."""
         path = self._path(name, block)
         try:
             held = _mapped(path)
         except _GONE as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
         if held is None:
-            return self.get_many(name, block, keys)
+            return self.find(name, block, keys)
         file, stamp = held
         index = index_of(file, path, f"{name}/{block}")
         found: list[Array | None] = []
@@ -104,7 +108,7 @@ class Exchange:
                     _prove(f"{path}\t{key}", stamp)
             else:
                 found.append(None)
-        return self._complete(name, block, keys, found)
+        return found
 
     def get_all(self, name: str, block: int) -> dict[str, Array]:
         """Every piece that the block left under the name."""
@@ -124,6 +128,10 @@ class Exchange:
         """Delete everything under the names."""
         for name in names:
             remove(f"{self.root}/{name}")
+
+    def drop_block(self, name: str, block: int) -> None:
+        """Delete what one block left under the name."""
+        remove(self._path(name, block))
 
     def clear(self) -> None:
         """Delete the whole exchange."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array, map_blocks
-from bigembed.errors import InputError
+from bigembed.errors import DamagedError, InputError
 from bigembed.store.exchange import Exchange
 
 
@@ -68,8 +68,11 @@ class StoredSpace:
         spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One walk over all blocks: see :class:`bigembed.blocks.vector_space.VectorSpace`. What is spent is kept until
-        it is dropped: a task that is run again reads it again."""
+        """One walk over all blocks: see :class:`bigembed.blocks.vector_space.VectorSpace`.
+
+        A task that spends leaves its result with the last vector it writes, and then deletes what is spent: run again,
+        it finds the one where the other is gone. So a walk that was ended goes on, if its arguments are the same.
+        """
         return map_blocks(
             sweep_block,
             [(block,) for block in range(len(self.rows))],
@@ -81,6 +84,7 @@ class StoredSpace:
             halos=tuple(halos),
             writes=tuple(writes),
             posts=tuple(posts),
+            spends=tuple(spends),
             arguments=tuple(arguments),
         )
 
@@ -95,12 +99,18 @@ def sweep_block(
     halos: Sequence[str],
     writes: Sequence[str],
     posts: Sequence[str],
+    spends: Sequence[str],
     arguments: Sequence[Any],
 ) -> Any:
     """Read, compute, write for one block."""
-    own = [exchange.mapped(name, block, ["own"])[0] for name in reads]
     if matrix is None and halos:
         raise InputError("this space was made without a matrix, so it has no halos")
+    try:
+        own = [exchange.mapped(name, block, ["own"])[0] for name in reads]
+    except DamagedError:
+        if not spends or not exchange.has(writes[-1], block):
+            raise
+        return _left(exchange, writes[-1], block)
     far = [_halo(exchange, matrix, name, block) for name in halos if matrix is not None]
     written, result = compute(block, *own, *far, *arguments)
     outbox = matrix.outbox(block) if posts and matrix is not None else []
@@ -108,16 +118,28 @@ def sweep_block(
         pieces = {"own": array}
         if name in posts:
             pieces |= {str(destination): array[rows] for destination, rows in outbox}
+        if spends and name == writes[-1]:
+            pieces |= {f"result{number}": part for number, part in enumerate(result or ())}
         exchange.put(name, block, pieces)
+    for name in spends:
+        exchange.drop_block(name, block)
     return result
+
+
+def _left(exchange: Exchange, name: str, block: int) -> tuple[Array, ...] | None:
+    """The result that a task has left with a vector."""
+    pieces = exchange.get_all(name, block)
+    return tuple(pieces[f"result{number}"] for number in range(sum(key.startswith("result") for key in pieces))) or None
 
 
 def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Array:
     """Rows of the other blocks that this block needs, in the order of its halo list; one file is open at a time."""
     stored = matrix.block(block)
     out: Array | None = None
-    for number, source in enumerate(stored.halo_sources):
-        piece = exchange.mapped(name, int(source), [str(block)])[0]
+    for number, (source, rows) in enumerate(stored.segments()):
+        piece = exchange.look(name, source, [str(block)])[0]
+        if piece is None:
+            piece = exchange.mapped(name, source, ["own"])[0][rows]
         if out is None:
             out = np.empty((len(stored.halo_rows), *piece.shape[1:]), piece.dtype)
         out[stored.halo_offsets[number] : stored.halo_offsets[number + 1]] = piece

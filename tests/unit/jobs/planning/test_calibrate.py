@@ -98,6 +98,7 @@ def test_seconds_of_a_stage():
     assert pace.seconds(Cost(passes=1, read=10**8), 1) == PUBLISH + 1  # one block, one worker
     assert pace.seconds(Cost(serial_flops=1e9), 9) == PUBLISH + 1  # one process, however many there are
     assert pace.seconds(Cost(disk=10**8), 1) == PUBLISH + 1  # read back for its digests
+    assert pace.seconds(Cost(exchanged=10**9), 9) == PUBLISH + 1 / 2
     slow = TimeModel(RATES, at_once=2, task=0.01, start=3.0)
     assert slow.seconds(Cost(passes=10), 4) == pytest.approx(PUBLISH + 10 * (MESSAGES + 2) * 0.01)
     assert slow.seconds(Cost(passes=10, maps=2), 4) == pytest.approx(PUBLISH + 2 * (MESSAGES + 2) * 0.01)
