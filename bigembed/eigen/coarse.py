@@ -90,7 +90,7 @@ def held_here(n: int, width: int) -> int:
 
 
 def held_on_disk(n: int, width: int) -> int:
-    """Bytes of what is of the coarse space in files: functions with their halo, L_c, restrictions of two generations."""
+    """Bytes of what is of the coarse space in files: functions, L_c, and restrictions of two generations."""
     size, functions = unknowns(n), shape_of(n)[1]
     return int((4 * functions + 56) * n + 12 * min(entries(n), size**2) + 104 * width * size)
 

@@ -245,8 +245,8 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
 def _operator(weights: StoredMatrix, stored: StoredSpace, inside: bool) -> SparseOperator:
     """The kernel, normalized, on vectors in this process or in files."""
     if inside:
-        matrix = in_memory(weights)
-        return SparseOperator(matrix, MemorySpace(matrix), "scale")
+        here = in_memory(weights)
+        return SparseOperator(here, MemorySpace(here), "scale")
     far = is_url(weights.structure) and not is_url(stored.exchange.root)
     matrix = MappedMatrix(weights, stored.exchange) if far else weights
     return SparseOperator(matrix, StoredSpace(matrix, stored.exchange), "scale")

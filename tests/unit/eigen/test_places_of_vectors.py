@@ -19,6 +19,8 @@ from bigembed.blocks.rows import executor, here
 from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, copy_vectors
 from bigembed.eigen import lobpcg
+from bigembed.embedding.graph import weights as given_weights
+from bigembed.embedding.walk import spectral
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import observing
 from bigembed.store import held_space
@@ -26,6 +28,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.held_space import Checkpoints, held, holding, in_memory
 from bigembed.store.matrix import MappedMatrix
 from bigembed.store.stored_space import StoredSpace
+from tests.blocks import blocks_of
 from tests.executors import maps
 
 FILES, MEMORY = 0, 1 << 30
@@ -110,6 +113,61 @@ def test_a_solve_that_ended_goes_on_from_its_checkpoint(graphs: Any, tmp_path: P
     result = lobpcg.solve(again, state)
     assert result.iterations > 3
     assert graphs.vectors(again).tobytes() == whole
+
+
+def published(texts: list[str], state: lobpcg.State) -> None:
+    """Keep a state as it would be written."""
+    texts.append(json.dumps(state.to_json()))
+
+
+def test_a_solve_through_files_goes_on_wherever_it_was_ended(
+    graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a file of a step is written, or deleted: in the middle of a block, or between two."""
+    weights, left = graphs.swiss_roll(1500), list[None]()
+    whole, vectors = solved(graphs, tmp_path / "whole", weights, "memory")
+
+    def ending(call: Any) -> Any:
+        def counted(*given: Any) -> None:
+            if not left:
+                raise Ended
+            left.pop()
+            call(*given)
+
+        return counted
+
+    for count in (40, 101, 113, 124):  # (an iteration has some 48)
+        texts: list[str] = []
+        operator = operator_of(graphs, tmp_path / str(count), weights, "files")
+        state = lobpcg.init(operator, 5, deflate="trivial")
+        left[:] = [None] * count
+        with suppress(Ended), monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+            for name in ("put", "drop_block"):
+                patch.setattr(Exchange, name, ending(getattr(Exchange, name)))
+            lobpcg.solve(operator, state, partial(published, texts))
+        assert 1 < len(texts) < whole.iterations
+        again = operator_of(graphs, tmp_path / str(count), weights, "files", empty=True)
+        result = lobpcg.solve(again, lobpcg.State.from_json(json.loads(texts[-1])))
+        assert (result.passes, result.eigenvalues.tolist()) == (whole.passes, whole.eigenvalues.tolist())
+        assert graphs.vectors(again).tobytes() == vectors
+        assert len([path for path in (tmp_path / str(count)).iterdir() if "." in path.name]) == 1  # the last X
+
+
+def test_a_solve_takes_no_more_of_the_disk_than_was_planned(
+    graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given_weights, "MAX_BLOCK_ROWS", 500)
+    sizes, n, asked = [0], 6000, spectral.Spectrum(10, "all", 1e-4, 200, 0)
+
+    def look(event: Any) -> None:
+        there = tmp_path.glob("exchange/solve/component0/*/*")
+        sizes.append(sum(file.stat().st_size for file in there))
+
+    with blocks_of(500), observing(look), holding(FILES):
+        be.LaplacianEigenmaps(10, random_state=0, tol=1e-4, workdir=str(tmp_path)).fit(graphs.swiss_roll(n))
+    planned = spectral.solve_cost(asked, n, 15, 500).scratch
+    generation = 5.5 * 8 * n * spectral.block_width(10)
+    assert 1.1 * generation < max(sizes) < min(planned, 2.4 * generation)
 
 
 def test_nothing_can_be_written_into_what_a_space_holds(graphs: Any) -> None:
