@@ -299,9 +299,9 @@ def block_width(n_components: int) -> int:
 
 
 def held_vectors(n: int, edges: int, width: int) -> int:
-    """Bytes of a solve in memory: six vectors of ``width`` columns and their restrictions, the coarse space, the
-    matrix."""
-    return (56 * width + 240) * n + 12 * edges
+    """Bytes of a solve in memory: six vectors of ``width`` columns, one of them in single precision, and their
+    restrictions, the coarse space, the matrix (8 bytes an edge; 12 where its values are in double precision)."""
+    return (56 * width + 240) * n + 10 * edges
 
 
 def total_degree_block(b: int, labels: str, degree: str, c: int) -> tuple[tuple[()], float]:
