@@ -35,6 +35,8 @@ class Cost:
     """Times that the rows (or, in a solve, the matrix) are read."""
     read: int = 0
     write: int = 0
+    exchanged: int = 0
+    """Written by tasks for others, which map it: in addition to ``read`` and ``write``."""
     disk: int = 0
     """Kept after the stage; ``scratch`` is deleted with it."""
     scratch: int = 0
@@ -45,8 +47,9 @@ class Cost:
     held: int = 0
     """Vectors that are in memory where all tasks are in one process with room for them, or on one machine; else in
     files."""
-    checkpoints: int = 0
-    """Bytes written in place of ``write`` where the vectors are in memory; what a pass reads is then read once."""
+    checkpoint: int = 0
+    """Bytes that are written from time to time, where the vectors are in memory, in place of ``exchanged`` and of
+    ``scratch``; what a pass reads is then read once. The one before is deleted after that."""
     flops: float = 0.0
     """Floating-point operations of matrix products and factorizations, in tasks."""
     scalar_ops: float = 0.0

@@ -57,9 +57,10 @@ class VectorSpace(Protocol):
         ``function(block, *own, *halo, *arguments) -> (arrays, result)`` is a module-level function:
         ``own`` are the blocks of ``reads``, ``halo`` the rows of the block's halo list of each of
         ``halos``, ``arrays`` what is stored under ``writes``. ``posts`` is the subset of ``writes``
-        whose boundary rows other blocks read through ``halos`` later. ``spends`` is the subset of ``reads`` that
-        nobody reads again: a space in memory forgets each block as it is used, and the function may write its
-        results where such an array is (if it is writable, which it is not in other places).
+        whose boundary rows lie ready for other blocks, which read them through ``halos`` in pass after pass; of
+        other vectors those rows are picked one by one. ``spends`` is the subset of ``reads`` that nobody reads
+        again: each block of it is forgotten when that of the results is there, and in memory the function may write
+        these where such an array is (if it is writable). The result is then None or a tuple of arrays.
         """
         ...
 
@@ -117,9 +118,6 @@ class MemorySpace:
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
         """One walk over all blocks; nothing written is visible before its end."""
-        missing = [name for name in halos if name not in self.posted]
-        if missing:
-            raise InputError(f"halos of {missing} are asked for, but these vectors were written without `posts`")
         tasks = [(block,) for block in range(len(self.rows))]
         crew = Crew(threads())
         what: dict[str, Any] = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments, "crew": crew}

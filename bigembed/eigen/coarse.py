@@ -92,6 +92,12 @@ def held_here(n: int, width: int) -> int:
     return int(exact if size <= EXACT else max(exact, levels))
 
 
+def held_on_disk(n: int, width: int) -> int:
+    """Bytes of what is of the coarse space in files: functions, L_c, and restrictions of two generations."""
+    size, functions = unknowns(n), shape_of(n)[1]
+    return int((4 * functions + 56) * n + 12 * min(entries(n), size**2) + 104 * width * size)
+
+
 def held_by_block(rows: int, n_neighbors: int) -> int:
     """Bytes of the task that makes the coarse space of a block: (I − A) P, and the block's part of L_c, twice."""
     return int(12 * rows * n_neighbors * MOST + 28 * min(ENTRIES[1], unknowns(rows) ** 2))
@@ -105,7 +111,6 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
     found = operator.walk(
         aggregate_block,
         writes=[*NAMES, "coarse.pairs", "coarse.values", *CUT, "coarse.root"],
-        posts=["coarse.label", "coarse.basis"],
         arguments=(size, functions, min(most, ENTRIES[1])),
     )
     counts = [count for count, _, _, _ in found]
@@ -115,7 +120,6 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
         operator.space.sweep(
             narrow_block,
             reads=["coarse.label", "coarse.basis", "coarse.values"],
-            posts=["coarse.label", "coarse.basis"],
             writes=["coarse.label", "coarse.basis", "coarse.values"],
             arguments=(kept,),
         )

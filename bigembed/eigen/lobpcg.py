@@ -19,9 +19,11 @@ only. Once the wanted residuals are small by recurrence, a pass over X certifies
 it disagrees, the iteration goes on from the fresh products. Every 20 iterations SX and SP are made
 anew in the same pass as SW. With b = 1.5 m columns an iteration reads 7 b + 2 p and writes 6 b numbers
 a row (p functions, single precision); a block task holds about 14 b numbers a row, the coordinating
-process L_c and its factor or smaller levels. In memory the vectors of a generation are forgotten block by block
-as the update uses them (``spends``), whose results take their place, so that six are there; rows of a block are
-cut into stripes for threads that are idle. Of the Gram matrices only what is of W is summed over rows: that of
+process L_c and its factor or smaller levels. The vectors of a generation are forgotten block by block as the update
+uses them (``spends``), and results take their place, so that six are there, in memory and in files. W is in single
+precision, S W that of the very W that was rounded: as many passes (10⁵ rows: swiss roll 13 to 1e-6 and 21 to 1e-9,
+sphere 19 and 33, mixture in 16 dimensions 18), half of the bytes that cross borders. Rows of a block are cut into
+stripes for threads that are idle. Of the Gram matrices only what is of W is summed over rows: that of
 the new X and P follows from their coefficients, until a pass over X makes it anew to certify it. Processor time of
 an iteration, 15 columns, on a machine under load (before the sweeps were compiled; SciPy's product alone): swiss
 roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of 70 000 .10 (.18; .021). The
@@ -64,40 +66,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.blocks.vector_space import tree_sum
-from bigembed.eigen.base import ADVICE, EigenResult, Reason, gaps_of, signs_of
+from bigembed.eigen.base import ADVICE, EigenResult, Reason, gaps_of
 from bigembed.eigen.coarse import KEPT, NAMES, build, entries, shape_of
-from bigembed.eigen.coarse_solve import Coarse
 from bigembed.eigen.dense import solve_dense
-from bigembed.eigen.ritz import rayleigh_ritz
+from bigembed.eigen.iteration import certify, coarse_of, multiply, update
 from bigembed.eigen.state import State
-from bigembed.eigen.sweeps import (
-    active_block,
-    away_of,
-    certify_block,
-    extremes_block,
-    final_block,
-    first_block,
-    product_block_grams,
-    restricted_block,
-    sign_block,
-    start_block,
-    update_block,
-)
+from bigembed.eigen.stopping import reason_of
+from bigembed.eigen.sweeps import active_block, final_block, first_block, start_block
 from bigembed.errors import InputError
 from bigembed.operators.base import BlockOperator
 
 __all__ = ["State", "finish", "init", "solve", "step", "vectors_of"]
 
-RELATIVE = 0.1
-"""c of the second stopping rule r ≤ c (1 − λ)."""
 NOISE = (3e-4, 3e-2)
 """Size of the noise in a starting vector of length one: ten times tol, within these."""
-REFRESH = 20
-PATIENCE = 15
-ROUNDING = 1e-11
-"""A residual below it that no longer falls is at the level of rounding."""
 
 
 def init(
@@ -137,10 +120,16 @@ def init(
 
 
 def step(operator: BlockOperator, state: State) -> State:
-    """One iteration: reads vectors of generation g, writes those of g + 1 (g + 2 on certifying). One pass."""
+    """Half an iteration: the update, from vectors of generation g to those of g + 1, or the pass (of the last X alone,
+    into g + 2, where a certificate is due)."""
     if state.dense or state.reason is not None:
         return state
-    return _counted(operator, state, lambda: _iterate(operator, state))
+    if not state.updated:
+        return _counted(operator, state, lambda: update(operator, state))
+    reason = reason_of(state)
+    if reason is None:
+        return _counted(operator, state, lambda: multiply(operator, state))
+    return _counted(operator, state, lambda: certify(operator, state, reason))
 
 
 def finish(operator: BlockOperator, state: State) -> EigenResult:
@@ -174,31 +163,32 @@ def finish(operator: BlockOperator, state: State) -> EigenResult:
 def solve(operator: BlockOperator, state: State, on_step: Callable[[State], None] | None = None) -> EigenResult:
     """Step until the state stops.
 
-    ``on_step`` gets every new state, and may publish it; vectors older than the state before the
-    published one are dropped after that, so that either of the two can be resumed.
+    ``on_step`` gets every new state, and may publish it; what is not read from there on is dropped after that.
     """
+    space = operator.space
     if on_step is not None:
         on_step(state)
     while not state.dense and state.reason is None:
         before, state = state, step(operator, state)
         if on_step is not None:
             on_step(state)
-        operator.space.drop(*_generation(before.generation - 2), *_generation(before.generation - 1))
+        there = {f"{name}.{g}" for name in VECTORS for g in range(before.generation - 1, state.generation + 1)}
+        space.drop(*sorted(there - set(vectors_of(state, operator.scale))))
     result = finish(operator, state)
-    last = f"X.{state.generation}"
-    old = [name for back in range(4) for name in _generation(state.generation - back) if name != last]
-    operator.space.drop(*old, *KEPT, "T")
+    space.drop(*(f"{name}.{state.generation}" for name in VECTORS if name != "X"), *KEPT, "T")
     operator.cache.pop("coarse", None)
     return result
 
 
 def vectors_of(state: State, scale: str) -> list[str]:
     """Names of the vectors that a step from this state reads, as far as they are there."""
-    return [scale, *([state.deflate] if state.deflate else []), "T", *KEPT, *_generation(state.generation)]
+    own = ("X", "P", "W", "AX", "AP", "G") if state.updated else ("X", "P", "W", "AX", "AP", "AW", "G", "H")
+    known = [state.deflate] if state.deflate else []
+    return [scale, *known, "T", *KEPT, *(f"{name}.{state.generation}" for name in own)]
 
 
-def _generation(g: int) -> list[str]:
-    return [f"{name}.{g}" for name in ("X", "P", "W", "AX", "AP", "AW", "G", "H", "Y")]
+VECTORS = ("X", "P", "W", "AX", "AP", "AW", "G", "H", "Y")
+"""Of a generation: the basis, its images, their restrictions, and the coarse part of W."""
 
 
 def _counted(operator: BlockOperator, state: State, run: Callable[[], State]) -> State:
@@ -210,18 +200,11 @@ def _counted(operator: BlockOperator, state: State, run: Callable[[], State]) ->
     )
 
 
-def _coarse(operator: BlockOperator, state: State) -> Coarse:
-    if "coarse" not in operator.cache:
-        operator.cache["coarse"] = Coarse.load(operator.space, state.plan)
-    found: Coarse = operator.cache["coarse"]
-    return found
-
-
 def _start(operator: BlockOperator, state: State, active: int, known: int) -> State:
     space, width = operator.space, state.width
     operator.cache.pop("coarse", None)
     state = state.replaced(plan=tuple(build(operator, *shape_of(active), entries(active))))
-    coarse = _coarse(operator, state)
+    coarse = coarse_of(operator, state)
     modes = coarse.solver.lowest(width + known, state.seed)[:, known:]
     coarse.scatter("Y.0", modes)
     deflate = [state.deflate] if state.deflate else []
@@ -229,7 +212,6 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
         start_block,
         reads=[operator.scale, *NAMES[:2], "Y.0", *deflate],
         writes=["X.0", "T"],
-        posts=["X.0", "T"],
         spends=["Y.0"],
         arguments=(width, state.seed, float(np.clip(10 * state.tol, *NOISE)) * active**-0.5),
     )
@@ -245,160 +227,3 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
             "give orthonormal eigenvectors, or none"
         )
     return state.replaced(gram=gram, form=form, overlap=overlap, known=np.diag(theta).copy(), sizes=(width, 0, 0))
-
-
-def _iterate(operator: BlockOperator, state: State) -> State:
-    space, g, m = operator.space, state.generation, state.n_components
-    sizes = state.sizes
-    open_ = _open_columns(state)
-    gram = (state.gram - state.overlap.T @ state.overlap) * np.outer(open_, open_)
-    form = state.form - state.overlap.T @ (state.known[:, None] * state.overlap)
-    values, mix = rayleigh_ritz(gram, form, sizes[0])
-    width = min(state.width, mix.shape[1])
-    values, mix = values[:width], mix[:, :width]
-    inverse = _directions(mix, gram, sizes[0])
-    both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
-    names = _basis(sizes)
-    _correct(operator, state, names, mix, values)
-    refresh = (state.iteration + 1) % REFRESH == 0
-    posts = ["W", "X", "P"] if refresh else ["W"]
-    restricted = [f"G.{g}", *([f"H.{g}"] if "W" in names else [])]
-    vectors = [*(f"{a}.{g}" for a in names), *(f"A{a}.{g}" for a in names)]
-    parts = space.sweep(
-        update_block,
-        reads=[operator.scale, *NAMES, "T", f"Y.{g + 1}", "coarse.known", *restricted, *vectors],
-        spends=[f"Y.{g + 1}", *restricted, *vectors],
-        writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "AX", "AP", "G")],
-        posts=[f"{name}.{g + 1}" for name in posts],
-        arguments=(mix, inverse, values, state.overlap, state.known, sizes),
-    )
-    beside, images, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
-    gram, form = _bordered(both.T @ gram @ both, beside), _bordered(both.T @ form @ both, images)
-    residuals = np.sqrt(squares)
-    new = state.replaced(
-        generation=g + 1,
-        iteration=state.iteration + 1,
-        values=values,
-        residuals=residuals,
-        gram=gram,
-        form=form,
-        overlap=overlap,
-        sizes=(width, len(inverse), width),
-        history=(*state.history, float(residuals[:m].max())),
-    )
-    reason = _reason(state, new)
-    if reason is not None:
-        return _certify(operator, new, reason)
-    return _advance(operator, new, refresh)
-
-
-def _basis(sizes: tuple[int, ...]) -> list[str]:
-    return [name for name, size in zip("XPW", sizes, strict=True) if size]
-
-
-def _open_columns(state: State) -> Array:
-    """1 for the columns of [X P W] to use, 0 for P and W of pairs already solved: those are noise."""
-    x, p, w = state.sizes
-    solved = np.zeros(x)
-    if p or w:
-        limits = np.full(x, 1e-2 * state.tol)
-        limits[: state.n_components] = 1e-2 * _limits(state, state.values)
-        solved = (state.residuals <= np.maximum(limits, 1e-13)).astype(np.float64)
-    return 1.0 - np.concatenate([np.zeros(x), solved[:p], solved[:w]])
-
-
-def _directions(mix: Array, gram: Array, lead: int) -> Array:
-    """What makes the new P, X without its part in the old one, of unit mass (0 for a column without mass)."""
-    away = mix.copy()
-    away[:lead] = 0
-    mass = np.sqrt(np.maximum(np.einsum("ij,ij->j", away, gram @ away), 0.0))
-    kept = mass > 1e-13
-    return np.where(kept, 1 / np.where(kept, mass, 1.0), 0.0) if mass.any() else mass[:0]
-
-
-def _bordered(inner: Array, beside: Array) -> Array:
-    """A symmetric matrix of [X P W] from that of [X P], and the rows of W (without W itself: zeros there)."""
-    size, width = len(inner), len(beside)
-    out = np.zeros((size + width, size + width))
-    out[:size, :size] = (inner + inner.T) / 2
-    out[size:, : beside.shape[1]] = beside
-    out[:size, size:] = beside[:, :size].T
-    return out
-
-
-def _correct(operator: BlockOperator, state: State, names: list[str], mix: Array, values: Array) -> None:
-    """Y = L_c^{-1} Pᵀ R for the next X, from the restricted basis."""
-    g, coarse = state.generation, _coarse(operator, state)
-    operator.space.sweep(
-        restricted_block,
-        reads=[f"G.{g}", *([f"H.{g}"] if "W" in names else [])],
-        writes=["coarse.right"],
-        arguments=(mix, values),
-    )
-    coarse.scatter(f"Y.{g + 1}", coarse.correction("coarse.right"))
-
-
-def _limits(state: State, values: Array) -> Array:
-    """r ≤ tol and r ≤ c (1 − λ), the latter down to tol / 10⁴."""
-    return np.asarray(np.clip(RELATIVE * np.abs(1 - values[: state.n_components]), 1e-4 * state.tol, state.tol))
-
-
-def _reason(before: State, new: State) -> Reason | None:
-    """Whether to stop here: on the wanted pairs, not on the guards. A certificate costs one more pass."""
-    m = new.n_components
-    if np.all(new.residuals[:m] <= (1 - 1e-6) * _limits(new, new.values)):
-        return Reason.CONVERGED
-    if before.passes + 2 > new.max_passes:
-        return Reason.MAX_PASSES
-    history = new.history
-    if len(history) > 1 and history[-2] < ROUNDING and history[-1] > 0.5 * history[-2]:
-        return Reason.STAGNATED
-    if len(history) > 2 * PATIENCE and min(history[-PATIENCE:]) > 0.7 * min(history[:-PATIENCE]):
-        return Reason.STAGNATED
-    return None
-
-
-def _certify(operator: BlockOperator, state: State, reason: Reason) -> State:
-    """Explicit residuals of X by one pass; if it disagrees, the iteration goes on from fresh products."""
-    space, g, m = operator.space, state.generation, state.n_components
-    flips = signs_of(space.sweep(extremes_block, reads=[f"X.{g}"]))
-    last, new_x = [f"X.{g}"], [f"X.{g + 1}"]
-    space.sweep(sign_block, reads=last, writes=new_x, posts=new_x, spends=last, arguments=(flips,))
-    space.drop(*_generation(g))  # (a run that is resumed goes on from the state before)
-    parts = operator.product(
-        [f"X.{g + 1}"],
-        [f"AX.{g + 1}"],
-        then=certify_block,
-        reads=[*NAMES[:2], "T"],
-        writes=[f"G.{g + 1}"],
-        arguments=(state.values,),
-    )
-    gram, form, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
-    residuals = np.sqrt(squares)
-    new = state.replaced(
-        generation=g + 1, residuals=residuals, gram=gram, form=form, overlap=overlap, sizes=(len(gram), 0, 0)
-    )
-    if np.all(residuals[:m] <= _limits(state, state.values)):
-        return new.replaced(reason=Reason.CONVERGED.value)
-    if reason == Reason.CONVERGED and len(state.history) < 3 * REFRESH and state.passes + 3 < state.max_passes:
-        return new
-    return new.replaced(reason=(Reason.STAGNATED if reason == Reason.CONVERGED else reason).value)
-
-
-def _advance(operator: BlockOperator, state: State, refresh: bool) -> State:
-    """The pass: S W, and with ``refresh`` S X and S P as well."""
-    g = state.generation
-    names = [name for name in ("X", "P", "W") if name == "W" or (refresh and state.sizes["XPW".index(name)])]
-    parts = operator.product(
-        [f"{name}.{g}" for name in names],
-        [f"A{name}.{g}" for name in names],
-        then=product_block_grams,
-        reads=[*NAMES[:2]],
-        writes=[f"H.{g}"],
-        arguments=(len(names),),
-    )
-    fresh = tree_sum(parts)
-    form = state.form.copy()
-    count = fresh.shape[0]
-    form[-count:, -count:] = fresh
-    return state.replaced(form=form)

@@ -33,6 +33,8 @@ class State:
     """Aggregates of each block, then functions per aggregate."""
     generation: int = 0
     iteration: int = 0
+    updated: bool = False
+    """Whether S W is still to be made: the state is between the two steps of an iteration."""
     sizes: tuple[int, ...] = (0, 0, 0)
     """Columns of X, P, W."""
     values: Array = field(default_factory=_empty)

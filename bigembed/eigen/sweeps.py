@@ -69,6 +69,8 @@ def update_block(
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and of the Gram matrices what is of W.
 
+    W is in single precision: any vectors near R / diag + P_c y serve, as long as S W is that of the very same ones.
+
     PᵀX, PᵀP, … follow by the same coefficients from the restricted basis; only PᵀW is a product. Results take the
     place of spent vectors that may be written.
     """
@@ -77,6 +79,7 @@ def update_block(
     restricted_t, restricted, *apart = arrays[: -2 * count]
     none, vectors = np.zeros((len(scale), 0)), iter(arrays[-2 * count :])
     x, p, w, ax, ap, aw = (next(vectors) if size else none for size in (*sizes, *sizes))
+    w = w.astype(np.float32, copy=False)
     first, last = np.split(mix, sizes[:1])
     drift, drift_rest = overlap[:, : sizes[0]] @ first, overlap[:, sizes[0] :] @ last
     cp, cw = np.split(last, [sizes[1]])
@@ -122,7 +125,7 @@ def away_of(mix: Array, inverse: Array, lead: int) -> Array:
 def _place(spent: Array, columns: int) -> Array:
     """Where a result goes: in the place of a vector that nobody reads again, if it is of that shape and not mapped."""
     fits = spent.flags.owndata and spent.flags.writeable and spent.shape[1] == columns and spent.flags.c_contiguous
-    return spent if fits else np.empty((len(spent), columns))
+    return spent if fits else np.empty((len(spent), columns), spent.dtype)
 
 
 def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
@@ -140,8 +143,8 @@ def _inner(x: Array, y: Array) -> Array:
 
 
 def _beside(vectors: Sequence[Array]) -> Array:
-    """Vectors side by side."""
-    return vectors[0] if len(vectors) == 1 else np.concatenate(vectors, axis=1)
+    """Vectors side by side, in double precision."""
+    return np.asarray(vectors[0] if len(vectors) == 1 else np.concatenate(vectors, axis=1), np.float64)
 
 
 def certify_block(

@@ -21,6 +21,7 @@ PATTERN = 32
 _read = types.Array(types.float64, 2, "C", readonly=True)
 _line = types.Array(types.float64, 1, "C", readonly=True)
 _write = types.Array(types.float64, 2, "C")
+_single = types.Array(types.float32, 2, "C")
 _labels = types.Array(types.int64, 1, "C", readonly=True)
 _basis = types.Array(types.float32, 2, "C", readonly=True)
 
@@ -57,8 +58,8 @@ def _joined(x: Array, q: Array, ax: Array, aq: Array, r: Array, values: Array, i
 
 @njit(
     types.void(
-        types.intp, types.intp, *[_read] * 6, *[_read] * 3, _read, *[_read] * 4, _line, _line, _line, _labels, _basis,
-        _read, *[_write] * 5, *[_write] * 4,
+        types.intp, types.intp, *[_read] * 2, _basis, *[_read] * 3, *[_read] * 3, _read, *[_read] * 4, _line, _line,
+        _line, _labels, _basis, _read, *[_write] * 2, _single, *[_write] * 2, *[_write] * 4,
     ),
     cache=True, nogil=True,
 )  # fmt: skip
@@ -72,11 +73,12 @@ def update(
     """Rows start … stop − 1; adds to gram Wᵀ[X P W], form Wᵀ[SX SP], overlap Tᵀ[X P W] and squares.
 
     X' = X cx + Q, P' = Q · inverse, Q = P cp + W cw, less T times the drift; the images alike; R = SX' − X'Λ;
-    W' = R · weight + P_c y.
+    W' = R · weight + P_c y, rounded to single precision, as which W is read and written.
     """
     m, functions, known = cx.shape[1], basis.shape[1], t.shape[1]
-    tiles = np.empty((5, TILE, m))
-    flat = tiles.reshape(5, -1)
+    tiles = np.empty((6, TILE, m))
+    flat = tiles.reshape(6, -1)
+    wide = np.empty((TILE, w.shape[1]))
     product, part = np.empty((m, m)), np.empty((known, m))
     scale, level, sums = np.empty(PATTERN * m), np.empty(PATTERN * m), np.zeros(PATTERN * m)
     for k in range(PATTERN):
@@ -88,7 +90,8 @@ def update(
         end = min(begin + TILE, stop)
         rows = end - begin
         bx, q, bax, aq, r = tiles[0, :rows], tiles[1, :rows], tiles[2, :rows], tiles[3, :rows], tiles[4, :rows]
-        _combined(p[begin:end], cp, w[begin:end], cw, q, r)
+        wide[:rows] = w[begin:end]
+        _combined(p[begin:end], cp, wide[:rows], cw, q, r)
         _combined(ap[begin:end], cp, aw[begin:end], cw, aq, r)
         np.dot(x[begin:end], cx, bx)
         np.dot(ax[begin:end], cx, bax)
@@ -110,17 +113,19 @@ def update(
         if moved:
             new_p[begin:end] = q
             new_ap[begin:end] = aq
-        z = new_w[begin:end]
+        z = tiles[5, :rows]
         for i in range(rows):
             a = label[begin + i]
             if a < 0:
                 z[i] = 0
                 continue
             weighted_rows(
-                new_w, begin + i, basis.reshape(-1), (begin + i) * functions, (begin + i + 1) * functions, ids,
+                z, i, basis.reshape(-1), (begin + i) * functions, (begin + i + 1) * functions, ids,
                 (a - begin - i) * functions, y, y,
             )  # fmt: skip
-            add_row(new_w, begin + i, weight[begin + i], r, i)
+            add_row(z, i, weight[begin + i], r, i)
+        new_w[begin:end] = z
+        z[:] = new_w[begin:end]
         parts = (bx, q, z)
         for k in range(3):
             if k != 1 or moved:

@@ -28,7 +28,7 @@ from bigembed.store.paths import at, is_url, opened, put, remove
 from bigembed.store.pieces import entries_of, entry_of, index_of, read_piece, view_piece, write_pieces
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
-FORMAT = 4
+FORMAT = 5
 """Of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents. What
 another version of it left is not read. Raise it whenever one of them is written or meant in another way."""
 PROVEN = 8192
@@ -89,13 +89,17 @@ class Exchange:
         Where it cannot be mapped (an object) it is read. Writing into such an array changes the array only. What this
         process wrote, or has found right before, is not summed up again. While one of them is kept, a file is open.
         """
+        return self._complete(name, block, keys, self.look(name, block, keys))
+
+    def look(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
+        """Several pieces of one block as :meth:`mapped` gives them, None for each that it did not leave."""
         path = self._path(name, block)
         try:
             held = _mapped(path)
         except _GONE as error:
             raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
         if held is None:
-            return self.get_many(name, block, keys)
+            return self.find(name, block, keys)
         file, stamp = held
         index = index_of(file, path, f"{name}/{block}")
         found: list[Array | None] = []
@@ -107,7 +111,7 @@ class Exchange:
                     _prove(f"{path}\t{key}", stamp)
             else:
                 found.append(None)
-        return self._complete(name, block, keys, found)
+        return found
 
     def get_all(self, name: str, block: int) -> dict[str, Array]:
         """Every piece that the block left under the name."""
@@ -127,6 +131,10 @@ class Exchange:
         """Delete everything under the names."""
         for name in names:
             remove(f"{self.root}/{name}")
+
+    def drop_block(self, name: str, block: int) -> None:
+        """Delete what one block left under the name."""
+        remove(self._path(name, block))
 
     def clear(self) -> None:
         """Delete the whole exchange."""

@@ -7,6 +7,7 @@ spaces of the same sweeps (:class:`bigembed.blocks.vector_space.VectorSpace`), a
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -23,6 +24,8 @@ SHARE = 4
 """Where nothing was planned, vectors may take one byte in this number of the bytes of memory that are free now."""
 FREE = 2 / 3
 """Share of what is free that planned vectors may take; the rest is for the tasks."""
+SECONDS, TIMES = 60.0, 30.0
+"""Between two checkpoints at the least: seconds, and how often the time that the last one took."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,21 @@ class Checkpoints:
     """What a solver whose vectors are in ``space`` leaves in ``stored``, to go on from; nothing where they are there.
 
     Of the names of a state, those that ``stored`` has not got yet are copied; those of the checkpoint before are
-    dropped once the next one is published.
+    dropped once the next one is published. No result depends on when that is.
     """
 
     space: VectorSpace
     stored: StoredSpace
     _kept: list[str] = field(default_factory=list)
+    _last: float = field(default_factory=time.monotonic)
+    _took: float = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next one: always, where vectors are in the store anyway."""
+        if not isinstance(self.space, MemorySpace):
+            return True
+        return time.monotonic() - self._last >= max(SECONDS, TIMES * self._took)
 
     def restore(self, names: Sequence[str]) -> None:
         """Take the vectors of the last checkpoint."""
@@ -130,6 +142,7 @@ class Checkpoints:
     def save(self, names: Sequence[str]) -> None:
         """Leave vectors in the store; some of them may be there."""
         if isinstance(self.space, MemorySpace):
+            self._last = time.monotonic()
             there = [name for name in names if name in self.space.names and not self.stored.has(name)]
             copy_vectors(self.space, self.stored, there, posts=[name for name in there if name in self.space.posted])
 
@@ -138,3 +151,5 @@ class Checkpoints:
         if isinstance(self.space, MemorySpace):
             self.stored.drop(*(name for name in self._kept if name not in names))
             self._kept = list(names)
+            now = time.monotonic()
+            self._last, self._took = now, now - self._last

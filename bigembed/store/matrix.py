@@ -45,10 +45,10 @@ class StoredMatrix:
 
 @dataclass(frozen=True)
 class MappedMatrix:
-    """The blocks of a stored matrix as products take them, in the exchange of a solver, mapped by each pass over them.
+    """The blocks of a matrix from a far store, in the exchange of a solver, mapped by each pass over them.
 
-    The first task that asks for a block leaves it there; one that is damaged is made anew. On disk: 12 bytes an entry,
-    4 a row, and the lists of rows that cross the borders of blocks.
+    The first task that asks for a block leaves it there; one that is damaged is made anew. (Of a matrix in files the
+    copy would take 8 bytes an entry of the disk, to save .07 µs a row and pass of 25 entries, a thirtieth of a pass.)
     """
 
     given: BlockMatrix
@@ -82,9 +82,9 @@ _OUTBOX = ("outbox_sizes", "outbox_destinations", "outbox_rows")
 
 
 def decoded(block: CSRBlock) -> CSRBlock:
-    """A block as products take it: indices of 32 bits, values of 64."""
+    """A block as products take it: indices of 32 bits, and where it can be the pointers to them."""
     pointer = block.indptr.astype(np.int32) if len(block.data) < 1 << 31 else block.indptr
-    return replace(block, indptr=pointer, data=block.data.astype(np.float64))
+    return replace(block, indptr=pointer)
 
 
 def write_structure(path: str, b: int, block: CSRBlock) -> None:

@@ -26,6 +26,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.stages import observing
+from bigembed.store import held_space
 from bigembed.store.held_space import holding
 from tests.blocks import blocks_of
 
@@ -126,7 +127,11 @@ memory = "1 GiB"
 """
 
 
-def test_a_job_is_stopped_within_a_step_and_goes_on_from_its_checkpoint(tmp_path: Path, rows: Any) -> None:
+def test_a_job_is_stopped_within_a_step_and_goes_on_from_its_checkpoint(
+    tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_space, "SECONDS", 0.0)
+    monkeypatch.setattr(held_space, "TIMES", 0.0)
     np.save(tmp_path / "rows.npy", rows)
     with dask.config.set(scheduler="synchronous"):
         be.DiffusionMap(3, n_neighbors=8, workdir=str(tmp_path / "whole.zarr")).fit(str(tmp_path / "rows.npy"))
@@ -143,7 +148,7 @@ def test_a_job_is_stopped_within_a_step_and_goes_on_from_its_checkpoint(tmp_path
     assert "iteration 7" in said[-1]
     assert read_status(tmp_path / "stopped.zarr")["state"] == "interrupted"
     record = run_job(job, RunOptions(lambda event: said.append(event.message)))
-    assert "component 0 of the graph: going on from step 5" in said
+    assert "component 0 of the graph: going on from step 7" in said
     assert "while the workers idle" in record["plan"]["vectors"]
     whole, stopped = (tmp_path / f"{name}.zarr/manifest/solve.json" for name in ("whole", "stopped"))
     assert json.loads(whole.read_text())["files"] == json.loads(stopped.read_text())["files"]

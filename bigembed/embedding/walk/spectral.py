@@ -18,7 +18,7 @@ from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen import lobpcg
 from bigembed.eigen.base import EigenResult
-from bigembed.eigen.coarse import held_by_block, held_here
+from bigembed.eigen.coarse import held_by_block, held_here, held_on_disk
 from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.embedding.graph.parts import Parts, parts_from, solved_sizes
 from bigembed.embedding.walk.assemble import assemble
@@ -32,13 +32,12 @@ from bigembed.store.documents import read_sealed, sealed, write_json
 from bigembed.store.exchange import Exchange
 from bigembed.store.held_space import Checkpoints, give_back, held, in_memory
 from bigembed.store.matrix import KEPT_BYTES, MappedMatrix, StoredMatrix
-from bigembed.store.paths import at
+from bigembed.store.paths import at, is_url
 from bigembed.store.stored_space import StoredSpace
 
 DENSE_ROWS = 2_000
-PASSES = 40
-CHECKPOINT = 5
-"""Steps from one checkpoint to the next, where vectors are in memory."""
+PASSES = 30
+"""Of a solve, for a plan: the benchmarked graphs take 13 to 36."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,10 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
 
 
 def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
-    """Passes as on the harder of the benchmarked graphs; bytes from the width of the block of vectors.
+    """Bytes from the width of the block of vectors.
 
+    On the disk X, P, SX, SP, SW are in double precision, W in single with as many halo rows as own ones; and what is of
+    the coarse space.
     The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
     30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
     matrix about six times; or the one that makes the coarse space. A small matrix is one task, of 40 n² bytes where
@@ -135,19 +136,21 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
     width = block_width(asked.n_components)
     vectors, edges = 8 * n * width, 2 * n * n_neighbors
+    stored = 6 * vectors + held_on_disk(n, width)
     small, rows = n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS), min(block, n)
     return Cost(
         passes=1 if small else PASSES,
-        read=12 * edges + 8 * n * n if small else PASSES * (7 * vectors + 12 * edges),
-        write=vectors if small else PASSES * 6 * vectors,
+        read=12 * edges + 8 * n * n if small else PASSES * 8 * edges,
+        write=vectors if small else 0,
+        exchanged=0 if small else PASSES * 6 * vectors,
         disk=8 * n * asked.n_components,
-        scratch=40 * edges if small else 14 * vectors + 12 * edges,
+        scratch=40 * edges if small else stored,
         memory=40 * n * n
         if small
         else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
         coordinator=0 if small else held_here(n, width),
         held=0 if small else held_vectors(n, edges, width),
-        checkpoints=0 if small else PASSES // CHECKPOINT * 6 * vectors,
+        checkpoint=0 if small else stored,
         flops=0 if small else PASSES * 24 * n * width**2,
         scalar_ops=edges if small else PASSES * edges,
         serial_flops=3 * n**3 if small else 0,
@@ -242,10 +245,11 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
 def _operator(weights: StoredMatrix, stored: StoredSpace, inside: bool) -> SparseOperator:
     """The kernel, normalized, on vectors in this process or in files."""
     if inside:
-        matrix = in_memory(weights)
-        return SparseOperator(matrix, MemorySpace(matrix), "scale")
-    mapped = MappedMatrix(weights, stored.exchange)
-    return SparseOperator(mapped, StoredSpace(mapped, stored.exchange), "scale")
+        here = in_memory(weights)
+        return SparseOperator(here, MemorySpace(here), "scale")
+    far = is_url(weights.structure) and not is_url(stored.exchange.root)
+    matrix = MappedMatrix(weights, stored.exchange) if far else weights
+    return SparseOperator(matrix, StoredSpace(matrix, stored.exchange), "scale")
 
 
 def _solve(
@@ -253,7 +257,7 @@ def _solve(
 ) -> EigenResult:
     """From the start or the last checkpoint to vectors in ``stored``.
 
-    The state is on disk after every step, or after every few where its vectors are in memory.
+    The state is on disk after every step, or from time to time where its vectors are in memory.
     """
     space, checkpoints = operator.space, Checkpoints(operator.space, stored)
     state_file = at(stored.exchange.root) / "state.json"
@@ -276,12 +280,13 @@ def _solve(
         )
 
     def publish(state: lobpcg.State) -> None:
-        if isinstance(space, StoredSpace) or (state.iteration % CHECKPOINT == 0 and not context.home.temporary):
+        if checkpoints.due and not context.home.temporary:
             names = lobpcg.vectors_of(state, "scale")
             checkpoints.save(names)
             write_json(state_file, sealed(state.to_json()), indent=None)
             checkpoints.published(names)
-        context.note(f"component {c} of the graph: {state.describe()}")
+        if not state.updated:
+            context.note(f"component {c} of the graph: {state.describe()}")
 
     result = lobpcg.solve(operator, state, on_step=publish)
     checkpoints.save([result.vectors])
@@ -294,9 +299,9 @@ def block_width(n_components: int) -> int:
 
 
 def held_vectors(n: int, edges: int, width: int) -> int:
-    """Bytes of a solve in memory: six vectors of ``width`` columns and their restrictions, the coarse space, the
-    matrix."""
-    return (56 * width + 240) * n + 12 * edges
+    """Bytes of a solve in memory: six vectors of ``width`` columns, one of them in single precision, and their
+    restrictions, the coarse space, the matrix (8 bytes an edge; 12 where its values are in double precision)."""
+    return (56 * width + 240) * n + 10 * edges
 
 
 def total_degree_block(b: int, labels: str, degree: str, c: int) -> tuple[tuple[()], float]:

@@ -48,6 +48,8 @@ class Rates:
     """Entries taken from random places of an array that no cache holds."""
     term: float = 2e9
     """Terms |x − y| of city-block distances between rows."""
+    exchange: float = 1e9
+    """Bytes that a task leaves for another, which maps them."""
 
 
 def rates(folder: AnyPath, renew: bool = False) -> Rates:
@@ -57,17 +59,17 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
     measures = {"product": _product, "look": _look, "term": _term}
     compute = _usable(known, "compute")  # (other versions measure fewer things, or more)
     known["compute"] = compute | {name: measure() for name, measure in measures.items() if name not in compute}
-    here = _usable(known, place)
-    if not {"read", "write"} <= here.keys():
+    here, names = _usable(known, place), ("read", "write", "exchange")
+    if not set(names) <= here.keys():
         try:
-            here |= dict(zip(("read", "write"), _storage(folder), strict=True))
+            here |= dict(zip(names, _storage(folder), strict=True))
         except OSError:  # (a full disk: what it takes is planned all the same, and nothing is remembered)
             here |= {"read": UNMEASURED, "write": UNMEASURED}
         else:
             known[place] = here
     remember("rates", known)
-    names = [field.name for field in fields(Rates)]
-    return Rates(**{name: rate for name, rate in (known["compute"] | here).items() if name in names})
+    measured = {field.name for field in fields(Rates)}
+    return Rates(**{name: rate for name, rate in (known["compute"] | here).items() if name in measured})
 
 
 def _usable(known: dict[str, Any], group: str) -> dict[str, float]:
@@ -104,9 +106,10 @@ def _term() -> float:
     return float(SIDE**2 * COLUMNS / _best(lambda: cdist(rows, rows, "cityblock")))
 
 
-def _storage(folder: AnyPath) -> tuple[float, float]:
-    """Bytes a second that the store reads and writes in a folder; what was written is gone afterwards."""
+def _storage(folder: AnyPath) -> tuple[float, float, float]:
+    """Bytes a second that the store reads, writes and exchanges in a folder; what was written is gone afterwards."""
     from bigembed.store.arrays import create_rows, read_array, write_rows
+    from bigembed.store.exchange import Exchange
 
     rows = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
     with _scratch(folder) as path:
@@ -115,8 +118,13 @@ def _storage(folder: AnyPath) -> tuple[float, float]:
             create_rows(path, rows.shape, rows.dtype, ROWS, overwrite=True)
             write_rows(path, 0, rows)
 
-        written = _best(write)
-        return rows.nbytes / _best(lambda: read_array(path)), rows.nbytes / written
+        def exchange() -> None:
+            shared = Exchange(path)
+            shared.put("rows", 0, {"own": rows})
+            shared.mapped("rows", 0, ["own"])[0].sum()
+
+        written, read = _best(write), _best(lambda: read_array(path))
+        return rows.nbytes / read, rows.nbytes / written, rows.nbytes / _best(exchange)
 
 
 @contextmanager

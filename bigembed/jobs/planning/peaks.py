@@ -56,7 +56,10 @@ class Peaks:
     def cost_of(self, cost: Cost) -> Cost:
         """With what it reads and writes where its vectors will be."""
         inside = (cost.held and self.resources.kind == "process") or self.beside(cost)
-        return replace(cost, read=int(cost.read / cost.passes), write=cost.checkpoints) if inside else cost
+        if not inside:
+            return cost
+        twice = 2 * cost.checkpoint
+        return replace(cost, read=int(cost.read / cost.passes), exchanged=twice, scratch=twice)
 
     def beside(self, cost: Cost) -> int:
         """Bytes of vectors of a stage and of tasks on them in the coordinating process; 0 where they are in files.

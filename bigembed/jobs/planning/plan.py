@@ -119,7 +119,7 @@ class Plan:
     def disk_peak(self) -> int:
         """Most that the stages not yet published will add to the disk at any moment."""
         stored = peak = 0
-        for name, cost in self.stages:
+        for name, cost in self.costs:
             if name not in self.published:
                 peak = max(peak, stored + cost.disk + (0 if self.scratch else cost.scratch))
                 stored += cost.disk
@@ -155,6 +155,7 @@ class Plan:
             "passes": self.total("passes"),
             "read": int(self.total("read")),
             "write": int(self.total("write")),
+            "exchanged": int(self.total("exchanged")),
             "disk": int(self.total("disk")),
             "disk_peak": self.disk_peak,
             "free_disk": None if self.free_disk == UNLIMITED else self.free_disk,
@@ -211,7 +212,7 @@ class Plan:
     @property
     def scratch_peak(self) -> int:
         """Most that lies in the folder for exchanges, if there is one."""
-        todo = [cost.scratch for name, cost in self.stages if name not in self.published]
+        todo = [cost.scratch for name, cost in self.costs if name not in self.published]
         return max(todo, default=0) if self.scratch else 0
 
     def _disk_problems(self) -> list[str]:

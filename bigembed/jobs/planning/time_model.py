@@ -39,6 +39,7 @@ class TimeModel:
         rates, busy = self.rates, min(self.at_once, blocks)
         # What is kept is read once more, for its digests.
         work = (cost.read + cost.disk) / rates.read + cost.write / rates.write
+        work += cost.exchanged / rates.exchange
         work += cost.flops / rates.product + cost.scalar_ops / rates.look + cost.terms / rates.term
         maps = cost.maps or max(1.0, cost.passes)
         return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work / busy + cost.serial_flops / rates.product

@@ -24,7 +24,9 @@ def plan_lines(plan: Any) -> list[str]:
         (
             f"{name}{' *' if name in plan.published else ''}",
             f"{cost.passes:g}",
-            *(size(value) for value in (cost.read, cost.write, cost.disk, cost.scratch, cost.memory)),
+            size(cost.read + cost.exchanged),
+            size(cost.write + cost.exchanged),
+            *(size(value) for value in (cost.disk, cost.scratch, cost.memory)),
             size(cost.coordinator + plan.peaks.beside(cost)),
             duration(planned.get(name)),
         )
@@ -52,7 +54,8 @@ def plan_lines(plan: Any) -> list[str]:
     limit = f" of {size(resources.memory_limit)}" if resources.memory_limit else ""
     lines += [
         "",
-        f"passes {plan.total('passes'):g}, read {size(plan.total('read'))}, written {size(plan.total('write'))}",
+        f"passes {plan.total('passes'):g}, read {size(plan.total('read') + plan.total('exchanged'))}, "
+        f"written {size(plan.total('write') + plan.total('exchanged'))}",
         f"runs {where}{limit}",
         *([plan.peaks.vectors] if plan.peaks.vectors else []),
         f"memory at the most: {size(plan.peaks.worker)} a worker, "

@@ -19,13 +19,16 @@ from bigembed.blocks.rows import executor, here
 from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, copy_vectors
 from bigembed.eigen import lobpcg
+from bigembed.embedding.graph import weights as given_weights
 from bigembed.embedding.walk import spectral
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import observing
+from bigembed.store import held_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.held_space import Checkpoints, held, holding, in_memory
 from bigembed.store.matrix import MappedMatrix
 from bigembed.store.stored_space import StoredSpace
+from tests.blocks import blocks_of
 from tests.executors import maps
 
 FILES, MEMORY = 0, 1 << 30
@@ -101,7 +104,7 @@ def test_a_solve_that_ended_goes_on_from_its_checkpoint(graphs: Any, tmp_path: P
 
     with suppress(Ended):
         lobpcg.solve(operator, lobpcg.init(operator, 5, deflate="trivial"), publish)
-    assert len(texts) == 2
+    assert len(texts) == 3  # (two of the third iteration: before its pass and after it)
     assert stored.has("X.3")
     assert not stored.has("X.0")  # (of the checkpoint before)
     state = lobpcg.State.from_json(json.loads(texts[-1]))
@@ -110,6 +113,61 @@ def test_a_solve_that_ended_goes_on_from_its_checkpoint(graphs: Any, tmp_path: P
     result = lobpcg.solve(again, state)
     assert result.iterations > 3
     assert graphs.vectors(again).tobytes() == whole
+
+
+def published(texts: list[str], state: lobpcg.State) -> None:
+    """Keep a state as it would be written."""
+    texts.append(json.dumps(state.to_json()))
+
+
+def test_a_solve_through_files_goes_on_wherever_it_was_ended(
+    graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a file of a step is written, or deleted: in the middle of a block, or between two."""
+    weights, left = graphs.swiss_roll(1500), list[None]()
+    whole, vectors = solved(graphs, tmp_path / "whole", weights, "memory")
+
+    def ending(call: Any) -> Any:
+        def counted(*given: Any) -> None:
+            if not left:
+                raise Ended
+            left.pop()
+            call(*given)
+
+        return counted
+
+    for count in (40, 101, 113, 124):  # (an iteration has some 48)
+        texts: list[str] = []
+        operator = operator_of(graphs, tmp_path / str(count), weights, "files")
+        state = lobpcg.init(operator, 5, deflate="trivial")
+        left[:] = [None] * count
+        with suppress(Ended), monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+            for name in ("put", "drop_block"):
+                patch.setattr(Exchange, name, ending(getattr(Exchange, name)))
+            lobpcg.solve(operator, state, partial(published, texts))
+        assert 1 < len(texts) < whole.iterations
+        again = operator_of(graphs, tmp_path / str(count), weights, "files", empty=True)
+        result = lobpcg.solve(again, lobpcg.State.from_json(json.loads(texts[-1])))
+        assert (result.passes, result.eigenvalues.tolist()) == (whole.passes, whole.eigenvalues.tolist())
+        assert graphs.vectors(again).tobytes() == vectors
+        assert len([path for path in (tmp_path / str(count)).iterdir() if "." in path.name]) == 1  # the last X
+
+
+def test_a_solve_takes_no_more_of_the_disk_than_was_planned(
+    graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given_weights, "MAX_BLOCK_ROWS", 500)
+    sizes, n, asked = [0], 6000, spectral.Spectrum(10, "all", 1e-4, 200, 0)
+
+    def look(event: Any) -> None:
+        there = tmp_path.glob("exchange/solve/component0/*/*")
+        sizes.append(sum(file.stat().st_size for file in there))
+
+    with blocks_of(500), observing(look), holding(FILES):
+        be.LaplacianEigenmaps(10, random_state=0, tol=1e-4, workdir=str(tmp_path)).fit(graphs.swiss_roll(n))
+    planned = spectral.solve_cost(asked, n, 15, 500).scratch
+    generation = 5.5 * 8 * n * spectral.block_width(10)
+    assert 1.1 * generation < max(sizes) < min(planned, 2.4 * generation)
 
 
 def test_nothing_can_be_written_into_what_a_space_holds(graphs: Any) -> None:
@@ -160,7 +218,8 @@ def test_threads_keep_the_order_and_end_with_the_first_error() -> None:
 def test_a_fit_goes_on_from_the_last_checkpoint_in_either_place(
     graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: int
 ) -> None:
-    monkeypatch.setattr(spectral, "CHECKPOINT", 2)
+    monkeypatch.setattr(held_space, "SECONDS", 0.0)
+    monkeypatch.setattr(held_space, "TIMES", 0.0)
     weights, notes = graphs.swiss_roll(2500), []
     asked: dict[str, Any] = {"n_components": 4, "random_state": 0}
     with holding(FILES):
@@ -175,5 +234,5 @@ def test_a_fit_goes_on_from_the_last_checkpoint_in_either_place(
         be.LaplacianEigenmaps(**asked, workdir=run).fit(weights)
     with observing(lambda event: notes.append(event.message)), holding(then):
         found = be.LaplacianEigenmaps(**asked, workdir=run).fit(weights).embedding_
-    assert "component 0 of the graph: going on from step 2" in notes
+    assert "component 0 of the graph: going on from step 3" in notes
     assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()

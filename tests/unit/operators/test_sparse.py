@@ -69,13 +69,6 @@ def gram_block(block, a, b, image_a, image_b):
     return (), a.T @ image_b
 
 
-def test_halo_of_a_vector_without_outbox_is_an_error():
-    operator, _ = build(40, [(0, 20), (20, 40)])
-    operator.space.sweep(put_block, writes=["x"], arguments=(np.ones((40, 1)), [(0, 20), (20, 40)]))
-    with pytest.raises(InputError, match="posts"):
-        operator.product(["x"], ["y"])
-
-
 def test_bounds_must_cut_the_rows():
     with pytest.raises(InputError, match="consecutive"):
         MemoryMatrix.from_scipy(sparse.eye_array(5), [(0, 2), (3, 5)])

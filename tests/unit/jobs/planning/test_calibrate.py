@@ -57,7 +57,7 @@ def test_storage_is_measured_for_each_file_system(tmp_path, monkeypatch):
     assert rates(tmp_path).product > 1.0
 
 
-@pytest.mark.parametrize("more", [{"exchange": 5.0}, {"read": "fast"}, {"write": -1}, None, [3]])
+@pytest.mark.parametrize("more", [{"unheard": 5.0}, {"read": "fast"}, {"write": -1}, None, [3]])
 def test_what_another_version_remembers_is_no_hindrance(tmp_path, more):
     found = rates(tmp_path)
     said = json.loads(cache_file("rates").read_text())
@@ -65,10 +65,10 @@ def test_what_another_version_remembers_is_no_hindrance(tmp_path, more):
         said[group] = said[group] | more if isinstance(more, dict) else more
     cache_file("rates").write_text(json.dumps(said))
     again = rates(tmp_path)
-    assert (again == found) == (more == {"exchange": 5.0})
+    assert (again == found) == (more == {"unheard": 5.0})
     assert min(again.read, again.write, again.product, again.look, again.term) > 0
     kept = json.loads(cache_file("rates").read_text())
-    assert more != {"exchange": 5.0} or all(group["exchange"] == 5.0 for group in kept.values())
+    assert more != {"unheard": 5.0} or all(group["unheard"] == 5.0 for group in kept.values())
 
 
 def test_without_a_cache_folder_it_is_measured_each_time(tmp_path, monkeypatch):
@@ -112,6 +112,7 @@ def test_seconds_of_a_stage():
     assert pace.seconds(Cost(passes=1, read=10**8), 1) == PUBLISH + 1  # one block, one worker
     assert pace.seconds(Cost(serial_flops=1e9), 9) == PUBLISH + 1  # one process, however many there are
     assert pace.seconds(Cost(disk=10**8), 1) == PUBLISH + 1  # read back for its digests
+    assert pace.seconds(Cost(exchanged=10**9), 9) == PUBLISH + 1 / 2
     slow = TimeModel(RATES, at_once=2, task=0.01, start=3.0)
     assert slow.seconds(Cost(passes=10), 4) == pytest.approx(PUBLISH + 10 * (MESSAGES + 2) * 0.01)
     assert slow.seconds(Cost(passes=10, maps=2), 4) == pytest.approx(PUBLISH + 2 * (MESSAGES + 2) * 0.01)

@@ -48,7 +48,10 @@ def test_in_one_process_tasks_and_coordinator_add_up():
 
 def test_vectors_are_beside_idle_workers_where_their_limits_leave_room(monkeypatch):
     monkeypatch.setattr("bigembed.jobs.planning.peaks.machine_memory", lambda: 4000 * MIB)
-    cost = Cost(passes=4, read=400, write=80, memory=200 * MIB, coordinator=10 * MIB, held=800 * MIB, checkpoints=20)
+    cost = Cost(
+        passes=4, read=400, exchanged=80, scratch=30, memory=200 * MIB, coordinator=10 * MIB, held=800 * MIB,
+        checkpoint=20,
+    )  # fmt: skip
 
     def peaks(kind="embedded", limit=1000 * MIB, workers=2):
         return Peaks(Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB), [cost])
@@ -58,7 +61,8 @@ def test_vectors_are_beside_idle_workers_where_their_limits_leave_room(monkeypat
     assert peaks().coordinator == int((60 * MIB + need) * (1 + MARGIN))
     assert peaks().total == 2 * 100 * MIB + peaks().coordinator + 5 * MIB  # (more than through files)
     assert "while the workers idle" in peaks().vectors
-    assert (peaks().cost_of(cost).read, peaks().cost_of(cost).write) == (100, 20)
+    inside = peaks().cost_of(cost)
+    assert (inside.read, inside.exchanged, inside.scratch) == (100, 40, 40)  # (two checkpoints, for a moment)
     files = peaks(limit=100 * MIB + int(need * (1 + MARGIN)) // 2 - MIB)
     assert (files.beside(cost), files.held, files.cost_of(cost)) == (0, 0, cost)
     assert files.total == 2 * files.worker + files.coordinator + 5 * MIB
