@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bigembed.blocks.insertion import insert
 from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import squared_distance
-from bigembed.neighbors.topk import insert
 
 
 @njit(cache=True, nogil=True)
