@@ -102,7 +102,9 @@ class RowMetric:
         """
         if filled is None:
             return PAIR + TERMS.get(self.name, 2.0) * columns + 80 * self.own
-        return 6.0 + 0.5 * filled if listed and not self.own else 120.0 + 37.0 * filled
+        if listed and not self.own:
+            return (6.0 + 0.5 * filled) * (5.0 if self.name == "chebyshev" else 1.0)
+        return 120.0 + 37.0 * filled
 
     @property
     def function(self) -> Callable[..., float]:
