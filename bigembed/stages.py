@@ -33,6 +33,8 @@ class Cost:
 
     passes: float = 0.0
     """Times that the rows (or, in a solve, the matrix) are read."""
+    most_passes: float = 0.0
+    """What they may come to, where that is known only when they are made; 0 where ``passes`` tells."""
     read: int = 0
     write: int = 0
     exchanged: int = 0

@@ -82,8 +82,12 @@ def pair(
     columns: Array, values: Array, at: int, end: int, columns2: Array, values2: Array, at2: int, end2: int,
     code: int, width: float,
 ) -> float:  # fmt: skip
-    """One distance: x and y run over the columns in which either row has an entry."""
-    total, below, both, either = 0.0, 0.0, 0, 0
+    """One distance: x and y run over the columns in which either row has an entry.
+
+    What the columns of one row alone add, and of the other, is summed apart from those of both: rows that share
+    nothing have the sum of what each adds alone.
+    """
+    one, two, total, below, both, either = 0.0, 0.0, 0.0, 0.0, 0, 0
     while at < end or at2 < end2:
         x, y = 0.0, 0.0
         column = columns[at] if at < end else columns2[at2]
@@ -99,28 +103,30 @@ def pair(
         if code >= 9:
             both += x != 0.0 and y != 0.0
             continue
-        apart = abs(x - y)
-        if code <= 2:
-            total += apart * apart
-        elif code == 3:
-            total += apart * apart if column < width - 1 else -apart * apart
-        elif code == 4:
-            total += apart
+        term = abs(x - y)
+        if code <= 3:
+            term *= term if code < 3 or column < width - 1 else -term
         elif code == 5:
-            total = max(total, apart)
+            total = max(total, term)
+            continue
         elif code == 6:
-            total += apart / (abs(x) + abs(y))
-        elif code == 7:
-            total += apart
-            below += abs(x + y)
+            term /= abs(x) + abs(y)
+        elif code == 8:
+            term = 1.0 if term != 0.0 else 0.0
+        if y == 0.0:
+            one += term
+        elif x == 0.0:
+            two += term
         else:
-            total += apart != 0.0
+            total += term
+            below += abs(x + y)
+    total += one + two
     if code == 3:
         return max(total, 0.0)
     if code < 7:
         return total
     if code == 7:
-        return total / below if total > 0.0 else 0.0
+        return total / (below + (one + two)) if total > 0.0 else 0.0
     if code == 8:
         return total / width
     differ = either - both

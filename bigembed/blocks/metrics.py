@@ -97,13 +97,14 @@ class RowMetric:
     def terms(self, columns: int, filled: int | None = None, listed: bool = False) -> float:
         """What the distance of two rows takes, in units of a term |x − y| of dense rows; measured.
 
-        ``filled``: entries of a row, where rows are sparse; ``listed``: whether what cannot enter a list is rejected
-        by what the rows of a cell share.
+        ``filled``: entries of a row, where rows are sparse; ``listed``: whether bounds from what the rows of a block
+        share decide nearly all pairs.
         """
         if filled is None:
             return PAIR + TERMS.get(self.name, 2.0) * columns + 80 * self.own
-        sums = listed and not self.own and self.name != "chebyshev"
-        return 35.0 + 2.0 * filled if sums else 120.0 + 37.0 * filled
+        if listed and not self.own:
+            return (6.0 + 0.5 * filled) * (5.0 if self.name == "chebyshev" else 1.0)
+        return 120.0 + 37.0 * filled
 
     @property
     def function(self) -> Callable[..., float]:

@@ -70,8 +70,8 @@ class PCA(RowwiseEstimator):
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker; the covariance
     is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Beyond 4096
-    columns ``fit`` takes some ten passes (block Lanczos on the matrix-free covariance) and the coordinating process
-    holds about 12 d m numbers.
+    columns ``fit`` takes some twenty passes (block Lanczos on the matrix-free covariance), several times as many where
+    the spectrum is flat, and the coordinating process holds 12 to 48 d m numbers, beyond 12 d m at most 64 MiB.
 
     References
     ----------

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from bigembed.neighbors.survey import Shape
 
 TILE_ENTRIES = 1 << 20
+SPARSE_ROWS = 1 << 12
+"""Sparse rows that others are compared with at a time: what is known of them stays in the cache."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class ByMetric:
     ) -> None:
         """Take ``rows`` as candidates into the lists of ``queries``, in place; ``row_ids`` ascend."""
         everyone = np.arange(queries.shape[0])
-        for part in _parts(rows.shape[0], max(1, TILE_ENTRIES // max(1, min(TILE_ENTRIES, queries.shape[0])))):
+        tile = max(1, TILE_ENTRIES // max(1, min(TILE_ENTRIES, queries.shape[0])))
+        for part in _parts(rows.shape[0], SPARSE_ROWS if is_sparse(rows) else tile):
             self._take(ids, squared, everyone, queries, query_ids, rows[part], row_ids[part])
 
     def search_cells(
@@ -77,7 +80,7 @@ class ByMetric:
     ) -> None:
         """Take the candidates ``others`` into the lists of ``rows[asking]``."""
         if is_sparse(rows) and not self.metric.own:
-            from bigembed.neighbors.sparse_lists import take_sparse  # imports numba: only here
+            from bigembed.blocks.sparse_lists import take_sparse  # imports numba: only here
 
             take_sparse(ids, squared, asking, rows, row_ids, others, other_ids, self.metric.text)
             return
@@ -122,6 +125,12 @@ class ByMetric:
     def counts(self, queries: Any, query_ids: Array, rows: Any, row_ids: Array, unit: int, bins: int) -> Array:
         """Squared distances, in units of 4ᵘ (u = ``unit``), counted by the upper half of their float32 bit pattern."""
         total = np.zeros(bins, np.int64)
+        if is_sparse(rows) and not self.metric.own:
+            from bigembed.blocks.sparse_lists import bins_sparse  # imports numba: only here
+
+            for part in _parts(len(row_ids), SPARSE_ROWS):
+                bins_sparse(queries, query_ids, rows[part], row_ids[part], self.metric.text, self.dtype, unit, total)
+            return total
         for part in _parts(len(row_ids), max(1, TILE_ENTRIES // max(1, len(query_ids)))):
             found = self.squared(queries, rows[part], query_ids, row_ids[part])
             with np.errstate(over="ignore"):

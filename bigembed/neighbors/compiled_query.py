@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bigembed.blocks.insertion import insert
 from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import lowest_bit, near_bits, squared_distance
-from bigembed.neighbors.topk import WIDTH, gather, insert
+from bigembed.neighbors.topk import WIDTH, gather
 
 _ROWS = 1024
 _CANDIDATES = 256

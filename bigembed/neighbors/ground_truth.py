@@ -64,7 +64,7 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
         coordinator=4 * size * (k * 16 + 1000),
         flops=2 * size * shape.n * shape.row_bytes / 4,
         scalar_ops=size * shape.n / 4,
-        terms=shape.n * (size * by.listed + min(size, FEW) * by.every) if by else 0.0,
+        terms=shape.n * (size + min(size, FEW)) * by.listed if by else 0.0,
         maps=4,
     )
     parameters: dict[str, Any] = {"n_neighbors": k, "target": target, "seed": seed}

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bigembed.blocks.insertion import insert
 from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import lowest_bit, near_bits, prefetch, squared_distance
-from bigembed.neighbors.topk import WIDTH, insert
+from bigembed.neighbors.topk import WIDTH
 
 PANEL = 32
 """Fresh candidates that are compared with others by one product."""

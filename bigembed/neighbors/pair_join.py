@@ -2,7 +2,7 @@
 
 Importing this module imports numba. The candidates of a row give pairs, each once as far as is remembered; their
 distances have the bits that the search of cells gives them (:mod:`bigembed.blocks.metrics`). Of sparse rows, sums over
-the columns of one row alone reject first, as in :mod:`bigembed.neighbors.sparse_lists`.
+the columns of one row alone reject first (:mod:`bigembed.blocks.sparse_sums`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 from bigembed.blocks.metric_pairs import CODES, compiled, pair
 from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.rows import Array, is_sparse
-from bigembed.neighbors.sparse_lists import lower_bound, sums, term_shared
+from bigembed.blocks.sparse_sums import interval, signed_column, sums, term_shared
 
 WIDEST = 1 << 22
 """Columns that a scratch row has; more are numbered anew, as far as they occur."""
@@ -93,7 +93,7 @@ class PairDistances:
 def _rejecting(rows: tuple[Array, ...], code: int, width: int) -> tuple[Array, Array, Array, Array, int]:
     """What :func:`_sparse` rejects by: columns as a scratch row has them, sums of the rows, that row, and the column
     that is subtracted, or −1."""
-    narrow, columns, signed = rows[1], width, width - 1 if code == CODES["correlation"] else -1
+    narrow, columns, signed = rows[1], width, signed_column(code, width)
     if columns > WIDEST:
         present, narrow = np.unique(rows[1], return_inverse=True)
         columns, signed = len(present), len(present) - 1 if signed >= 0 else -1  # (every row has that column)
@@ -128,34 +128,40 @@ def _sparse(
             for p in range(starts[i], starts[i + 1]):
                 scratch[narrow[p]] = np.float64(values[p])
             held = i
-        added, shared = 0.0, 0.0
+        low, high = starts[j], starts[j + 1]
+        added, shared = 0.0, 1.0  # (of a product it does not say whether anything is shared)
         if code < 3:
-            for p in range(starts[j], starts[j + 1]):
-                added += scratch[narrow[p]] * np.float64(values[p])
-            added *= -2.0
+            added = -2.0 * _product(scratch, narrow, values, low, high)
         else:
-            for p in range(starts[j], starts[j + 1]):
+            shared = 0.0
+            for p in range(low, high):
                 x = scratch[narrow[p]]
                 if x != 0.0:
                     y = np.float64(values[p])
-                    added += term_shared(code, x, y, narrow[p] == signed)
+                    part = term_shared(code, x, y, narrow[p] == signed)
+                    added = max(added, part) if code == 5 else added + part
                     shared += abs(x + y) - abs(x) - abs(y) if code == 7 else 1.0
-        if code != 5:
-            entries = starts[i + 1] - starts[i] + starts[j + 1] - starts[j]
-            slack = 4e-16 * (entries + 64.0) * (size[i] + size[j])
-            total, below = own[i] + own[j] + added, shared
-            if code == 7:
-                below = size[i] + size[j] + shared + slack
-            if code < 9:
-                total -= slack
-            if one(lower_bound(code, total, below, width)) > limits[e]:
-                out[e] = np.inf
-                continue
-        found = pair(columns, values, starts[i], starts[i + 1], columns, values, starts[j], starts[j + 1], code, width)
-        out[e] = one(found if code <= 3 else found * found)
+        entries = float(starts[i + 1] - starts[i] + high - low)
+        least, most = interval(code, own[i], own[j], added, shared, size[i] + size[j], entries, width)
+        if one(least) > limits[e]:
+            out[e] = np.inf
+            continue
+        if least != most:
+            least = pair(columns, values, starts[i], starts[i + 1], columns, values, low, high, code, width)
+            least = least if code <= 3 else least * least
+        out[e] = one(least)
     if held >= 0:
         for p in range(starts[held], starts[held + 1]):
             scratch[narrow[p]] = 0.0
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _product(scratch: Array, columns: Array, values: Array, low: int, high: int) -> float:
+    """x·y up to rounding, in whatever order."""
+    total = 0.0
+    for p in range(low, high):
+        total += scratch[columns[p]] * np.float64(values[p])
+    return total
 
 
 @njit(cache=True, nogil=True)

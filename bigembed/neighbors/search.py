@@ -157,7 +157,8 @@ def compared_by(by: ByMetric, n: int) -> int:
     Euclidean distances by which they are ordered, few, else most of a shortlist."""
     if n <= EXACT_ROWS:
         return n
-    ordered = by.metric.name in NUMERIC and by.every == by.listed and by.metric.name != "hamming"
+    dense = by.every == by.listed
+    ordered = dense and by.metric.name in NUMERIC and by.metric.name != "hamming"
     return COMPARED if ordered else SHORTLIST * 192
 
 

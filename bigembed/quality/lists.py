@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.metrics import RowMetric
-from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.rows import Array, bounds, is_sparse
 from bigembed.blocks.squared import LANES, every_squared, paired_squared, rounding
 
 COMPILED = 1 << 24
 """Numbers to compare (queries × all rows × columns) from which compiled code is loaded."""
 WIDTH = 16
 """Tiles come padded to a multiple of this; padding has infinite norm."""
+SPARSE_ROWS = 1 << 12
+"""Sparse rows of a tile."""
 _QUERIES, _ROWS = 1024, 512
 """Of a tile of the compiled code."""
 _ENTRIES = 1 << 19
@@ -47,6 +49,14 @@ def nearest_block(
                 products, own, norms, slack, queries[part], query_ids[part], tile, start + first, ids[part],
                 squared[part],
             )  # fmt: skip
+        return ids, squared
+    if metric is not None and is_sparse(rows) and not metric.own:
+        from bigembed.blocks.sparse_lists import take_sparse  # imports numba: only here
+
+        for first, last in bounds(rows.shape[0], SPARSE_ROWS):
+            numbers, everyone = np.arange(start + first, start + last), np.arange(len(query_ids))
+            take_sparse(ids, squared, everyone, queries, query_ids, rows[first:last], numbers, metric.text)
+        ids[np.isinf(squared)] = -1
         return ids, squared
     for part, first, exact in _exact(queries, rows, metric):
         numbers = np.arange(start + first, start + first + exact.shape[1])
@@ -107,6 +117,12 @@ def counts_block(
                 products, own, norms, slack, queries[part], query_ids[part], tile, start + first, ends[part],
                 numbers[part], counts[part],
             )  # fmt: skip
+    elif metric is not None and is_sparse(rows) and not metric.own:
+        from bigembed.blocks.sparse_lists import count_sparse
+
+        for first, last in bounds(rows.shape[0], SPARSE_ROWS):
+            part = rows[first:last]
+            count_sparse(ends, numbers, queries, query_ids, part, start + first, metric.text, counts)
     else:
         for part, first, exact in _exact(queries, rows, metric):
             here = np.arange(start + first, start + first + exact.shape[1])

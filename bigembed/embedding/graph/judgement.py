@@ -84,6 +84,6 @@ def judgement_stage(
             return {"map": {"unmeasured": str(error)}}
 
     inputs = ("order", "coordinates") if ordered else ("coordinates",)
-    cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.every if by else 0.0)
+    cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0)
     parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
     return Stage("judgement", inputs, parameters, run, cost)

@@ -124,7 +124,7 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
             RowSource((n, width), double),
             n_neighbors=NEIGHBORS,
             samples=SAMPLES,
-            terms=graph.by.every if graph.by else 0.0,
+            terms=graph.by.listed if graph.by else 0.0,
         )
         if rows
         else given_cost(n, width)

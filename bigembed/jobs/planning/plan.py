@@ -24,7 +24,7 @@ from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, rates
 from bigembed.jobs.planning.peaks import Peaks
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, resources_of
-from bigembed.jobs.planning.search_note import search_notes
+from bigembed.jobs.planning.search_note import pass_notes, search_notes
 from bigembed.jobs.planning.time_model import TimeModel
 from bigembed.jobs.units import size
 from bigembed.methods import method, step
@@ -242,7 +242,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
 
     def plan_of(some: list[Stage]) -> Plan:
         reused, damaged = _reused(rows, some, run)
-        said = tuple(search_notes(some, reused, run))
+        said = (*search_notes(some, reused, run), *pass_notes(some, reused))
         return replace(bare, stages=tuple(costs_of(job, rows, some)), published=reused, damaged=damaged, notes=said)
 
     plan = plan_of(stages)

@@ -1,4 +1,4 @@
-"""What a plan says of the search for neighbors: which way it will go, and why, as far as that is known before."""
+"""What a plan says of what is known only when the rows are seen: how neighbors are searched, passes of a solve."""
 
 from __future__ import annotations
 
@@ -27,4 +27,14 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     return [
         "neighbors by cells, or by NN-descent (then search takes twice as long, or more) if sampled rows "
         f"show that {SHORTLIST} cells would miss recall {witness.parameters['target']:g}"
+    ]
+
+
+def pass_notes(stages: Sequence[Stage], reused: Sequence[str]) -> list[str]:
+    """A line for each stage whose passes depend on the rows."""
+    return [
+        f"{stage.name}: {stage.cost.passes:g} passes are counted with, for variances that decay; the flatter the "
+        f"spectrum the more, at most max_passes = {stage.cost.most_passes:g}"
+        for stage in stages
+        if stage.cost.most_passes > stage.cost.passes and stage.name not in reused
     ]

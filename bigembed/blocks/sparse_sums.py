@@ -1,0 +1,178 @@
+"""Compiled bounds of distances between CSR rows, from sums over their columns. Importing this module imports numba.
+
+Some rows are turned round, into the rows that hold each column; another row then walks through its own columns only,
+and has for every one of them what they share. That gives the distance up to rounding, and exactly where they share
+nothing, or where distances are counts. What lies between the bounds is for the caller to compute by
+:func:`~bigembed.blocks.metric_pairs.pair`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from bigembed.blocks.metric_pairs import CODES
+from bigembed.blocks.rows import Array
+
+TABLED = 1 << 17
+"""Columns that are looked up in a table; among more, those that occur are searched."""
+
+
+def parts_of(rows: Any) -> tuple[Array, Array, Array]:
+    """Starts, columns and values of CSR rows."""
+    return rows.indptr.astype(np.int64), rows.indices, rows.data
+
+
+def signed_column(code: int, width: int) -> int:
+    """The column whose square is subtracted, or −1."""
+    return width - 1 if code == CODES["correlation"] else -1
+
+
+def turned(rows: Any) -> tuple[Array, Array, Array, Array, Array]:
+    """CSR rows by columns: ``place`` of each column (−1: nobody has it) or, of very many, the columns ``held``; and
+    from ``first`` of a place on, the ``holders`` with their ``entries``."""
+    starts, columns, values = parts_of(rows)
+    if rows.shape[1] <= TABLED:
+        place = np.full(rows.shape[1], -1, np.int32)
+        return place, columns[:0], *_turn(starts, columns, values, place)
+    held, narrow = np.unique(columns, return_inverse=True)
+    place = np.full(len(held), -1, np.int32)
+    return place[:0], held, *_turn(starts, narrow, values, place)
+
+
+@njit(cache=True, nogil=True)
+def _turn(starts: Array, columns: Array, values: Array, place: Array) -> tuple[Array, Array, Array]:
+    for column in columns:
+        place[column] += 1
+    found = 0
+    first = np.zeros(min(place.shape[0], columns.shape[0]) + 1, np.int64)
+    for column in range(place.shape[0]):
+        if place[column] >= 0:
+            first[found + 1] = first[found] + place[column] + 1
+            place[column] = found
+            found += 1
+    at = first[:found].copy()
+    holders, entries = np.empty(columns.shape[0], np.int32), np.empty(columns.shape[0])
+    for i in range(starts.shape[0] - 1):
+        for p in range(starts[i], starts[i + 1]):
+            q = at[place[columns[p]]]
+            holders[q], entries[q] = i, values[p]
+            at[place[columns[p]]] += 1
+    return first, holders, entries
+
+
+@njit(cache=True, nogil=True)
+def term_alone(code: int, x: float, last: bool) -> float:
+    """What a column adds in which only one row has an entry; of Chebyshev's the largest one counts."""
+    if code <= 3:
+        return -x * x if last else x * x
+    return abs(x) if code == 4 or code == 5 or code == 7 else 1.0
+
+
+@njit(cache=True, nogil=True)
+def term_shared(code: int, x: float, y: float, last: bool) -> float:
+    """What a column adds in which both have one, less what each would add alone."""
+    if code <= 3:
+        return 2.0 * x * y if last else -2.0 * x * y
+    if code == 5:
+        return abs(x - y)
+    if code == 4 or code == 7:
+        return abs(x - y) - abs(x) - abs(y)
+    if code == 6:
+        return abs(x - y) / (abs(x) + abs(y)) - 2.0
+    return (1.0 if x != y else 0.0) - 2.0 if code == 8 else -1.0
+
+
+@njit(cache=True, nogil=True)
+def sums(starts: Array, columns: Array, values: Array, code: int, signed: int) -> tuple[Array, Array]:
+    """What the columns of each row add alone, and the sum of the sizes; ``signed``: the column that is subtracted."""
+    own, size = np.zeros(starts.shape[0] - 1), np.zeros(starts.shape[0] - 1)
+    for i in range(own.shape[0]):
+        for p in range(starts[i], starts[i + 1]):
+            part = term_alone(code, np.float64(values[p]), columns[p] == signed)
+            own[i] = max(own[i], part) if code == 5 else own[i] + part
+            size[i] += abs(part)
+    return own, size
+
+
+@njit(cache=True, nogil=True)
+def shared_sums(
+    columns: Array, values: Array, place: Array, held: Array, first: Array, holders: Array, entries: Array,
+    code: int, signed: int, more: Array,
+) -> None:  # fmt: skip
+    """Fill ``more`` (n, 2) with what the columns that one row shares with each of the turned rows add, and with their
+    number (braycurtis: with the sum of |x + y| − |x| − |y|)."""
+    more[:] = 0.0
+    for p in range(columns.shape[0]):
+        column = columns[p]
+        at = place[column] if place.shape[0] else _searched(held, column)
+        if at < 0:
+            continue
+        x, last = np.float64(values[p]), column == signed
+        if code <= 3:
+            x = 2.0 * x if last else -2.0 * x
+            for q in range(first[at], first[at + 1]):
+                more[holders[q], 0] += x * entries[q]
+                more[holders[q], 1] += 1.0
+            continue
+        for q in range(first[at], first[at + 1]):
+            j, y = holders[q], entries[q]
+            part = term_shared(code, x, y, last)
+            more[j, 0] = max(more[j, 0], part) if code == 5 else more[j, 0] + part
+            more[j, 1] += abs(x + y) - abs(x) - abs(y) if code == 7 else 1.0
+
+
+@njit(cache=True, nogil=True)
+def _searched(held: Array, column: int) -> int:
+    """The place of a column among those held, or −1."""
+    at = np.searchsorted(held, column)
+    return int(at) if at < held.shape[0] and held[at] == column else -1
+
+
+@njit(cache=True, nogil=True)
+def interval(
+    code: int, own: float, other: float, more: float, shared: float, sizes: float, entries: float, width: float
+) -> tuple[float, float]:
+    """Bounds of a squared distance from what two rows add alone and ``more``; equal ones are the distance itself.
+
+    ``shared`` is as of :func:`shared_sums`, ``sizes`` and ``entries`` are those of both rows.
+    """
+    total = own + other + more
+    if code >= 8:
+        value = _of_counts(code, total, shared, width)
+        return value * value, value * value
+    if code == 5:
+        low, high = max(more, abs(own - other)), max(more, max(own, other))
+        if shared == 0.0:
+            low = high
+        return low * low, high * high
+    alone = more == 0.0 and shared == 0.0
+    slack = 0.0 if alone else 4e-16 * (entries + 64.0) * sizes
+    low, high = max(total - slack, 0.0), max(total + slack, 0.0)
+    if code <= 3:
+        return low, high
+    if code == 7:
+        if alone:
+            low = high = 1.0 if total > 0.0 else 0.0
+        else:
+            below = sizes + shared
+            low = low / (below + slack) * (1.0 - 1e-15) if below + slack > 0.0 else 0.0
+            high = high / (below - slack) * (1.0 + 1e-15) if below > slack else np.inf
+    return low * low, high * high
+
+
+@njit(cache=True, nogil=True)
+def _of_counts(code: int, total: float, both: float, width: float) -> float:
+    """A distance that counts columns: ``total`` those that differ (hamming), else those of either row."""
+    if code == 8:
+        return total / width
+    differ = total - both
+    if differ <= 0.0:
+        return 0.0
+    if code == 9:
+        return differ / total
+    if code == 10:
+        return differ / (2.0 * both + differ)
+    return 2.0 * differ / (width + differ) if code == 11 else 2.0 * differ / (both + 2.0 * differ)
