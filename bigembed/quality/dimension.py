@@ -130,19 +130,6 @@ def pairs_block(b: int, *, graph: str) -> dict[str, Any]:
     }
 
 
-def kernel_sum_dimension(slope: Array, rows: int) -> Estimate:
-    """2 max d log S / d log ε of the kernel sums S(ε) of ``rows`` sampled rows (Coifman et al. 2008).
-
-    Without a standard error: pairs that share a row depend on each other, and the sums no longer say which do. The
-    slope is taken at one global scale, so curvature and edges bias it downward (square of 3000 rows: 1.88).
-
-    >>> kernel_sum_dimension(np.array([0.2, 0.98, 0.4]), 200).value
-    1.96
-    """
-    value = 2 * float(np.max(slope, initial=0.0))
-    return Estimate(value if value > 0 else None, None, rows)
-
-
 def _censored(counts: Array) -> Estimate:
     """The rate of exponential numbers given by counts of bit patterns, the largest tenth of them censored."""
     rows = int(counts.sum())
