@@ -77,9 +77,9 @@ class AlignedEstimator(Estimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), or a NeighborGraph of k neighbors."""
-        from bigembed.estimator.fitting import fit_spectral
+        from bigembed.estimator.fitting import fit_on_graph
 
-        fit_spectral(self, X)
+        fit_on_graph(self, X)
         return self
 
     def stages(self, source: RowSource) -> list[Stage]:

@@ -198,7 +198,7 @@ class Estimator(Framed, Routed, ABC):
             transformer_tags=TransformerTags(
                 preserves_dtype=["float64", "float32"] if self.follows_dtype else ["float64"]
             ),
-            input_tags=InputTags(sparse=self.takes_sparse),
+            input_tags=InputTags(sparse=self._sparse(), pairwise=self._pairwise()),
         )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -208,10 +208,18 @@ class Estimator(Framed, Routed, ABC):
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
         return self._fit_rows(X)
 
-    def _fit_rows(self, X: Any, *, sparse: bool = False, **aligned: Any) -> Self:
+    def _pairwise(self) -> bool:
+        """Whether ``fit`` takes an array (n, n) of what lies between rows."""
+        return False
+
+    def _sparse(self) -> bool:
+        """Whether ``fit`` takes sparse rows, by the parameters as they are."""
+        return self.takes_sparse and not self._pairwise()
+
+    def _fit_rows(self, X: Any, **aligned: Any) -> Self:
         from bigembed.estimator.fitting import fit_rows
 
-        fit_rows(self, X, sparse=sparse, **aligned)
+        fit_rows(self, X, **aligned)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:

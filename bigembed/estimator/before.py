@@ -59,7 +59,7 @@ def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage
 
 def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
-    if estimator._steps and source.sparse and not estimator.__sklearn_tags__().input_tags.sparse:
+    if estimator._steps and source.sparse and not estimator._sparse():
         refuse_sparse(type(estimator).__name__)
     stages: list[Stage] = estimator.stages(source)
     if not estimator._steps:

@@ -10,56 +10,41 @@ from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
-from bigembed.estimator.base import Estimator
 from bigembed.estimator.certificate import map_warnings, recall_warnings
+from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
 INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 
 
-class DescendedEstimator(Estimator):
+class DescendedEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
 
     They have the parameters ``metric``, ``recall``, ``algorithm``, ``init`` and ``in_memory``, and say in
     :meth:`_neighbors` how many neighbors they need and in :meth:`_after_graph` what follows the graph.
     """
 
-    takes_graphs = True
-    takes_sparse = True
     of_rows: ClassVar = ("init",)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
         weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors."""
-        from bigembed.estimator.fitting import fit_spectral
-
         if isinstance(X, NeighborGraph) and X.radius is not None:
             raise InputTypeError(
                 f"{type(self).__name__} takes the nearest neighbors of every row, and a graph of a radius may join a "
                 "row to none. Build the graph with n_neighbors"
             )
-        fit_spectral(self, X)
-        return self
+        return super().fit(X)
 
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, or a user's graph, to coordinates."""
-        from bigembed.estimator.fitting import distance_map_stages, graph_stages
-
-        self._check()
-        if isinstance(source, GraphSource):
-            return graph_stages(self, source)
+    def _of_rows(self, source: RowSource) -> list[Stage]:
         asked: Any = self
-        if is_given(asked.metric):
-            return distance_map_stages(self, source)
         shape, seed = shape_of(source, asked.metric), self._seed()
         k = self._neighbors(shape.n)
         most = rows_of_block(k)
@@ -71,19 +56,9 @@ class DescendedEstimator(Estimator):
         """Which of given distances between n rows are edges."""
         return Rule(self._neighbors(n))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_given(vars(self)["metric"])
-        tags.input_tags.sparse = not tags.input_tags.pairwise
-        return tags
-
     @abstractmethod
     def _neighbors(self, n: int) -> int:
         """Neighbors of each of n rows."""
-
-    @abstractmethod
-    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
 
     def _whole(self) -> bool | None:
         """Whether one task holds the weights; None where their size decides."""

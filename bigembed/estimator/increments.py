@@ -35,7 +35,7 @@ def add_rows(
         check_names(estimator, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
-    source, in_memory = row_source(X, scratch, "batch", sparse=estimator.__sklearn_tags__().input_tags.sparse)
+    source, in_memory = row_source(X, scratch, "batch", sparse=estimator._sparse())
     d = source.shape[-1]
     if fitted and d != estimator.n_features_in_:
         raise InputError(

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.errors import InputError
-from bigembed.estimator.base import Estimator
+from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.kernels.gaussian import BINARY
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import GIVEN, is_given
-from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
 
-class SpectralEstimator(Estimator):
+class SpectralEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and find eigenvectors of the walk on it.
 
     They have the parameters ``n_neighbors``, ``radius``, ``metric``, ``recall`` and ``algorithm``, and say in
     :meth:`_walk` what walk it is.
     """
 
-    takes_graphs = True
-    takes_sparse = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),
@@ -44,24 +40,8 @@ class SpectralEstimator(Estimator):
         "weights": ("starts",),
     }
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
-        weights, or a graph of any size (:func:`bigembed.open_graph`)."""
-        from bigembed.estimator.fitting import fit_spectral
-
-        fit_spectral(self, X)
-        return self
-
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, or a user's graph, to coordinates."""
-        from bigembed.estimator.fitting import distance_map_stages, graph_stages
-
-        self._check()
-        if isinstance(source, GraphSource):
-            return graph_stages(self, source)
+    def _of_rows(self, source: RowSource) -> list[Stage]:
         asked: Any = self
-        if is_given(asked.metric):
-            return distance_map_stages(self, source)
         shape, seed = shape_of(source, asked.metric), self._seed()
         searched = {"radius": asked.radius, "algorithm": asked.algorithm}
         stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, **searched)
@@ -81,14 +61,7 @@ class SpectralEstimator(Estimator):
             )
         return Rule(asked.n_neighbors)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_given(getattr(self, "metric", None))
-        tags.input_tags.sparse = self.takes_sparse and not tags.input_tags.pairwise
-        return tags
-
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
         return walk_stages(self._walk(graph), graph, seed)
 
     @abstractmethod
@@ -102,8 +75,7 @@ class SpectralEstimator(Estimator):
         scale = run.results("bandwidth") if run.has("bandwidth") else {"kernel": BINARY}
         self.epsilon_ = None if scale.get("kernel") == BINARY else scale["epsilon"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
-        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run, metric=getattr(self, "metric", None))
+        self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.estimator.certificate import certificate

@@ -116,10 +116,8 @@ class ClassicalMDS(RowwiseEstimator):
     verbose: bool = False
     callbacks: Any = None
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == "precomputed"
-        return tags
+    def _pairwise(self) -> bool:
+        return isinstance(self.metric, str) and self.metric == "precomputed"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows, or distances (n, n): any kind that :func:`bigembed.open_array` takes."""
@@ -148,9 +146,7 @@ class ClassicalMDS(RowwiseEstimator):
 
     def _metric(self) -> Metric | None:
         """None: X holds the distances."""
-        if isinstance(self.metric, str) and self.metric == "precomputed":
-            return None
-        return checked_metric(self.metric, self.metric_params, bool(self.ids))
+        return None if self._pairwise() else checked_metric(self.metric, self.metric_params, bool(self.ids))
 
     def _check(self) -> None:
         super()._check()

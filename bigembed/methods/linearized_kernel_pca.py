@@ -97,7 +97,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
-        return self._fit_rows(X, weights=sample_weight, sparse=self.epsilon != "auto")
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Moments, components, the map, and, on demand, coordinates."""
@@ -118,10 +118,8 @@ class LinearizedKernelPCA(RowwiseEstimator):
             self._output_stage(source, "map", m, source.work),
         ]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.epsilon != "auto"
-        return tags
+    def _sparse(self) -> bool:
+        return self.epsilon != "auto"
 
     def inverse_transform(self, X: Any) -> Any:
         """Rows (k, d) of coordinates (k, m): the point of the subspace that has them.

@@ -80,7 +80,7 @@ class NMF(RowwiseEstimator):
     (True, True)
     """
 
-    follows_dtype = True
+    follows_dtype = takes_sparse = True
     aligned = ("weights",)
     saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
@@ -96,7 +96,7 @@ class NMF(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
-        return self._fit_rows(X, sparse=True, weights=sample_weight)
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Sums, start, factors and, on demand, coordinates."""
@@ -130,7 +130,6 @@ class NMF(RowwiseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
-        tags.input_tags.sparse = True
         return tags
 
     def _require(self, need: Requirements) -> None:

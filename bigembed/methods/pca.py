@@ -87,7 +87,7 @@ class PCA(RowwiseEstimator):
     [[0.0]]
     """
 
-    follows_dtype = True
+    follows_dtype = takes_sparse = True
     aligned = ("weights",)
     saved_stages: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
@@ -108,7 +108,7 @@ class PCA(RowwiseEstimator):
         Rows of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR blocks, or
         the path of a CSR group in Zarr (AnnData's layout).
         """
-        return self._fit_rows(X, sparse=True, weights=sample_weight)
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Moments, components and, on demand, coordinates."""
@@ -147,11 +147,6 @@ class PCA(RowwiseEstimator):
     def _asked(self) -> PrincipalOptions:
         plain = _plain(self.n_components), bool(self.whiten), self.tol, self.max_passes
         return PrincipalOptions(*plain, self._seed(), bool(self.center))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def inverse_transform(self, X: Any) -> Any:
         """Rows (k, d) of coordinates (k, m): x = m + Σ_l y_l v_l, times the standard deviation if whitened.

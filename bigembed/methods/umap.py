@@ -30,7 +30,6 @@ from bigembed.estimator.descended import DescendedEstimator
 from bigembed.kernels.curve import curve
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.given_graph import GraphMetric
-from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -166,7 +165,6 @@ class UMAP(DescendedEstimator):
         return max(1, min(self.n_neighbors, n - 1))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
         return sampling_stages(graph, connectivity, mix, self._asked(graph.n, seed), start_of(self.init), self._whole())
 
@@ -195,8 +193,7 @@ class UMAP(DescendedEstimator):
         self.n_components_ = run.results("coordinates")["n_components"]
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
-        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run, metric=self.metric)
+        self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {
