@@ -21,7 +21,7 @@ from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import AROUND
+from bigembed.estimator import AROUND, Around
 from bigembed.estimator.frames import Framed
 from bigembed.estimator.names import coordinate_names
 from bigembed.estimator.routing import Routed
@@ -31,7 +31,7 @@ from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
 
-class Estimator(Framed, Routed, ABC):
+class Estimator(Around, Framed, Routed, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and

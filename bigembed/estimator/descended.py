@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
-from bigembed.blocks.declared import Requirements
+from bigembed.blocks.declared import Auto, Requirements, Seed, interval, one_of
 from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
 from bigembed.estimator.certificate import map_warnings, recall_warnings
 from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_distances import Rule
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.survey import shape_of
@@ -24,14 +27,21 @@ from bigembed.store.source import RowSource
 INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DescendedEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
 
-    They have the parameters ``metric``, ``recall``, ``algorithm``, ``init`` and ``in_memory``, and say in
-    :meth:`_neighbors` how many neighbors they need and in :meth:`_after_graph` what follows the graph.
+    They have a parameter ``init``, and say in :meth:`_neighbors` how many neighbors they need and in
+    :meth:`_after_graph` what follows the graph.
     """
 
     of_rows: ClassVar = ("init",)
+
+    metric: GraphMetric = "euclidean"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    in_memory: bool | Auto = "auto"
+    random_state: Seed = 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
@@ -44,11 +54,10 @@ class DescendedEstimator(GraphEstimator):
         return super().fit(X)
 
     def _of_rows(self, source: RowSource) -> list[Stage]:
-        asked: Any = self
-        shape, seed = shape_of(source, asked.metric), self._seed()
+        shape, seed = shape_of(source, self.metric), self._seed()
         k = self._neighbors(shape.n)
         most = rows_of_block(k)
-        stages = neighbor_stages(source, k, asked.metric, asked.recall, seed, most=most, algorithm=asked.algorithm)
+        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
         graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
         return [*stages, *self._after_graph(graph, seed)]
 
@@ -62,8 +71,7 @@ class DescendedEstimator(GraphEstimator):
 
     def _whole(self) -> bool | None:
         """Whether one task holds the weights; None where their size decides."""
-        chosen = vars(self)["in_memory"]
-        return None if isinstance(chosen, str) else bool(chosen)
+        return None if isinstance(self.in_memory, str) else bool(self.in_memory)
 
     def _require_start(self, need: Requirements) -> None:
         need(vars(self)["init"] is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
+from bigembed.blocks.declared import Count, Fraction, Positive, Seed, at_least, interval, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.errors import InputError
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.kernels.gaussian import BINARY
+from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given_graph import GIVEN, GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
@@ -23,11 +26,11 @@ from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SpectralEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and find eigenvectors of the walk on it.
 
-    They have the parameters ``n_neighbors``, ``radius``, ``metric``, ``recall`` and ``algorithm``, and say in
-    :meth:`_walk` what walk it is.
+    They say in :meth:`_walk` what walk it is.
     """
 
     saved_stages: ClassVar = {
@@ -40,26 +43,32 @@ class SpectralEstimator(GraphEstimator):
         "weights": ("starts",),
     }
 
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    metric: GraphMetric = "euclidean"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
+
     def _of_rows(self, source: RowSource) -> list[Stage]:
-        asked: Any = self
-        shape, seed = shape_of(source, asked.metric), self._seed()
-        searched = {"radius": asked.radius, "algorithm": asked.algorithm}
-        stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, **searched)
-        dense = asked.radius is None and is_dense(asked.n_neighbors, shape)
-        graph = GraphShape(
-            shape.n, shape.block, shape.width, asked.n_neighbors, asked.radius, dense, by=by_metric(shape)
+        shape, seed = shape_of(source, self.metric), self._seed()
+        stages = neighbor_stages(
+            source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius, algorithm=self.algorithm
         )
+        dense = self.radius is None and is_dense(self.n_neighbors, shape)
+        graph = GraphShape(shape.n, shape.block, shape.width, self.n_neighbors, self.radius, dense, by=by_metric(shape))
         return [*stages, *self._after_graph(graph, seed)]
 
     def _joins(self, n: int) -> Rule:
         """Which of given distances between n rows are edges."""
-        asked: Any = self
-        if asked.radius is not None:
+        if self.radius is not None:
             raise InputError(
                 "radius: metric='precomputed' takes the n_neighbors nearest of the given distances, whose scales the "
                 "kernel follows; give n_neighbors and no radius"
             )
-        return Rule(asked.n_neighbors)
+        return Rule(self.n_neighbors)
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         return walk_stages(self._walk(graph), graph, seed)
@@ -80,7 +89,7 @@ class SpectralEstimator(GraphEstimator):
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.estimator.certificate import certificate
 
-        return certificate(run, getattr(self, "tol", 0.0))
+        return certificate(run, self.tol)
 
     def _extension(self, run: Run) -> Extension:
         """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back, to ``tol``.
@@ -90,6 +99,6 @@ class SpectralEstimator(GraphEstimator):
         """
         from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
 
-        model = model_of(run, getattr(self, "metric", None))
+        model = model_of(run, self.metric)
         d, near, sparse = model.shape.d, grouping(model), model.shape.metric != GIVEN
         return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=sparse)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -112,9 +111,6 @@ class ClassicalMDS(RowwiseEstimator):
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 300
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _pairwise(self) -> bool:
         return isinstance(self.metric, str) and self.metric == "precomputed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
@@ -135,9 +134,6 @@ class KernelPCA(RowwiseEstimator):
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 200
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Landmarks (for the exact solver all rows), the map of kernel values to coordinates, coordinates."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -108,9 +107,6 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     epsilon: Positive | Auto = "auto"
     t: Nonnegative = 1
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""

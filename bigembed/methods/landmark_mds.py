@@ -129,9 +129,6 @@ class LandmarkMDS(RowwiseEstimator):
     metric_params: dict[str, Any] | None = None
     ids: bool = False
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""

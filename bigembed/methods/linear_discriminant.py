@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -117,9 +116,6 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     priors: Sequence[float] | None = None
     missing_labels: Annotated[str, one_of("error", "ignore")] = "error"
     tol: Annotated[float, interval(0, 1, closed="left")] = 1e-12
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Fit rows (any kind that :func:`bigembed.open_array` takes) with a label for each.

@@ -122,9 +122,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     max_passes: Annotated[int, at_least(3)] = 1000
     random_state: Seed = 0
     outside: Annotated[str, one_of("error", "nan")] = "error"
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes).

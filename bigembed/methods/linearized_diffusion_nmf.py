@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -98,9 +97,6 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     max_iter: Count = 200
     random_state: Seed = 0
     outside: Annotated[str, one_of("error", "nan")] = "error"
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Center, scale, degrees, and the iteration, which writes the coordinates."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
@@ -90,9 +89,6 @@ class NMF(RowwiseEstimator):
     tol: Nonnegative = 1e-4
     max_iter: Count = 200
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
