@@ -9,8 +9,7 @@ import numpy as np
 
 from bigembed.blocks.declared import Auto
 from bigembed.blocks.rows import Array
-from bigembed.embedding.alignment.conditions import Conditions
-from bigembed.embedding.alignment.tangents import negligible, neighborhoods, tangent_directions
+from bigembed.embedding.alignment.conditions import Conditions, negligible, neighborhoods, tangent_directions
 from bigembed.errors import InputError
 from bigembed.estimator.aligned import AlignedEstimator
 

@@ -13,19 +13,17 @@ from bigembed import errors
 from bigembed.blocks.declared import Auto, Count, Requirements, interval, is_number, one_of
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linear.classifier import (
-    codes_of_rows,
-    linear_scores,
-    probabilities_of_rows,
-    score_difference,
-)
 from bigembed.embedding.linear.discriminants import (
     SUMS,
     among_classes,
+    codes_of_rows,
     fourth_stage,
     kept_by_class,
     labels_stage,
+    linear_scores,
+    probabilities_of_rows,
     scatter_stage,
+    score_difference,
     solve_stage,
 )
 from bigembed.errors import InputError

@@ -7,8 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.embedding.alignment.conditions import Conditions
-from bigembed.embedding.alignment.tangents import neighborhoods, tangent_directions
+from bigembed.embedding.alignment.conditions import Conditions, neighborhoods, tangent_directions
 from bigembed.errors import InputError
 from bigembed.estimator.aligned import AlignedEstimator
 

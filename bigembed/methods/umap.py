@@ -18,12 +18,11 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.placing import extension_of
-from bigembed.embedding.sampling.options import SamplingOptions, epochs_for
+from bigembed.embedding.sampling.options import SamplingOptions, curve, epochs_for
 from bigembed.embedding.sampling.stages import sampling_stages
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
-from bigembed.kernels.curve import curve
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
