@@ -60,11 +60,7 @@ def ingest(
         from bigembed.store.formats import ingest as copy
 
         choice = given.choice_of(columns, array, rows, fill_absent, dense)
-        with (
-            stoppable(dest),
-            cluster(ClusterTable(), "process", console.progress) as place,
-            executor(place.executor),
-        ):
+        with stoppable(dest), cluster(ClusterTable(), "process", console.progress) as place, executor(place.executor):
             n, d = copy(source, dest, choice, {} if ids is None else {"ids": ids})
         console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
 

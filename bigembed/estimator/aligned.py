@@ -9,13 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 from bigembed.blocks.declared import Count, Positive, Requirements, Seed, interval, is_integer, one_of
 from bigembed.embedding.alignment.conditions import Conditions
 from bigembed.embedding.alignment.exact import POLICIES
-from bigembed.embedding.alignment.extension import (
-    extend_graph,
-    extend_landmarks,
-    graph_model,
-    grouping,
-    landmark_model,
-)
+from bigembed.embedding.alignment.extension import extend_graph, extend_landmarks, graph_model, grouping, landmark_model
 from bigembed.embedding.alignment.judgement import degenerate, left_open, localized, posed, unconverged, undetermined
 from bigembed.embedding.alignment.landmarks import MAX_LANDMARKS
 from bigembed.embedding.alignment.stages import by_landmarks, graph_stages, row_stages

@@ -181,15 +181,7 @@ def copied(estimator: Any, **changes: Any) -> Any:
 
 SAME = ("StandardScaler", "RobustScaler", "Normalizer", "PCA")
 """Classes that are in both, with parameters of the same names and meanings."""
-HOW = {
-    "copy",
-    "svd_solver",
-    "tol",
-    "iterated_power",
-    "n_oversamples",
-    "power_iteration_normalizer",
-    "random_state",
-}
+HOW = {"copy", "svd_solver", "tol", "iterated_power", "n_oversamples", "power_iteration_normalizer", "random_state"}
 """Parameters of scikit-learn's classes that say how something is computed, not what."""
 
 

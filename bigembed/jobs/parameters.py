@@ -45,11 +45,7 @@ def checked_parameters(
 
 
 def typed_values(
-    function: Any,
-    table: str,
-    given: Mapping[str, Any],
-    known: Mapping[str, inspect.Parameter],
-    problems: list[str],
+    function: Any, table: str, given: Mapping[str, Any], known: Mapping[str, inspect.Parameter], problems: list[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Values as the annotations of a function say, and ``problems`` with what is wrong with them."""
     extra = EXTRA.get(table, ("method",))

@@ -190,11 +190,7 @@ class DiffusionMap(SpectralEstimator):
             "epsilon",
             f"'auto' or a number where bandwidth={self.bandwidth!r}: it multiplies the scales of the rows",
         )
-        need(
-            self.target is None or self.alpha == 1.0,
-            "alpha",
-            "left at 1 where a target is given, which decides it",
-        )
+        need(self.target is None or self.alpha == 1.0, "alpha", "left at 1 where a target is given, which decides it")
         need(
             self.target is None or self.solver == "exact",
             "solver",

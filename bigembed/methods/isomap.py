@@ -20,9 +20,7 @@ from bigembed.blocks.declared import (
 )
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.geodesics.distances import (
-    POLICIES,
-)
+from bigembed.embedding.geodesics.distances import POLICIES
 from bigembed.embedding.geodesics.stages import degenerate, geodesic_stages, unconverged
 from bigembed.embedding.graph.weights import is_weights
 from bigembed.errors import InputTypeError

@@ -17,11 +17,7 @@ from bigembed.embedding.kernel.coordinates import ByKernel, map_of, project_by_k
 from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_stage
 from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
 from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages
-from bigembed.embedding.landmark_rows import (
-    all_rows_stage,
-    duplicates_note,
-    landmark_rows_stage,
-)
+from bigembed.embedding.landmark_rows import all_rows_stage, duplicates_note, landmark_rows_stage
 from bigembed.errors import InputError, PlanError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
-from bigembed.blocks.declared import (
-    Count,
-    Nonnegative,
-    Positive,
-    Requirements,
-    at_least,
-    interval,
-    is_number,
-)
+from bigembed.blocks.declared import Count, Nonnegative, Positive, Requirements, at_least, interval, is_number
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape

@@ -94,11 +94,7 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
             context.path("cell_centers"),
             np.concatenate([read_array(context.path(f"cell_centers_of/{p}")) for p in kept]),
         )
-        return {
-            "blocks": len(kept),
-            "largest": int(np.diff(starts).max()),
-            "cells": sum(len(c) - 1 for c in cells),
-        }
+        return {"blocks": len(kept), "largest": int(np.diff(starts).max()), "cells": sum(len(c) - 1 for c in cells)}
 
     block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
     cost = Cost(

@@ -113,12 +113,7 @@ def shape_in(survey: Mapping[str, Any], metric: Any = None) -> Shape:
 
 def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     """Check every row for NaN and infinity, digest the content, take a stratified sample. One pass."""
-    parameters = {
-        "source": source.fingerprint(),
-        "shape": [shape.n, shape.d],
-        **shape.compare.key(),
-        "seed": seed,
-    }
+    parameters = {"source": source.fingerprint(), "shape": [shape.n, shape.d], **shape.compare.key(), "seed": seed}
 
     def run(context: Context) -> dict[str, Any]:
         found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)

@@ -8,11 +8,7 @@ import numpy as np
 
 from bigembed.embedding.alignment.conditions import Conditions, alignment_stage
 from bigembed.embedding.alignment.exact import coordinates_stage, solve_stage
-from bigembed.embedding.alignment.landmarks import (
-    landmark_coordinates_stage,
-    landmark_solve_stage,
-    landmarks_stage,
-)
+from bigembed.embedding.alignment.landmarks import landmark_coordinates_stage, landmark_solve_stage, landmarks_stage
 from bigembed.embedding.geodesics.distances import graph_components_stage
 from bigembed.embedding.graph.judgement import judgement_stage
 from bigembed.embedding.graph.ordered_rows import OrderedRows

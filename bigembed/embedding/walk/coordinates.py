@@ -95,12 +95,7 @@ def _carried(context: Context, blocks: int) -> Participation:
 
 
 def coordinates_stage(
-    policy: str,
-    width: int,
-    scaling: dict[str, Any],
-    graph: GraphShape,
-    auto: bool = False,
-    rows: bool = True,
+    policy: str, width: int, scaling: dict[str, Any], graph: GraphShape, auto: bool = False, rows: bool = True
 ) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; ``auto``: the spectrum decides how many.
 

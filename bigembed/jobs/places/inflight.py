@@ -16,11 +16,7 @@ from functools import partial
 from typing import Any
 
 from bigembed.blocks.rows import Executor, bounds
-from bigembed.errors import (
-    BigembedError,
-    ClusterError,
-    InterruptedRun,
-)
+from bigembed.errors import BigembedError, ClusterError, InterruptedRun
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Progress, no_progress
 from bigembed.jobs.places.worker_monitor import WorkerMonitor

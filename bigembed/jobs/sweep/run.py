@@ -176,11 +176,7 @@ def _row(fit: Fit, job: JobSpec) -> dict[str, Any]:
     seconds = [
         run.manifest(leg.stage.name).measured["seconds"] for run, leg in zip(fit.runs, course.legs, strict=False)
     ]
-    return out | {
-        "stages": len(course.legs),
-        "stages_computed": len(fit.computed),
-        "seconds": round(sum(seconds), 3),
-    }
+    return out | {"stages": len(course.legs), "stages_computed": len(fit.computed), "seconds": round(sum(seconds), 3)}
 
 
 def varied(job: JobSpec, texts: Sequence[str]) -> JobSpec:
