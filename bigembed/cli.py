@@ -281,10 +281,10 @@ def certify(
 def methods(*, printing: given.Printing) -> None:
     """The methods there are, and the steps that can go before them, with their parameters."""
     with printing.console() as console:
-        from bigembed.jobs.describe import describe_methods, describe_steps, method_lines
+        from bigembed.jobs.describe import described, method_lines
 
-        found, steps = describe_methods(), describe_steps()
-        console.result({"methods": found, "steps": steps}, method_lines(found, steps))
+        found = described()
+        console.result(found, method_lines(found))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
-from bigembed.estimator.certificate import map_warnings, recall_warnings
+from bigembed.estimator.certificate import input_of, map_warnings, recall_warnings
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.by_metric import by_metric
@@ -23,8 +23,6 @@ from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.source import RowSource
-
-INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -82,9 +80,7 @@ class DescendedEstimator(GraphEstimator):
         for stage in ("recall", "judgement"):
             if run.has(stage):
                 out[stage] = run.results(stage)
-        if run.has("survey"):
-            survey = run.results("survey")
-            out["input"] = {name: survey[name] for name in INPUT if name in survey}
+        out |= input_of(run)
         out["warnings"] = {
             "recall": recall_warnings(out),
             "degenerate": degenerate + repeated_rows(figures["repeated_rows"]),

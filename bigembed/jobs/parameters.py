@@ -59,7 +59,8 @@ def typed_values(
     typed = {}
     for key in (key for key in given if key in known):
         hint = hints.get(key, Any)
-        value = None if given[key] == "none" and _allows_none(hint) else given[key]
+        kinds = typing.get_args(hint)
+        value = None if given[key] == "none" and type(None) in kinds and str not in kinds else given[key]
         try:
             typed[key] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
                 value, strict=True
@@ -77,10 +78,6 @@ def _hints(function: Any) -> dict[str, Any]:
         return typing.get_type_hints(function)
     except (NameError, TypeError):
         return {}
-
-
-def _allows_none(hint: Any) -> bool:
-    return type(None) in typing.get_args(hint) and str not in typing.get_args(hint)
 
 
 def unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -25,7 +25,7 @@ from bigembed.embedding.geodesics.stages import degenerate, geodesic_stages, unc
 from bigembed.embedding.graph.weights import is_weights
 from bigembed.errors import InputTypeError
 from bigembed.estimator.base import seed_of
-from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
+from bigembed.estimator.certificate import components_warnings, input_of, recall_warnings, versions
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
@@ -40,9 +40,6 @@ from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
-
-INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
-"""What the certificate says of the rows; of given distances less is known."""
 
 
 @dataclass(eq=False, repr=False)
@@ -248,7 +245,7 @@ class Isomap(GraphEstimator):
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, components = run.results("solve"), run.results("components")
-        survey, coordinates = run.results("survey"), run.manifest("coordinates")
+        coordinates = run.results("coordinates")
         out: dict[str, Any] = {
             "solver": solve["solver"],
             "eigenpairs": solve["solved"],
@@ -257,8 +254,8 @@ class Isomap(GraphEstimator):
             "geodesics": run.results("geodesics"),
             "components": components["components"],
             "component_sizes": components["sizes"][:20],
-            "filled_rows": coordinates.results["filled_rows"],
-            "input": {name: survey[name] for name in INPUT if name in survey},
+            "filled_rows": coordinates["filled_rows"],
+            **input_of(run),
             "seed": seed_of(self, run, "solve", "landmarks"),
             "versions": versions(),
         }

@@ -192,11 +192,6 @@ def prepare(rows: Any, shape: Shape) -> Any:
         return sketched(mapped) if is_sparse(rows) else mapped
 
 
-def compared_columns(shape: Shape) -> int:
-    """Columns of sparse rows as they are compared: "correlation" has one more."""
-    return shape.d + int(shape.metric == "correlation")
-
-
 def refuse_inadmissible(rows: Any, shape: Shape) -> None:
     """InputError where the metric is not defined for some of the rows."""
     wrong, what, _ = inadmissible(rows, shape.compare.text)
