@@ -47,8 +47,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
