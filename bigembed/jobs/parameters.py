@@ -41,7 +41,7 @@ def checked_parameters(
         problems += [f"[{table}] {problem}" for problem in allowed(given, functions, ALLOW)[1]]
     except InputError as error:  # (allowed, and cannot be imported)
         problems.append(f"[{table}] {error}")
-    return typed_values(method(name).__init__, table, given, known, problems)
+    return typed_values(method(name), table, given, known, problems)
 
 
 def typed_values(
@@ -74,8 +74,10 @@ def typed_values(
 
 
 def _hints(function: Any) -> dict[str, Any]:
+    """The annotations of a function, or of the fields of a class, each as the module that declares it means it."""
+    own = isinstance(function, type) and "__dataclass_fields__" not in vars(function)
     try:
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(function.__init__ if own else function)
     except (NameError, TypeError):
         return {}
 
