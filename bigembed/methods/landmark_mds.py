@@ -156,18 +156,11 @@ class LandmarkMDS(RowwiseEstimator):
         solve = distance_solve_stage(source, metric, width, asked.count)
         return [*first, solve, distance_coordinates_stage(source, metric, width, asked.count)]
 
-    @property
-    def _given(self) -> bool:
-        """Whether X holds distances."""
+    def _pairwise(self) -> bool:
         return is_given(self.metric)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._given
-        return tags
-
     def _metric(self) -> Metric:
-        if self._given:
+        if self._pairwise():
             return GivenDistances(GIVEN)
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
@@ -197,8 +190,8 @@ class LandmarkMDS(RowwiseEstimator):
         rows = isinstance(self.landmarks, str) and self.landmarks == "k-means"
         need(not (self.ids and rows), "landmarks", "not 'k-means' with ids=True, because objects have no mean")
         rows = rows or np.ndim(self.landmarks) == 2
-        need(not (self._given and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
-        need(not (self._given and self.ids), "ids", "False where distances are given: X holds them, and no ids")
+        need(not (self._pairwise() and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
+        need(not (self._pairwise() and self.ids), "ids", "False where distances are given: X holds them, and no ids")
 
     def _check(self) -> None:
         super()._check()
@@ -234,7 +227,7 @@ class LandmarkMDS(RowwiseEstimator):
             model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True)
             return Extension(project, model, m, d, dtype=sample["dtype"])
         found = AffineMap.within(run.path("coordinates"))
-        if self._given:
+        if self._pairwise():
             by_distance = ByDistance(None, "", found, columns=run.path("landmarks", "ids"))
             return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
         by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), found)
