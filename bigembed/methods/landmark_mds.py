@@ -190,8 +190,9 @@ class LandmarkMDS(RowwiseEstimator):
         rows = isinstance(self.landmarks, str) and self.landmarks == "k-means"
         need(not (self.ids and rows), "landmarks", "not 'k-means' with ids=True, because objects have no mean")
         rows = rows or np.ndim(self.landmarks) == 2
-        need(not (self._pairwise() and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
-        need(not (self._pairwise() and self.ids), "ids", "False where distances are given: X holds them, and no ids")
+        pairwise = self._pairwise()
+        need(not (pairwise and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
+        need(not (pairwise and self.ids), "ids", "False where distances are given: X holds them, and no ids")
 
     def _check(self) -> None:
         super()._check()
