@@ -31,6 +31,14 @@ from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
 
+class DeclaredOrder:
+    """The signature of a class: its parameters as they are declared, and then those that every method has."""
+
+    def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
+        _, *declared = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature(sorted(declared, key=lambda one: (one.kind, one.name in AROUND)))
+
+
 class Estimator(Around, Framed, Routed, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
@@ -38,6 +46,7 @@ class Estimator(Around, Framed, Routed, ABC):
     the command line follow from them.
     """
 
+    __signature__ = DeclaredOrder()
     registered: ClassVar[str]
     """The method's name in the registry: that of its file."""
     saved_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -169,10 +178,10 @@ class Estimator(Around, Framed, Routed, ABC):
 
     @classmethod
     def _names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+        return list(inspect.signature(cls).parameters)
 
     def __repr__(self) -> str:
-        signature = inspect.signature(type(self).__init__).parameters
+        signature = inspect.signature(type(self)).parameters
         changed = [
             f"{name}={getattr(self, name)!r}"
             for name in self._names()

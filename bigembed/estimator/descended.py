@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from bigembed.blocks.declared import Auto, Requirements, Seed, interval, one_of
+from bigembed.blocks.declared import Requirements
 from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
 from bigembed.estimator.certificate import input_of, map_warnings, recall_warnings
 from bigembed.estimator.on_graph import GraphEstimator
-from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.survey import shape_of
@@ -25,21 +22,20 @@ from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class DescendedEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
 
-    They have a parameter ``init``, and say in :meth:`_neighbors` how many neighbors they need and in
+    They have the parameters below, and say in :meth:`_neighbors` how many neighbors they need and in
     :meth:`_after_graph` what follows the graph.
     """
 
     of_rows: ClassVar = ("init",)
 
-    metric: GraphMetric = "euclidean"
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
-    in_memory: bool | Auto = "auto"
-    random_state: Seed = 0
+    metric: Any
+    recall: float
+    algorithm: str
+    init: Any
+    in_memory: bool | str
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
@@ -72,7 +68,7 @@ class DescendedEstimator(GraphEstimator):
         return None if isinstance(self.in_memory, str) else bool(self.in_memory)
 
     def _require_start(self, need: Requirements) -> None:
-        need(vars(self)["init"] is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")
+        need(self.init is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")
 
     def _certified(self, run: Run, figures: dict[str, Any], degenerate: list[str]) -> dict[str, Any]:
         """A certificate of these figures, with the recall, the judgement, the input and all warnings."""

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from bigembed.blocks.declared import Count, Fraction, Positive, Seed, at_least, interval, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.errors import InputError
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.kernels.gaussian import BINARY
-from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import GIVEN, GraphMetric
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
@@ -26,11 +23,10 @@ from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class SpectralEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and find eigenvectors of the walk on it.
 
-    They say in :meth:`_walk` what walk it is.
+    They have the parameters below, and say in :meth:`_walk` what walk it is.
     """
 
     saved_stages: ClassVar = {
@@ -43,14 +39,12 @@ class SpectralEstimator(GraphEstimator):
         "weights": ("starts",),
     }
 
-    n_neighbors: Count | None = 15
-    radius: Positive | None = None
-    metric: GraphMetric = "euclidean"
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
-    tol: Fraction = 1e-6
-    max_passes: Annotated[int, at_least(4)] = 300
-    random_state: Seed = 0
+    n_neighbors: int | None
+    radius: float | None
+    metric: Any
+    recall: float
+    algorithm: str
+    tol: float
 
     def _of_rows(self, source: RowSource) -> list[Stage]:
         shape, seed = shape_of(source, self.metric), self._seed()

@@ -15,6 +15,9 @@ from bigembed.blocks.declared import (
     Nonnegative,
     Positive,
     Requirements,
+    Seed,
+    at_least,
+    interval,
     is_integer,
     one_of,
 )
@@ -28,6 +31,8 @@ from bigembed.kernels.affinity import RULES
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
+from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -153,6 +158,8 @@ class DiffusionMap(SpectralEstimator):
 
     n_components: Count | Auto = 2
     _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
     alpha: Finite = 1.0
     epsilon: Positive | Annotated[str, one_of(*RULES)] = "auto"
     sigma: Positive | None = None
@@ -163,11 +170,17 @@ class DiffusionMap(SpectralEstimator):
     target: Annotated[str, one_of(*DRIFT)] | None = None
     dimension: Positive | Auto = "auto"
     truncated: bool = False
+    metric: GraphMetric = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     solver: Annotated[str, one_of("exact", "landmarks")] = "exact"
     n_landmarks: int = 500
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
     extension: Annotated[str, one_of(*EXTENSIONS)] = "galerkin"
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
 
     def _walk(self, graph: GraphShape) -> WalkOptions:
         return WalkOptions.of(self)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
-from bigembed.blocks.declared import Auto, Count, Positive, Requirements, one_of
+from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
 from bigembed.embedding.graph.parts import POLICIES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.heat import EDGES, heat_walk, require_heat
 from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
+from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 
@@ -115,10 +117,18 @@ class LaplacianEigenmaps(SpectralEstimator):
 
     n_components: Count | Auto = 2
     _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
     weights: Annotated[str, one_of(*EDGES)] = "heat"
     epsilon: Positive | Auto = "auto"
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
+    metric: GraphMetric = "euclidean"
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
 
     def _require(self, need: Requirements) -> None:
         require_heat(self, need)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
-from bigembed.blocks.declared import Auto, Count, Positive, Requirements, one_of
+from bigembed.blocks.declared import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
 from bigembed.embedding.clusters import ClusterOptions, clusters_stage
 from bigembed.embedding.graph.parts import POLICIES, SEPARATED
 from bigembed.embedding.graph.shape import GraphShape
@@ -14,6 +14,8 @@ from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.errors import InputError
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
+from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -122,12 +124,20 @@ class SpectralClustering(SpectralEstimator):
     n_clusters: Count = 8
     _: KW_ONLY
     n_components: Count | None = None
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
     weights: Annotated[str, one_of(*EDGES)] = "heat"
     epsilon: Positive | Auto = "auto"
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
     normalize_rows: bool = True
     n_init: Count = 10
+    metric: GraphMetric = "euclidean"
     components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """``fit``, then the cluster of each row (n,)."""

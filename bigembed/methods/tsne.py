@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirements, at_least, interval
+from bigembed.blocks.declared import Auto, Kind, Nonnegative, Positive, Requirements, Seed, at_least, interval, one_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.forces.stages import force_stages, neighbors_for
@@ -17,6 +17,8 @@ from bigembed.embedding.placing import extension_of
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
+from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -136,6 +138,7 @@ class TSNE(DescendedEstimator):
     n_components: Annotated[int, at_least(1)] = 2
     _: KW_ONLY
     perplexity: Positive = 30.0
+    metric: GraphMetric = "euclidean"
     init: Any = "pca"
     dof: Tail = 1.0
     early_exaggeration: Positive = 12.0
@@ -148,6 +151,10 @@ class TSNE(DescendedEstimator):
     early_compression: Nonnegative = 0.0
     gains: bool = True
     max_step: Positive = 5.0
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    in_memory: bool | Auto = "auto"
+    random_state: Seed = 0
 
     def _neighbors(self, n: int) -> int:
         return neighbors_for(self.perplexity, n)

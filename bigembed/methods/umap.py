@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
-from bigembed.blocks.declared import Count, Nonnegative, Positive, Requirements, at_least, interval, is_number
+from bigembed.blocks.declared import (
+    Auto,
+    Count,
+    Nonnegative,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    interval,
+    is_number,
+    one_of,
+)
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
@@ -15,6 +26,8 @@ from bigembed.embedding.sampling.stages import sampling_stages
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
+from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -130,6 +143,7 @@ class UMAP(DescendedEstimator):
     n_neighbors: Annotated[int, at_least(2)] = 15
     min_dist: Nonnegative = 0.1
     spread: Positive = 1.0
+    metric: GraphMetric = "euclidean"
     n_epochs: Count | None = None
     learning_rate: Positive = 1.0
     init: Any = "spectral"
@@ -137,6 +151,10 @@ class UMAP(DescendedEstimator):
     set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
     repulsion_strength: Nonnegative = 1.0
     negative_sample_rate: Count = 5
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    in_memory: bool | Auto = "auto"
+    random_state: Seed = 0
 
     def _neighbors(self, n: int) -> int:
         return max(1, min(self.n_neighbors, n - 1))
