@@ -60,11 +60,7 @@ def ingest(
         from bigembed.store.formats import ingest as copy
 
         choice = given.choice_of(columns, array, rows, fill_absent, dense)
-        with (
-            stoppable(dest),
-            cluster(ClusterTable(), "process", console.progress) as place,
-            executor(place.executor),
-        ):
+        with stoppable(dest), cluster(ClusterTable(), "process", console.progress) as place, executor(place.executor):
             n, d = copy(source, dest, choice, {} if ids is None else {"ids": ids})
         console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
 
@@ -285,10 +281,10 @@ def certify(
 def methods(*, printing: given.Printing) -> None:
     """The methods there are, and the steps that can go before them, with their parameters."""
     with printing.console() as console:
-        from bigembed.jobs.describe import describe_methods, describe_steps, method_lines
+        from bigembed.jobs.describe import described, method_lines
 
-        found, steps = describe_methods(), describe_steps()
-        console.result({"methods": found, "steps": steps}, method_lines(found, steps))
+        found = described()
+        console.result(found, method_lines(found))
 
 
 def main() -> None:

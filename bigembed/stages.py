@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from bigembed.blocks.rows import one_blas_thread
+from bigembed.blocks.rows import one_blas_thread, setting
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.reuse import key_of, supersede, usable
 from bigembed.runs import Run, inside
@@ -135,14 +135,9 @@ def observer_now() -> Observer:
     return _observer.get()
 
 
-@contextmanager
-def observing(observer: Observer) -> Iterator[None]:
+def observing(observer: Observer) -> AbstractContextManager[None]:
     """Let ``observer`` hear every event of the runs in this context."""
-    token = _observer.set(observer)
-    try:
-        yield
-    finally:
-        _observer.reset(token)
+    return setting(_observer, observer)
 
 
 def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> None:
@@ -235,18 +230,13 @@ def exchange_home(run: Run) -> AnyPath:
 _scratch: ContextVar[PathLike | None] = ContextVar("scratch", default=None)
 
 
-@contextmanager
-def exchanging(folder: PathLike | None) -> Iterator[None]:
+def exchanging(folder: PathLike | None) -> AbstractContextManager[None]:
     """Let exchanges lie in ``folder`` instead of in their runs; None for in the runs.
 
     Blocks leave pieces for each other in every pass of a solve: where a run lies in an object store, a file system
     that all workers see is quicker. A killed run is resumed with the same folder, or starts its stage again.
     """
-    token = _scratch.set(folder)
-    try:
-        yield
-    finally:
-        _scratch.reset(token)
+    return setting(_scratch, folder)
 
 
 _held: ContextVar[tuple[AnyPath, Lock] | None] = ContextVar("held", default=None)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from scipy import sparse
 
 from bigembed.blocks.owners import Starts, owner_of
 from bigembed.blocks.rows import Array, offsets
-from bigembed.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -85,36 +83,6 @@ class MemoryMatrix:
         """For each block that needs rows of this one: its number and those rows."""
         needed = [(other, dict(block.segments())) for other, block in enumerate(self.blocks)]
         return [(other, segments[b]) for other, segments in needed if b in segments]
-
-    @classmethod
-    def from_scipy(cls, matrix: Any, bounds: Sequence[tuple[int, int]]) -> MemoryMatrix:
-        """Cut a SciPy sparse matrix into blocks of the rows ``[start, stop)``, in order and without gaps."""
-        csr = sparse.csr_array(matrix)
-        n = csr.shape[0]
-        edges = [start for start, _ in bounds] + [bounds[-1][1] if bounds else 0]
-        if csr.shape != (n, n) or edges[0] != 0 or edges[-1] != n or [stop for _, stop in bounds] != edges[1:]:
-            raise InputError(
-                f"bounds {list(bounds)} do not cut a matrix of shape {csr.shape} into consecutive row blocks"
-            )
-        return cls(tuple(_cut(csr, start, stop, np.asarray(edges)) for start, stop in bounds))
-
-
-def _cut(csr: Any, start: int, stop: int, edges: Array) -> CSRBlock:
-    part = csr[start:stop].tocsr()
-    columns = part.indices.astype(np.int64)
-    own = (columns >= start) & (columns < stop)
-    far = np.unique(columns[~own])
-    local = np.where(own, columns - start, stop - start + np.searchsorted(far, columns))
-    part = sparse.csr_array(
-        (part.data, local.astype(np.int32), part.indptr), shape=(stop - start, stop - start + len(far))
-    )
-    part.sort_indices()
-    return CSRBlock(
-        part.indptr.astype(np.int64),
-        part.indices.astype(np.int32),
-        part.data,
-        *halo_of(edges, far),
-    )
 
 
 def halo_of(starts: Starts, far: Array) -> tuple[Array, Array, Array]:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from copy import copy
 from functools import cache, partial
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 Executor = Callable[[Sequence[Callable[[], Any]], str], list[Any]]
 
 BLOCK_BYTES = 32 << 20
@@ -109,27 +110,27 @@ def settled(value: Any) -> Any:
 
 
 @contextmanager
-def executor(run: Executor) -> Iterator[None]:
-    """Let ``run`` execute every :func:`map_blocks` of this context (progress, retries, deadlines)."""
-    token = _executor.set(run)
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Let a variable have a value in this context."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _executor.reset(token)
+        variable.reset(token)
+
+
+def executor(run: Executor) -> AbstractContextManager[None]:
+    """Let ``run`` execute every :func:`map_blocks` of this context (progress, retries, deadlines)."""
+    return setting(_executor, run)
 
 
 Ticker = Callable[[str, int, int], None]
 """Hears the label of a map, how many of its tasks are done, and how many there are."""
 
 
-@contextmanager
-def ticking(notify: Ticker) -> Iterator[None]:
+def ticking(notify: Ticker) -> AbstractContextManager[None]:
     """Call ``notify`` for every task of this process that is done in this context, one at a time."""
-    token = _ticker.set(notify)
-    try:
-        yield
-    finally:
-        _ticker.reset(token)
+    return setting(_ticker, notify)
 
 
 _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)

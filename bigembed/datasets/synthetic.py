@@ -192,10 +192,7 @@ def torus_block(
 @declared
 def torus(n: int = 1000, radius: float = 1.0, radius2: float = 0.5, seed: int = 0, dtype: str = "float32") -> Dataset:
     """Uniform on a flat torus in R⁴, the product of circles of ``radius`` and ``radius2``. Truth: angle, angle2."""
-    parameters = {
-        "radius": _positive("torus", "radius", radius),
-        "radius2": _positive("torus", "radius2", radius2),
-    }
+    parameters = {"radius": _positive("torus", "radius", radius), "radius2": _positive("torus", "radius2", radius2)}
     return Dataset("torus", (n, 4), torus_block, seed, dtype, parameters)
 
 

@@ -89,11 +89,7 @@ def solve_dense(
     vectors[inside] = chosen
     for b in blocks:
         space.write(into, b, vectors[start[b] : start[b + 1]])
-    counted = {
-        "passes": operator.passes - passes,
-        "bytes_moved": operator.bytes_moved - moved,
-        "vectors": into,
-    }
+    counted = {"passes": operator.passes - passes, "bytes_moved": operator.bytes_moved - moved, "vectors": into}
     return EigenResult(**{**_fields(result), **counted})
 
 

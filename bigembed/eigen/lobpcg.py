@@ -195,8 +195,7 @@ def _counted(operator: BlockOperator, state: State, run: Callable[[], State]) ->
     passes, moved = operator.passes, operator.bytes_moved
     new = run()
     return new.replaced(
-        passes=state.passes + operator.passes - passes,
-        bytes_moved=state.bytes_moved + operator.bytes_moved - moved,
+        passes=state.passes + operator.passes - passes, bytes_moved=state.bytes_moved + operator.bytes_moved - moved
     )
 
 

@@ -1,4 +1,19 @@
 """What every estimator shares: the base class, fitting, new rows, saving, the certificate."""
 
-AROUND = ("workdir", "verbose", "callbacks")
-"""Parameters of every method that say where a fit keeps its stages and what it reports, and change no result."""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Around:
+    """Parameters of every method that say where a fit keeps its stages and what it reports, and change no result."""
+
+    workdir: str | os.PathLike[str] | None = None
+    verbose: bool = False
+    callbacks: Any = None
+
+
+AROUND = tuple(field.name for field in fields(Around))

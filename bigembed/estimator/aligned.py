@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
@@ -10,13 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 from bigembed.blocks.declared import Count, Positive, Requirements, Seed, interval, is_integer, one_of
 from bigembed.embedding.alignment.conditions import Conditions
 from bigembed.embedding.alignment.exact import POLICIES
-from bigembed.embedding.alignment.extension import (
-    extend_graph,
-    extend_landmarks,
-    graph_model,
-    grouping,
-    landmark_model,
-)
+from bigembed.embedding.alignment.extension import extend_graph, extend_landmarks, graph_model, grouping, landmark_model
 from bigembed.embedding.alignment.judgement import degenerate, left_open, localized, posed, unconverged, undetermined
 from bigembed.embedding.alignment.landmarks import MAX_LANDMARKS
 from bigembed.embedding.alignment.stages import by_landmarks, graph_stages, row_stages
@@ -67,9 +60,6 @@ class AlignedEstimator(Estimator):
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     @abstractmethod
     def _conditions(self, k: int) -> Conditions:
@@ -77,9 +67,9 @@ class AlignedEstimator(Estimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes), or a NeighborGraph of k neighbors."""
-        from bigembed.estimator.fitting import fit_spectral
+        from bigembed.estimator.fitting import fit_on_graph
 
-        fit_spectral(self, X)
+        fit_on_graph(self, X)
         return self
 
     def stages(self, source: RowSource) -> list[Stage]:

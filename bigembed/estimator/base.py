@@ -21,7 +21,7 @@ from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import AROUND
+from bigembed.estimator import AROUND, Around
 from bigembed.estimator.frames import Framed
 from bigembed.estimator.names import coordinate_names
 from bigembed.estimator.routing import Routed
@@ -31,13 +31,22 @@ from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
 
-class Estimator(Framed, Routed, ABC):
+class DeclaredOrder:
+    """The signature of a class: its parameters as they are declared, and then those that every method has."""
+
+    def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
+        _, *declared = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature(sorted(declared, key=lambda one: (one.kind, one.name in AROUND)))
+
+
+class Estimator(Around, Framed, Routed, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
     the command line follow from them.
     """
 
+    __signature__ = DeclaredOrder()
     registered: ClassVar[str]
     """The method's name in the registry: that of its file."""
     saved_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -169,10 +178,10 @@ class Estimator(Framed, Routed, ABC):
 
     @classmethod
     def _names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+        return list(inspect.signature(cls).parameters)
 
     def __repr__(self) -> str:
-        signature = inspect.signature(type(self).__init__).parameters
+        signature = inspect.signature(type(self)).parameters
         changed = [
             f"{name}={getattr(self, name)!r}"
             for name in self._names()
@@ -198,7 +207,7 @@ class Estimator(Framed, Routed, ABC):
             transformer_tags=TransformerTags(
                 preserves_dtype=["float64", "float32"] if self.follows_dtype else ["float64"]
             ),
-            input_tags=InputTags(sparse=self.takes_sparse),
+            input_tags=InputTags(sparse=self._sparse(), pairwise=self._pairwise()),
         )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -208,10 +217,18 @@ class Estimator(Framed, Routed, ABC):
         """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
         return self._fit_rows(X)
 
-    def _fit_rows(self, X: Any, *, sparse: bool = False, **aligned: Any) -> Self:
+    def _pairwise(self) -> bool:
+        """Whether ``fit`` takes an array (n, n) of what lies between rows."""
+        return False
+
+    def _sparse(self) -> bool:
+        """Whether ``fit`` takes sparse rows, by the parameters as they are."""
+        return self.takes_sparse and not self._pairwise()
+
+    def _fit_rows(self, X: Any, **aligned: Any) -> Self:
         from bigembed.estimator.fitting import fit_rows
 
-        fit_rows(self, X, sparse=sparse, **aligned)
+        fit_rows(self, X, **aligned)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:

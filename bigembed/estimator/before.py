@@ -46,11 +46,6 @@ def reading_rows(stages: Sequence[Stage]) -> Sequence[Stage]:
     return stages[: last + 1]
 
 
-def prefix_of(number: int, step: Any) -> str:
-    """What the names of the stages of a step begin with."""
-    return f"step{number}-{type(step).registered}-"
-
-
 def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage]:
     """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
     found = prepared(estimator._steps, source, run, passes_of(estimator))
@@ -59,7 +54,7 @@ def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage
 
 def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
-    if estimator._steps and source.sparse and not estimator.__sklearn_tags__().input_tags.sparse:
+    if estimator._steps and source.sparse and not estimator._sparse():
         refuse_sparse(type(estimator).__name__)
     stages: list[Stage] = estimator.stages(source)
     if not estimator._steps:
@@ -101,7 +96,7 @@ def prepared(
     written: Stage | None = None
     known, place = run is not None, ""
     for number, step in enumerate(steps, 1):
-        prefix = prefix_of(number, step)
+        prefix = f"step{number}-{type(step).registered}-"
         own = [_within(of_mapped(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))]
         todo = [stage for stage in own if not stage.on_demand]
         stages += todo

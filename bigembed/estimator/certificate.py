@@ -46,12 +46,16 @@ def certificate(run: Run, tol: float) -> dict[str, Any]:
         out["n_components"] = {"chosen": coordinates["n_components"], "reason": reason}
     if run.has("bridge"):
         out["bridges"] = run.results("bridge")
-    if run.has("survey"):
-        survey = run.results("survey")
-        about = ("n", "d", "dtype", "metric", "content", "constant_columns")
-        out["input"] = {name: survey[name] for name in about if name in survey}  # (of given distances less is known)
+    out |= input_of(run)
     out["warnings"] = _warnings(out, tol, run)
     return out
+
+
+def input_of(run: Run) -> dict[str, Any]:
+    """What is known of the rows that a graph was built of; of given distances it is less, of a user's graph nothing."""
+    survey = run.results("survey") if run.has("survey") else {}
+    known = ("n", "d", "dtype", "metric", "content", "constant_columns")
+    return {"input": {name: survey[name] for name in known if name in survey}} if survey else {}
 
 
 def _warnings(found: dict[str, Any], tol: float, run: Run) -> dict[str, list[str]]:

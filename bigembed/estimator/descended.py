@@ -10,60 +10,48 @@ from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
-from bigembed.estimator.base import Estimator
-from bigembed.estimator.certificate import map_warnings, recall_warnings
+from bigembed.estimator.certificate import input_of, map_warnings, recall_warnings
+from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
-INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
 
-
-class DescendedEstimator(Estimator):
+class DescendedEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
 
-    They have the parameters ``metric``, ``recall``, ``algorithm``, ``init`` and ``in_memory``, and say in
-    :meth:`_neighbors` how many neighbors they need and in :meth:`_after_graph` what follows the graph.
+    They have the parameters below, and say in :meth:`_neighbors` how many neighbors they need and in
+    :meth:`_after_graph` what follows the graph.
     """
 
-    takes_graphs = True
-    takes_sparse = True
     of_rows: ClassVar = ("init",)
+
+    metric: Any
+    recall: float
+    algorithm: str
+    init: Any
+    in_memory: bool | str
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
         weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors."""
-        from bigembed.estimator.fitting import fit_spectral
-
         if isinstance(X, NeighborGraph) and X.radius is not None:
             raise InputTypeError(
                 f"{type(self).__name__} takes the nearest neighbors of every row, and a graph of a radius may join a "
                 "row to none. Build the graph with n_neighbors"
             )
-        fit_spectral(self, X)
-        return self
+        return super().fit(X)
 
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, or a user's graph, to coordinates."""
-        from bigembed.estimator.fitting import distance_map_stages, graph_stages
-
-        self._check()
-        if isinstance(source, GraphSource):
-            return graph_stages(self, source)
-        asked: Any = self
-        if is_given(asked.metric):
-            return distance_map_stages(self, source)
-        shape, seed = shape_of(source, asked.metric), self._seed()
+    def _of_rows(self, source: RowSource) -> list[Stage]:
+        shape, seed = shape_of(source, self.metric), self._seed()
         k = self._neighbors(shape.n)
         most = rows_of_block(k)
-        stages = neighbor_stages(source, k, asked.metric, asked.recall, seed, most=most, algorithm=asked.algorithm)
+        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
         graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
         return [*stages, *self._after_graph(graph, seed)]
 
@@ -71,27 +59,16 @@ class DescendedEstimator(Estimator):
         """Which of given distances between n rows are edges."""
         return Rule(self._neighbors(n))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_given(vars(self)["metric"])
-        tags.input_tags.sparse = not tags.input_tags.pairwise
-        return tags
-
     @abstractmethod
     def _neighbors(self, n: int) -> int:
         """Neighbors of each of n rows."""
 
-    @abstractmethod
-    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
-
     def _whole(self) -> bool | None:
         """Whether one task holds the weights; None where their size decides."""
-        chosen = vars(self)["in_memory"]
-        return None if isinstance(chosen, str) else bool(chosen)
+        return None if isinstance(self.in_memory, str) else bool(self.in_memory)
 
     def _require_start(self, need: Requirements) -> None:
-        need(vars(self)["init"] is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")
+        need(self.init is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")
 
     def _certified(self, run: Run, figures: dict[str, Any], degenerate: list[str]) -> dict[str, Any]:
         """A certificate of these figures, with the recall, the judgement, the input and all warnings."""
@@ -99,9 +76,7 @@ class DescendedEstimator(Estimator):
         for stage in ("recall", "judgement"):
             if run.has(stage):
                 out[stage] = run.results(stage)
-        if run.has("survey"):
-            survey = run.results("survey")
-            out["input"] = {name: survey[name] for name in INPUT if name in survey}
+        out |= input_of(run)
         out["warnings"] = {
             "recall": recall_warnings(out),
             "degenerate": degenerate + repeated_rows(figures["repeated_rows"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from bigembed.blocks.rows import remote
 from bigembed.embedding.graph.shape import GraphShape
-from bigembed.embedding.graph.weights import edge_weight_stages, is_weights, rows_of_block, weight_stages
+from bigembed.embedding.graph.weights import is_weights, rows_of_block, weight_stages
 from bigembed.errors import InputTypeError
 from bigembed.estimator.before import all_stages, computing, passes_of, prepared, row_passes, said_of, stages_after
 from bigembed.estimator.names import feature_names
@@ -16,8 +16,8 @@ from bigembed.estimator.progress import telling
 from bigembed.estimator.text_columns import coded, with_texts
 from bigembed.estimator.through import takes_missing
 from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages, length_graph
-from bigembed.neighbors.given_graph import GIVEN, edge_graph_stages, is_given, mean_neighbors
+from bigembed.neighbors.given_distances import length_graph
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.survey import shape_in
 from bigembed.reuse import supersede
@@ -32,7 +32,7 @@ STREAMED = 2
 """Passes up to which a Dask array is computed in each; for more it is written once."""
 
 
-def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) -> Any:
+def fit_rows(estimator: Any, X: Any, **aligned: Any) -> Any:
     """Run the stages for rows, and set the fitted attributes.
 
     ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out. ``sparse``:
@@ -47,7 +47,8 @@ def fit_rows(estimator: Any, X: Any, *, sparse: bool = False, **aligned: Any) ->
     steps = estimator._steps
     taking = takes_missing([estimator, *steps])
     given, texts = coded(X, [*steps, estimator])
-    source, in_memory = row_source(given, scratch, sparse=sparse or bool(steps), missing=taking)
+    sparse = bool(steps) or estimator._sparse() or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
+    source, in_memory = row_source(given, scratch, sparse=sparse, missing=taking)
     source = with_texts(source, texts)
     columns = {
         name: column_source(values, source.shape[0], scratch, name)
@@ -79,7 +80,7 @@ def _fit_after(estimator: Any, X: Any, source: RowSource, run: Run, in_memory: b
     return estimator
 
 
-def fit_spectral(estimator: Any, X: Any) -> Any:
+def fit_on_graph(estimator: Any, X: Any) -> Any:
     """Run the stages of a method on a graph for rows, a graph or weights, and set the fitted attributes."""
     estimator._check()
     _need(estimator, X)
@@ -100,15 +101,15 @@ def fit_spectral(estimator: Any, X: Any) -> Any:
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
-    given, weighted = is_given(getattr(estimator, "metric", None)), is_weights(X) and not estimator._steps
-    if weighted and given:
+    weighted = is_weights(X) and not estimator._steps
+    if weighted and estimator._pairwise():
         return fit_graph(estimator, length_graph(X, estimator._joins(X.shape[0])))
     if weighted:
         run = Run(estimator.workdir)
         rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
         estimator.n_features_in_ = X.shape[0]
         return finish(estimator, [*weight_stages(X), *rest], run, True)
-    return fit_rows(estimator, X, sparse=estimator.takes_sparse and not given)
+    return fit_rows(estimator, X)
 
 
 def fit_graph(estimator: Any, source: GraphSource) -> Any:
@@ -122,24 +123,6 @@ def fit_graph(estimator: Any, source: GraphSource) -> Any:
     settled = source.settled(run.root / "exchange") if remote() else source
     estimator.n_features_in_ = source.n
     return finish(estimator, estimator.stages(settled), run, source.path is None)
-
-
-def graph_stages(estimator: Any, source: GraphSource) -> list[Stage]:
-    """All stages of a method that walks on a user's graph: of distances by a kernel, of weights as they are."""
-    seed, k, block = estimator._seed(), mean_neighbors(source), min(source.block, source.n)
-    if source.values == "weights":
-        shape = GraphShape(source.n, block, weighted=True)
-        return [*edge_weight_stages(source), *estimator._after_graph(shape, seed)]
-    shape = GraphShape(source.n, block, source.n, k, given=True)
-    return [*edge_graph_stages(source), *estimator._after_graph(shape, seed)]
-
-
-def distance_map_stages(estimator: Any, source: RowSource) -> list[Stage]:
-    """All stages of a method on graphs for an array of distances."""
-    rule: Rule = estimator._joins(source.shape[0])
-    graph = distance_graph(source, rule)
-    shape = GraphShape(graph.n, min(graph.block, graph.n), graph.n, rule.n_neighbors, given=True, sampled=True)
-    return [*distance_stages(source, rule), *estimator._after_graph(shape, estimator._seed())]
 
 
 def finish(

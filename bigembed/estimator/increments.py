@@ -14,6 +14,7 @@ from bigembed.estimator.base import Estimator
 from bigembed.estimator.fitting import remember_features
 from bigembed.estimator.names import check_names
 from bigembed.estimator.progress import telling
+from bigembed.estimator.transform import check_width
 from bigembed.runs import Run
 from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays import read_array
@@ -35,13 +36,10 @@ def add_rows(
         check_names(estimator, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
-    source, in_memory = row_source(X, scratch, "batch", sparse=estimator.__sklearn_tags__().input_tags.sparse)
+    source, in_memory = row_source(X, scratch, "batch", sparse=estimator._sparse())
     d = source.shape[-1]
-    if fitted and d != estimator.n_features_in_:
-        raise InputError(
-            f"X has {d} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features as "
-            "input."
-        )
+    if fitted:
+        check_width(source, estimator.n_features_in_, estimator)
     if d > MOST_COLUMNS:
         raise InputError(f"partial_fit holds d² sums, for at most {MOST_COLUMNS} columns; there are {d}. Use fit")
     columns = {

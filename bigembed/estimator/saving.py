@@ -30,13 +30,14 @@ from bigembed.estimator.model_files import (
     saved_at,
     steps_in,
 )
+from bigembed.estimator.transform import refuse_existing
 from bigembed.runs import Run
 from bigembed.store import manifest as manifests
 from bigembed.store import roots
 from bigembed.store.documents import write_json
 from bigembed.store.manifest import Manifest, digest_files
 from bigembed.store.output_lock import output_lock
-from bigembed.store.paths import AnyPath, PathLike, at, copy_files, is_path, move, published, remove, stored
+from bigembed.store.paths import AnyPath, PathLike, at, copy_files, is_path, move, remove, stored
 from bigembed.store.superseded import superseded_model
 
 OUTPUT = "coordinates"
@@ -53,8 +54,7 @@ KEPT = ("_sklearn_output_config", "_metadata_request")
 def save(estimator: Any, path: PathLike) -> None:
     """Write a model aside, then give it its name in one step; an existing path is refused."""
     target = at(path).absolute()
-    if published(target):
-        raise ExistingOutputError(f"{target}: exists already. Nothing was changed; choose another path")
+    refuse_existing(target)
     with consistent(saved_at(estimator._run, {})):
         description = _description(estimator, _named_parameters(estimator))
         before = [_description(step, _named_parameters(step)) for step in _steps_of(estimator)]

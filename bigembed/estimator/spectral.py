@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.errors import InputError
-from bigembed.estimator.base import Estimator
+from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.kernels.gaussian import BINARY
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import GIVEN, is_given
-from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
 
-class SpectralEstimator(Estimator):
+class SpectralEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and find eigenvectors of the walk on it.
 
-    They have the parameters ``n_neighbors``, ``radius``, ``metric``, ``recall`` and ``algorithm``, and say in
-    :meth:`_walk` what walk it is.
+    They have the parameters below, and say in :meth:`_walk` what walk it is.
     """
 
-    takes_graphs = True
-    takes_sparse = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),
@@ -44,51 +39,32 @@ class SpectralEstimator(Estimator):
         "weights": ("starts",),
     }
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
-        weights, or a graph of any size (:func:`bigembed.open_graph`)."""
-        from bigembed.estimator.fitting import fit_spectral
+    n_neighbors: int | None
+    radius: float | None
+    metric: Any
+    recall: float
+    algorithm: str
+    tol: float
 
-        fit_spectral(self, X)
-        return self
-
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, or a user's graph, to coordinates."""
-        from bigembed.estimator.fitting import distance_map_stages, graph_stages
-
-        self._check()
-        if isinstance(source, GraphSource):
-            return graph_stages(self, source)
-        asked: Any = self
-        if is_given(asked.metric):
-            return distance_map_stages(self, source)
-        shape, seed = shape_of(source, asked.metric), self._seed()
-        searched = {"radius": asked.radius, "algorithm": asked.algorithm}
-        stages = neighbor_stages(source, asked.n_neighbors, asked.metric, asked.recall, seed, **searched)
-        dense = asked.radius is None and is_dense(asked.n_neighbors, shape)
-        graph = GraphShape(
-            shape.n, shape.block, shape.width, asked.n_neighbors, asked.radius, dense, by=by_metric(shape)
+    def _of_rows(self, source: RowSource) -> list[Stage]:
+        shape, seed = shape_of(source, self.metric), self._seed()
+        stages = neighbor_stages(
+            source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius, algorithm=self.algorithm
         )
+        dense = self.radius is None and is_dense(self.n_neighbors, shape)
+        graph = GraphShape(shape.n, shape.block, shape.width, self.n_neighbors, self.radius, dense, by=by_metric(shape))
         return [*stages, *self._after_graph(graph, seed)]
 
     def _joins(self, n: int) -> Rule:
         """Which of given distances between n rows are edges."""
-        asked: Any = self
-        if asked.radius is not None:
+        if self.radius is not None:
             raise InputError(
                 "radius: metric='precomputed' takes the n_neighbors nearest of the given distances, whose scales the "
                 "kernel follows; give n_neighbors and no radius"
             )
-        return Rule(asked.n_neighbors)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_given(getattr(self, "metric", None))
-        tags.input_tags.sparse = self.takes_sparse and not tags.input_tags.pairwise
-        return tags
+        return Rule(self.n_neighbors)
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
         return walk_stages(self._walk(graph), graph, seed)
 
     @abstractmethod
@@ -102,13 +78,12 @@ class SpectralEstimator(Estimator):
         scale = run.results("bandwidth") if run.has("bandwidth") else {"kernel": BINARY}
         self.epsilon_ = None if scale.get("kernel") == BINARY else scale["epsilon"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
-        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run, metric=getattr(self, "metric", None))
+        self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.estimator.certificate import certificate
 
-        return certificate(run, getattr(self, "tol", 0.0))
+        return certificate(run, self.tol)
 
     def _extension(self, run: Run) -> Extension:
         """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back, to ``tol``.
@@ -118,6 +93,6 @@ class SpectralEstimator(Estimator):
         """
         from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
 
-        model = model_of(run, getattr(self, "metric", None))
+        model = model_of(run, self.metric)
         d, near, sparse = model.shape.d, grouping(model), model.shape.metric != GIVEN
         return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=sparse)

@@ -43,7 +43,7 @@ class Step(RowwiseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes; sparse ones where the step keeps their zeros."""
-        return self._fit_rows(X, sparse=True)
+        return self._fit_rows(X)
 
     def dense_only(self) -> str:
         """Why this step would make other numbers of zeros, and what to do instead; empty where it keeps them."""
@@ -56,10 +56,8 @@ class Step(RowwiseEstimator):
             "dense first, if there is room: bigembed ingest --dense"
         )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = not self.dense_only()
-        return tags
+    def _sparse(self) -> bool:
+        return not self.dense_only()
 
     def stages(self, source: RowSource) -> list[Stage]:
         """What the step learns and, on demand, the rows as it maps them."""

@@ -28,15 +28,13 @@ ArrayName = Annotated[
 RowDimensions = Annotated[
     str | None,
     typer.Option(
-        metavar="DIMENSION",
-        help="Leading dimensions of a netCDF variable that make the rows; the rest are columns.",
+        metavar="DIMENSION", help="Leading dimensions of a netCDF variable that make the rows; the rest are columns."
     ),
 ]
 Ids = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME|PATH",
-        help="What names the rows: a column or a variable of the source, or an array beside it.",
+        metavar="NAME|PATH", help="What names the rows: a column or a variable of the source, or an array beside it."
     ),
 ]
 Verify = Annotated[

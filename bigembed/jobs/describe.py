@@ -12,14 +12,10 @@ from bigembed.jobs.job import STEP_KEYS
 from bigembed.methods import REGISTRY, STEPS, method, step
 
 
-def describe_methods() -> list[dict[str, Any]]:
-    """Every method: name, class, one line, parameters with defaults, what they may be, and meaning."""
-    return [_describe(name, method(name)) for name in sorted(REGISTRY)]
-
-
-def describe_steps() -> list[dict[str, Any]]:
-    """Every step that can go before a method, likewise."""
-    return [_describe(name, step(name)) for name in STEPS]
+def described() -> dict[str, list[dict[str, Any]]]:
+    """Every method, and every step before one: name, class, one line, parameters with defaults, allowed, meaning."""
+    methods = [_describe(name, method(name)) for name in sorted(REGISTRY)]
+    return {"methods": methods, "steps": [_describe(name, step(name)) for name in STEPS]}
 
 
 def _describe(name: str, cls: Any) -> dict[str, Any]:
@@ -61,14 +57,12 @@ def documented(text: str) -> dict[str, str]:
     return {key: " ".join(parts) for key, parts in entries.items()}
 
 
-def method_lines(methods: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[str]:
+def method_lines(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     """The methods, and then the steps, for people."""
-    return [*_lines(methods), "", "Steps before a method ([[steps]] of a job file):", *_lines(steps)]
-
-
-def _lines(described: list[dict[str, Any]]) -> list[str]:
     lines = []
-    for entry in described:
-        lines += [f"{entry['name']}: {entry['summary']}"]
-        lines += [f"  {p['name']} = {p['default']!r}  {p['meaning']}" for p in entry["parameters"]]
+    for kind, title in (("methods", []), ("steps", ["", "Steps before a method ([[steps]] of a job file):"])):
+        lines += title
+        for entry in found[kind]:
+            lines += [f"{entry['name']}: {entry['summary']}"]
+            lines += [f"  {p['name']} = {p['default']!r}  {p['meaning']}" for p in entry["parameters"]]
     return lines

@@ -17,7 +17,8 @@ from bigembed.runs import Run
 from bigembed.steps.kept_rows import kept_of
 from bigembed.store import roots
 from bigembed.store.aligned import aligned_of, require_length, vector_source
-from bigembed.store.anndata_writer import is_annotated, write_obsm
+from bigembed.store.anndata_reader import is_anndata
+from bigembed.store.anndata_writer import write_obsm
 from bigembed.store.attributes import attributes_of
 from bigembed.store.opening import open_zarr
 from bigembed.store.output_lock import output_lock
@@ -56,7 +57,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     require_apart(source / "stages" if (source / "stages").exists() else source, out)
     table = table_of(source)
     if out.suffix in (".h5ad", ".zarr"):
-        if not is_annotated(out):
+        if not (out.exists() and is_anndata(out)):
             raise InputError(
                 f"{out}: no AnnData is there. Coordinates are put into one that exists; else write a table"
             )

@@ -285,7 +285,7 @@ def _takes_sparse(job: JobSpec) -> bool:
 
     jobs = [job] if job.sweep is None else [point.job(job) for point in points_of(job)]
     made = [method(one.method.name)(**one.method.parameters) for one in jobs]
-    return all(bool(one.__sklearn_tags__().input_tags.sparse) for one in made)
+    return all(one._sparse() for one in made)
 
 
 def _existing(todo: Input) -> Input:

@@ -41,15 +41,11 @@ def checked_parameters(
         problems += [f"[{table}] {problem}" for problem in allowed(given, functions, ALLOW)[1]]
     except InputError as error:  # (allowed, and cannot be imported)
         problems.append(f"[{table}] {error}")
-    return typed_values(method(name).__init__, table, given, known, problems)
+    return typed_values(method(name), table, given, known, problems)
 
 
 def typed_values(
-    function: Any,
-    table: str,
-    given: Mapping[str, Any],
-    known: Mapping[str, inspect.Parameter],
-    problems: list[str],
+    function: Any, table: str, given: Mapping[str, Any], known: Mapping[str, inspect.Parameter], problems: list[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Values as the annotations of a function say, and ``problems`` with what is wrong with them."""
     extra = EXTRA.get(table, ("method",))
@@ -63,7 +59,8 @@ def typed_values(
     typed = {}
     for key in (key for key in given if key in known):
         hint = hints.get(key, Any)
-        value = None if given[key] == "none" and _allows_none(hint) else given[key]
+        kinds = typing.get_args(hint)
+        value = None if given[key] == "none" and type(None) in kinds and str not in kinds else given[key]
         try:
             typed[key] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
                 value, strict=True
@@ -77,14 +74,12 @@ def typed_values(
 
 
 def _hints(function: Any) -> dict[str, Any]:
+    """The annotations of a function, or of the fields of a class, each as the module that declares it means it."""
+    own = isinstance(function, type) and "__dataclass_fields__" not in vars(function)
     try:
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(function.__init__ if own else function)
     except (NameError, TypeError):
         return {}
-
-
-def _allows_none(hint: Any) -> bool:
-    return type(None) in typing.get_args(hint) and str not in typing.get_args(hint)
 
 
 def unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -6,11 +6,7 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from bigembed.errors import (
-    DamagedError,
-    DamageWarning,
-    InputError,
-)
+from bigembed.errors import DamagedError, DamageWarning, InputError
 from bigembed.jobs.watching.status import known_status
 from bigembed.store import documents, roots
 from bigembed.store import manifest as manifests

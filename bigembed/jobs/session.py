@@ -16,10 +16,11 @@ from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.memory import MemoryPeak
 from bigembed.jobs.watching.metrics import Metrics
-from bigembed.jobs.watching.performance import check_performance, performance
+from bigembed.jobs.watching.performance import performance
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.stopping import stoppable
 from bigembed.stages import exchanging, observing
+from bigembed.store.extras import needed
 from bigembed.store.held_space import holding
 from bigembed.store.lock import Lock, Owner, hold
 from bigembed.store.paths import FULL, AnyPath
@@ -63,7 +64,8 @@ def session(output: Any, options: RunOptions | None, name: str, scratch: str | N
     options = options or RunOptions()
     metrics = Metrics(options.metrics, str(output), name)
     with stoppable(str(output), options.deadline), metrics, exchanging(scratch):
-        check_performance(options.performance_report)
+        if options.performance_report is not None:
+            needed("bokeh", "performance", "--performance-report")
         yield Session(str(output), options, metrics)
 
 

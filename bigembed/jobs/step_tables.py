@@ -42,7 +42,7 @@ def _step(where: str, given: dict[str, Any], problems: list[str]) -> StepTable |
     names = {STEP_KEYS.get((name, key), key): key for key in known}
     wrong = unknown(where, given, names)
     inside = {names[key]: value for key, value in given.items() if key in names}
-    typed, mistyped = typed_values(kind.__init__, STEPS, inside, known, [])
+    typed, mistyped = typed_values(kind, STEPS, inside, known, [])
     wrong += [one.replace(f"[{STEPS}]", where, 1) for one in mistyped]
     if not mistyped:
         wrong += [f"{where} {one}" for one in _refused(kind, typed, {own: key for key, own in names.items()})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,13 +22,7 @@ REGISTRY = {
 
 def method(name: str) -> type[Any]:
     """The estimator class registered under ``name``; an unknown name is an error with the nearest known one."""
-    if name not in REGISTRY:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, REGISTRY, 1, 0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise JobError(f"unknown method {name!r}{hint} Known: {', '.join(sorted(REGISTRY))}")
-    module, _, attribute = REGISTRY[name].partition(":")
+    module, _, attribute = REGISTRY[_known("method", name, sorted(REGISTRY))].partition(":")
     found: type[Any] = getattr(import_module(module), attribute)
     return found
 
@@ -38,13 +33,17 @@ STEPS = (*sorted(OWN_STEPS), "pca")
 
 def step(name: str) -> type[Any]:
     """The class of a step; an unknown name is an error with the nearest known one."""
-    if name not in STEPS:
+    return method_or_step(_known("step", name, STEPS))
+
+
+def _known(kind: str, name: str, names: Sequence[str]) -> str:
+    if name not in names:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, STEPS, 1, 0.5)
+        near = get_close_matches(name, names, 1, 0.5)
         hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise JobError(f"unknown step {name!r}{hint} Known: {', '.join(STEPS)}")
-    return own_step(name) if name in OWN_STEPS else method(name)
+        raise JobError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+    return name
 
 
 def method_or_step(name: str) -> type[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -51,8 +50,7 @@ class ClassicalMDS(RowwiseEstimator):
     random_state : int, None or a generator: the start of the solver.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -112,14 +110,9 @@ class ClassicalMDS(RowwiseEstimator):
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 300
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == "precomputed"
-        return tags
+    def _pairwise(self) -> bool:
+        return isinstance(self.metric, str) and self.metric == "precomputed"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows, or distances (n, n): any kind that :func:`bigembed.open_array` takes."""
@@ -148,9 +141,7 @@ class ClassicalMDS(RowwiseEstimator):
 
     def _metric(self) -> Metric | None:
         """None: X holds the distances."""
-        if isinstance(self.metric, str) and self.metric == "precomputed":
-            return None
-        return checked_metric(self.metric, self.metric_params, bool(self.ids))
+        return None if self._pairwise() else checked_metric(self.metric, self.metric_params, bool(self.ids))
 
     def _check(self) -> None:
         super()._check()

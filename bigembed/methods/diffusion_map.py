@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
@@ -105,8 +104,7 @@ class DiffusionMap(SpectralEstimator):
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -183,9 +181,6 @@ class DiffusionMap(SpectralEstimator):
     tol: Fraction = 1e-6
     max_passes: Annotated[int, at_least(4)] = 300
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _walk(self, graph: GraphShape) -> WalkOptions:
         return WalkOptions.of(self)
@@ -207,11 +202,7 @@ class DiffusionMap(SpectralEstimator):
             "epsilon",
             f"'auto' or a number where bandwidth={self.bandwidth!r}: it multiplies the scales of the rows",
         )
-        need(
-            self.target is None or self.alpha == 1.0,
-            "alpha",
-            "left at 1 where a target is given, which decides it",
-        )
+        need(self.target is None or self.alpha == 1.0, "alpha", "left at 1 where a target is given, which decides it")
         need(
             self.target is None or self.solver == "exact",
             "solver",

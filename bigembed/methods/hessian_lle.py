@@ -9,8 +9,7 @@ import numpy as np
 
 from bigembed.blocks.declared import Auto
 from bigembed.blocks.rows import Array
-from bigembed.embedding.alignment.conditions import Conditions
-from bigembed.embedding.alignment.tangents import negligible, neighborhoods, tangent_directions
+from bigembed.embedding.alignment.conditions import Conditions, negligible, neighborhoods, tangent_directions
 from bigembed.errors import InputError
 from bigembed.estimator.aligned import AlignedEstimator
 
@@ -46,13 +45,12 @@ class HessianLLE(AlignedEstimator):
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
         NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     random_state : int, None or a generator.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
     own_row : bool or "auto". Whether a row belongs to its own neighborhood. Where it does not, as in scikit-learn, rows
         that are nobody's neighbors carry coordinates by themselves. "auto": where m > 1; with m = 1 a neighborhood
         gives one condition, and rows at an end of a curve, whose neighborhoods would be the same, too few.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -21,18 +20,17 @@ from bigembed.blocks.declared import (
 )
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.geodesics.distances import (
-    POLICIES,
-)
+from bigembed.embedding.geodesics.distances import POLICIES
 from bigembed.embedding.geodesics.stages import degenerate, geodesic_stages, unconverged
 from bigembed.embedding.graph.weights import is_weights
 from bigembed.errors import InputTypeError
-from bigembed.estimator.base import Estimator, seed_of
-from bigembed.estimator.certificate import components_warnings, recall_warnings, versions
+from bigembed.estimator.base import seed_of
+from bigembed.estimator.certificate import components_warnings, input_of, recall_warnings, versions
+from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages, length_graph
-from bigembed.neighbors.given_graph import GIVEN, GraphMetric, edge_graph_stages, edge_shape, is_given
+from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages
+from bigembed.neighbors.given_graph import GIVEN, GraphMetric, edge_graph_stages, edge_shape
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, edge_bound, neighbor_stages
 from bigembed.neighbors.survey import shape_in, shape_of
@@ -43,12 +41,9 @@ from bigembed.store.arrays import read_array
 from bigembed.store.graph_source import GraphSource
 from bigembed.store.source import RowSource
 
-INPUT = ("n", "d", "dtype", "metric", "content", "constant_columns")
-"""What the certificate says of the rows; of given distances less is known."""
-
 
 @dataclass(eq=False, repr=False)
-class Isomap(Estimator):
+class Isomap(GraphEstimator):
     """Isomap of rows or of a neighbor graph: coordinates whose distances are those along the data (seed 000 §6).
 
     The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are
@@ -82,8 +77,7 @@ class Isomap(Estimator):
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -128,8 +122,6 @@ class Isomap(Estimator):
     3.14
     """
 
-    takes_graphs = True
-    takes_sparse = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
@@ -153,22 +145,19 @@ class Isomap(Estimator):
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 300
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths, or
         a graph of distances of any size (:func:`bigembed.open_graph`)."""
-        from bigembed.estimator.fitting import finish, fit_graph
+        from bigembed.estimator.fitting import finish
 
-        if isinstance(X, GraphSource):
-            fit_graph(self, X)
-            return self
-        if is_weights(X) and not self._steps:
-            return self._fit_lengths(X)
+        if is_weights(X) and not self._steps and not self._pairwise():
+            raise InputTypeError(
+                "Isomap reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with metric='precomputed' "
+                "only, and weights are not lengths (sparse data was passed)"
+            )
         if not isinstance(X, NeighborGraph):
-            return self._fit_rows(X, sparse=not self._given())
+            return super().fit(X)
         self._check()
         run = Run(self.workdir, parents=[X.run])
         self.n_features_in_ = X.n_features
@@ -176,46 +165,23 @@ class Isomap(Estimator):
         finish(self, geodesic_stages(self, shape, X.edges, self._seed()), run, X.in_memory)
         return self
 
-    def _fit_lengths(self, X: Any) -> Self:
-        """Fit a sparse matrix of lengths."""
-        from bigembed.estimator.fitting import fit_graph
-
-        self._check()
-        if not self._given():
-            raise InputTypeError(
-                "Isomap reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with metric='precomputed' "
-                "only, and weights are not lengths (sparse data was passed)"
-            )
-        fit_graph(self, length_graph(X, self._joins()))
-        return self
-
-    def _given(self) -> bool:
-        """Whether X holds distances."""
-        return is_given(self.metric)
-
-    def _joins(self) -> Rule:
-        """Which of the given distances are edges."""
+    def _joins(self, n: int) -> Rule:
         return Rule(
             None if self.n_neighbors is None else int(self.n_neighbors),
             None if self.radius is None else float(self.radius),
         )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._given()
-        tags.input_tags.sparse = not self._given()
-        return tags
+    def _of_edges(self, source: GraphSource) -> list[Stage]:
+        after = geodesic_stages(self, edge_shape(source), 2 * source.entries, self._seed())
+        return [*edge_graph_stages(source), *after]
 
-    def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, an array of distances, or a user's graph of them, to coordinates."""
-        self._check()
-        if isinstance(source, GraphSource):
-            edges = 2 * source.entries
-            return [*edge_graph_stages(source), *geodesic_stages(self, edge_shape(source), edges, self._seed())]
-        if self._given():
-            graph = distance_graph(source, self._joins())
-            stages = geodesic_stages(self, edge_shape(graph), 2 * graph.entries, self._seed())
-            return [*distance_stages(source, self._joins()), *stages]
+    def _of_distances(self, source: RowSource) -> list[Stage]:
+        rule = self._joins(source.shape[0])
+        graph = distance_graph(source, rule)
+        after = geodesic_stages(self, edge_shape(graph), 2 * graph.entries, self._seed())
+        return [*distance_stages(source, rule), *after]
+
+    def _of_rows(self, source: RowSource) -> list[Stage]:
         shape, seed = shape_of(source, self.metric), self._seed()
         stages = neighbor_stages(
             source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius, algorithm=self.algorithm
@@ -274,12 +240,11 @@ class Isomap(Estimator):
         self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
         self.labels_ = run.array("coordinates", "labels", self._in_memory)
-        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run, stage="bridge" if run.has("bridge") else "graph", metric=self.metric)
+        self._set_graph(run, "bridge" if run.has("bridge") else "graph")
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, components = run.results("solve"), run.results("components")
-        survey, coordinates = run.results("survey"), run.manifest("coordinates")
+        coordinates = run.results("coordinates")
         out: dict[str, Any] = {
             "solver": solve["solver"],
             "eigenpairs": solve["solved"],
@@ -288,8 +253,8 @@ class Isomap(Estimator):
             "geodesics": run.results("geodesics"),
             "components": components["components"],
             "component_sizes": components["sizes"][:20],
-            "filled_rows": coordinates.results["filled_rows"],
-            "input": {name: survey[name] for name in INPUT if name in survey},
+            "filled_rows": coordinates["filled_rows"],
+            **input_of(run),
             "seed": seed_of(self, run, "solve", "landmarks"),
             "versions": versions(),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
@@ -18,11 +17,7 @@ from bigembed.embedding.kernel.coordinates import ByKernel, map_of, project_by_k
 from bigembed.embedding.kernel.given import GivenKernel, numbers_of, numbers_stage
 from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
 from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages
-from bigembed.embedding.landmark_rows import (
-    all_rows_stage,
-    duplicates_note,
-    landmark_rows_stage,
-)
+from bigembed.embedding.landmark_rows import all_rows_stage, duplicates_note, landmark_rows_stage
 from bigembed.errors import InputError, PlanError
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -70,8 +65,7 @@ class KernelPCA(RowwiseEstimator):
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -135,9 +129,6 @@ class KernelPCA(RowwiseEstimator):
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 200
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Landmarks (for the exact solver all rows), the map of kernel values to coordinates, coordinates."""
@@ -146,7 +137,7 @@ class KernelPCA(RowwiseEstimator):
         m, seed = int(self.n_components), self._seed()
         if m >= n:
             raise InputError(f"n_components={m}: {n} rows have at most {n - 1} centered components; ask for fewer")
-        if self._given():
+        if self._pairwise():
             first, pairs, shape = numbers_stage(source), GivenKernel(source), numbers_of(source)
             solve = exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
             return [first, solve, fitted_stage(n, m, source.work)]
@@ -196,14 +187,8 @@ class KernelPCA(RowwiseEstimator):
         back = KernelInverse(self.as_fitted()._kernel(self._columns), known, dual)
         return rows_of(self, X, back, self.n_components_, self._columns)
 
-    def _given(self) -> bool:
-        """Whether X holds the kernel."""
+    def _pairwise(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._given()
-        return tags
 
     def _kernel(self, d: int) -> Kernel:
         gamma = 1.0 / d if self.gamma is None else float(self.gamma)
@@ -216,9 +201,9 @@ class KernelPCA(RowwiseEstimator):
             "kernel_params",
             "None, or keyword arguments of a function given as kernel",
         )
-        able = not (self.fit_inverse_transform and self._given())
+        able = not (self.fit_inverse_transform and self._pairwise())
         need(able, "fit_inverse_transform", "True or False; not with a given kernel, which does not hold the rows")
-        solvers = ("exact",) if self._given() else ("exact", "nystrom")
+        solvers = ("exact",) if self._pairwise() else ("exact", "nystrom")
         need(self.solver in solvers, "solver", " or ".join(map(repr, solvers)))
         most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
@@ -226,14 +211,14 @@ class KernelPCA(RowwiseEstimator):
 
     def _check(self) -> None:
         super()._check()
-        if not self._given():
+        if not self._pairwise():
             checked_kernel(self.kernel, self.kernel_params)
 
     def _set_fitted(self, run: Run) -> None:
         self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = len(self.eigenvalues_)
-        self.gamma_ = None if self._given() else self._kernel(run.results("landmarks")["d"]).gamma
+        self.gamma_ = None if self._pairwise() else self._kernel(run.results("landmarks")["d"]).gamma
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, landmarks = run.results("solve"), run.results("landmarks")
@@ -258,7 +243,7 @@ class KernelPCA(RowwiseEstimator):
     def _extension(self, run: Run) -> Extension:
         landmarks, width = run.results("landmarks"), run.results("solve")["n_components"]
         found = map_of(run.path("solve"))
-        if self._given():  # (rows are their kernel values)
+        if self._pairwise():  # (rows are their kernel values)
             return Extension(project, found, width, landmarks["d"], dtype=landmarks["dtype"])
         model = ByKernel(self._kernel(landmarks["d"]), run.path("landmarks", "rows"), found)
         return Extension(project_by_kernel, model, width, landmarks["d"], dtype=landmarks["dtype"], cheap=False)

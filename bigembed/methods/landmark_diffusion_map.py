@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -53,8 +52,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -108,9 +106,6 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     epsilon: Positive | Auto = "auto"
     t: Nonnegative = 1
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""

@@ -60,8 +60,7 @@ class LandmarkMDS(RowwiseEstimator):
     random_state : int, None or a generator: the sample, uniform landmarks, the start of k-means.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -129,9 +128,6 @@ class LandmarkMDS(RowwiseEstimator):
     metric_params: dict[str, Any] | None = None
     ids: bool = False
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""
@@ -160,18 +156,11 @@ class LandmarkMDS(RowwiseEstimator):
         solve = distance_solve_stage(source, metric, width, asked.count)
         return [*first, solve, distance_coordinates_stage(source, metric, width, asked.count)]
 
-    @property
-    def _given(self) -> bool:
-        """Whether X holds distances."""
+    def _pairwise(self) -> bool:
         return is_given(self.metric)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._given
-        return tags
-
     def _metric(self) -> Metric:
-        if self._given:
+        if self._pairwise():
             return GivenDistances(GIVEN)
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
@@ -201,8 +190,9 @@ class LandmarkMDS(RowwiseEstimator):
         rows = isinstance(self.landmarks, str) and self.landmarks == "k-means"
         need(not (self.ids and rows), "landmarks", "not 'k-means' with ids=True, because objects have no mean")
         rows = rows or np.ndim(self.landmarks) == 2
-        need(not (self._given and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
-        need(not (self._given and self.ids), "ids", "False where distances are given: X holds them, and no ids")
+        pairwise = self._pairwise()
+        need(not (pairwise and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
+        need(not (pairwise and self.ids), "ids", "False where distances are given: X holds them, and no ids")
 
     def _check(self) -> None:
         super()._check()
@@ -238,7 +228,7 @@ class LandmarkMDS(RowwiseEstimator):
             model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True)
             return Extension(project, model, m, d, dtype=sample["dtype"])
         found = AffineMap.within(run.path("coordinates"))
-        if self._given:
+        if self._pairwise():
             by_distance = ByDistance(None, "", found, columns=run.path("landmarks", "ids"))
             return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
         by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -14,19 +13,17 @@ from bigembed import errors
 from bigembed.blocks.declared import Auto, Count, Requirements, interval, is_number, one_of
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
-from bigembed.embedding.linear.classifier import (
-    codes_of_rows,
-    linear_scores,
-    probabilities_of_rows,
-    score_difference,
-)
 from bigembed.embedding.linear.discriminants import (
     SUMS,
     among_classes,
+    codes_of_rows,
     fourth_stage,
     kept_by_class,
     labels_stage,
+    linear_scores,
+    probabilities_of_rows,
     scatter_stage,
+    score_difference,
     solve_stage,
 )
 from bigembed.errors import InputError
@@ -63,8 +60,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
         Directions without scatter inside the classes are then left out, with a DegenerateWarning.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -117,9 +113,6 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
     priors: Sequence[float] | None = None
     missing_labels: Annotated[str, one_of("error", "ignore")] = "error"
     tol: Annotated[float, interval(0, 1, closed="left")] = 1e-12
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Fit rows (any kind that :func:`bigembed.open_array` takes) with a label for each.

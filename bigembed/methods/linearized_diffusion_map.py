@@ -57,8 +57,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach (a row sum ≤ 0).
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -122,9 +121,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     max_passes: Annotated[int, at_least(3)] = 1000
     random_state: Seed = 0
     outside: Annotated[str, one_of("error", "nan")] = "error"
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
         """Fit rows (any kind that :func:`bigembed.open_array` takes).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -48,8 +47,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -98,9 +96,6 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     max_iter: Count = 200
     random_state: Seed = 0
     outside: Annotated[str, one_of("error", "nan")] = "error"
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Center, scale, degrees, and the iteration, which writes the coordinates."""

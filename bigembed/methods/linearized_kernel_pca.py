@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -47,8 +46,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
     tol, max_passes, random_state : of block Lanczos, which solves for more than 4096 columns, as in :class:`PCA`.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -91,13 +89,10 @@ class LinearizedKernelPCA(RowwiseEstimator):
     tol: Fraction = 1e-7
     max_passes: Annotated[int, at_least(3)] = 200
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
-        return self._fit_rows(X, weights=sample_weight, sparse=self.epsilon != "auto")
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Moments, components, the map, and, on demand, coordinates."""
@@ -118,10 +113,8 @@ class LinearizedKernelPCA(RowwiseEstimator):
             self._output_stage(source, "map", m, source.work),
         ]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.epsilon != "auto"
-        return tags
+    def _sparse(self) -> bool:
+        return self.epsilon != "auto"
 
     def inverse_transform(self, X: Any) -> Any:
         """Rows (k, d) of coordinates (k, m): the point of the subspace that has them.

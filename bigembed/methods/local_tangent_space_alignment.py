@@ -7,8 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.embedding.alignment.conditions import Conditions
-from bigembed.embedding.alignment.tangents import neighborhoods, tangent_directions
+from bigembed.embedding.alignment.conditions import Conditions, neighborhoods, tangent_directions
 from bigembed.errors import InputError
 from bigembed.estimator.aligned import AlignedEstimator
 
@@ -43,12 +42,11 @@ class LocalTangentSpaceAlignment(AlignedEstimator):
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
         NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
     random_state : int, None or a generator.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
     own_row : bool. Whether a row belongs to its own neighborhood, as in the source. Where it does not, as in
         scikit-learn, rows that are nobody's neighbors carry coordinates by themselves.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------

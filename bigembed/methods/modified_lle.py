@@ -50,8 +50,7 @@ class ModifiedLLE(AlignedEstimator):
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
@@ -44,8 +43,7 @@ class NMF(RowwiseEstimator):
     random_state : int, None or a generator, for init="random" and "nndsvdar".
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -80,7 +78,7 @@ class NMF(RowwiseEstimator):
     (True, True)
     """
 
-    follows_dtype = True
+    follows_dtype = takes_sparse = True
     aligned = ("weights",)
     saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
@@ -90,13 +88,10 @@ class NMF(RowwiseEstimator):
     tol: Nonnegative = 1e-4
     max_iter: Count = 200
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
-        return self._fit_rows(X, sparse=True, weights=sample_weight)
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Sums, start, factors and, on demand, coordinates."""
@@ -130,7 +125,6 @@ class NMF(RowwiseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
-        tags.input_tags.sparse = True
         return tags
 
     def _require(self, need: Requirements) -> None:

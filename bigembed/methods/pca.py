@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -48,8 +47,7 @@ class PCA(RowwiseEstimator):
     random_state : int, None or a generator: the start of block Lanczos.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -87,7 +85,7 @@ class PCA(RowwiseEstimator):
     [[0.0]]
     """
 
-    follows_dtype = True
+    follows_dtype = takes_sparse = True
     aligned = ("weights",)
     saved_stages: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
@@ -98,9 +96,6 @@ class PCA(RowwiseEstimator):
     tol: Fraction = 1e-7
     max_passes: Annotated[int, at_least(3)] = 200
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit rows, with nonnegative weights or without.
@@ -108,7 +103,7 @@ class PCA(RowwiseEstimator):
         Rows of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR blocks, or
         the path of a CSR group in Zarr (AnnData's layout).
         """
-        return self._fit_rows(X, sparse=True, weights=sample_weight)
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Moments, components and, on demand, coordinates."""
@@ -147,11 +142,6 @@ class PCA(RowwiseEstimator):
     def _asked(self) -> PrincipalOptions:
         plain = _plain(self.n_components), bool(self.whiten), self.tol, self.max_passes
         return PrincipalOptions(*plain, self._seed(), bool(self.center))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def inverse_transform(self, X: Any) -> Any:
         """Rows (k, d) of coordinates (k, m): x = m + Σ_l y_l v_l, times the standard deviation if whitened.

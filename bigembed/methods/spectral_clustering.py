@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -70,8 +69,7 @@ class SpectralClustering(SpectralEstimator):
     random_state : int, None or a generator: the graph, the solver, and the starts of k-means.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -140,9 +138,6 @@ class SpectralClustering(SpectralEstimator):
     tol: Fraction = 1e-6
     max_passes: Annotated[int, at_least(4)] = 300
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """``fit``, then the cluster of each row (n,)."""

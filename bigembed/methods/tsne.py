@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -20,7 +19,6 @@ from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.given_graph import GraphMetric
-from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -157,15 +155,11 @@ class TSNE(DescendedEstimator):
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _neighbors(self, n: int) -> int:
         return neighbors_for(self.perplexity, n)
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
         return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._whole(), seed)
 
     def _asked(self) -> DescentOptions:
@@ -196,8 +190,7 @@ class TSNE(DescendedEstimator):
         self.n_components_ = run.results("coordinates")["n_components"]
         self.perplexity_ = run.manifest("kernel").parameters.get("perplexity")
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
-        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run, metric=self.metric)
+        self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {

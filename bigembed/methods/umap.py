@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -22,15 +21,13 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.placing import extension_of
-from bigembed.embedding.sampling.options import SamplingOptions, epochs_for
+from bigembed.embedding.sampling.options import SamplingOptions, curve, epochs_for
 from bigembed.embedding.sampling.stages import sampling_stages
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
-from bigembed.kernels.curve import curve
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.given_graph import GraphMetric
-from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -158,15 +155,11 @@ class UMAP(DescendedEstimator):
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _neighbors(self, n: int) -> int:
         return max(1, min(self.n_neighbors, n - 1))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
         return sampling_stages(graph, connectivity, mix, self._asked(graph.n, seed), start_of(self.init), self._whole())
 
@@ -195,8 +188,7 @@ class UMAP(DescendedEstimator):
         self.n_components_ = run.results("coordinates")["n_components"]
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
         self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
-        if run.has("graph") and run.kind != "model":  # (of which a model keeps parts)
-            self.graph_ = NeighborGraph(run, metric=self.metric)
+        self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {

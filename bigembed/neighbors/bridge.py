@@ -74,8 +74,7 @@ def _bridges(count: int, ordered: Ordered, labels: str, by: ByMetric | None) -> 
     group: Array = np.arange(count)
     chosen: list[tuple[float, float, float]] = []
     sizes = np.sum(
-        map_blocks(sizes_block, [(b,) for b in range(len(ordered.blocks))], labels=labels, count=count),
-        axis=0,
+        map_blocks(sizes_block, [(b,) for b in range(len(ordered.blocks))], labels=labels, count=count), axis=0
     )
     for _ in range(MAX_ROUNDS):
         groups = int(group.max()) + 1

@@ -57,11 +57,7 @@ def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, degree
     write_array(f"{out}component_ranks", rank[member].astype(np.int32))
     space.sweep(label_block, reads=["label"], arguments=(out,))
     sizes_by_rank = np.sort(totals)[::-1]
-    return {
-        "components": int(count),
-        "sizes": sizes_by_rank[:MAX_LISTED].tolist(),
-        "rows": int(starts[-1]),
-    }
+    return {"components": int(count), "sizes": sizes_by_rank[:MAX_LISTED].tolist(), "rows": int(starts[-1])}
 
 
 def least_block(b: int, matrix: BlockMatrix, degree: str) -> tuple[tuple[Array], None]:

@@ -21,7 +21,6 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
 from bigembed.neighbors.sketch import compared_of
 from bigembed.neighbors.survey import Shape
-from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.matrix import write_outbox, write_structure, write_values
@@ -119,11 +118,6 @@ class DenseIndex:
     centers: str
     n_neighbors: int
     by: ByMetric | None = None
-
-
-def dense_index_of(run: Run, shape: Shape) -> DenseIndex:
-    """The index of a graph of all pairs, from its run or a saved model."""
-    return DenseIndex(run.path("order"), run.path("partition", "centers"), shape.n - 1, by_metric(shape))
 
 
 def join_every(rows: Any, index: DenseIndex) -> Iterator[tuple[Array, Joined]]:

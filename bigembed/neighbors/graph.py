@@ -70,7 +70,9 @@ class NeighborGraph:
         self.n_features: int = survey["d"]
         self.metric: str = survey["metric"]
         self.shape = shape_in(survey, metric)
-        self.block: int = self.shape.block if self.metric != GIVEN else _largest_block(run)
+        self.block: int = self.shape.block
+        if self.metric == GIVEN:
+            self.block = int(np.diff(read_array(run.path("order", "starts"))).max())
         rule = run.results("search" if run.has("search") else "graph")
         self.n_neighbors: int | None = rule.get("n_neighbors")
         self.radius: float | None = rule.get("radius")
@@ -179,7 +181,3 @@ def edges_of(b: int, view: EdgeView) -> tuple[Array, Array, Array]:
     row = np.repeat(np.arange(view.matrix.rows[b]), np.diff(block.indptr))
     edge = internal[row] != internal[block.indices]
     return ids[row[edge]], ids[block.indices[edge]], np.sqrt(block.data[edge].astype(np.float64))
-
-
-def _largest_block(run: Run) -> int:
-    return int(np.diff(read_array(run.path("order", "starts"))).max())

@@ -23,13 +23,7 @@ _TILE = 256
 
 
 def nearest_embedded(
-    ordered: Ordered,
-    labels: str,
-    given: Any,
-    block: Array,
-    cell: Array,
-    parts: int = 1,
-    by: ByMetric | None = None,
+    ordered: Ordered, labels: str, given: Any, block: Array, cell: Array, parts: int = 1, by: ByMetric | None = None
 ) -> Array:
     """Internal id of the nearest row of the first ``parts`` components, for rows (n, d) in cells ``cell`` of ``block``.
 

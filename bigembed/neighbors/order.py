@@ -16,7 +16,7 @@ from bigembed.blocks.owners import by_owner, owner_of
 from bigembed.blocks.rows import Array, is_sparse, map_blocks, offsets
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.sketch import Sketched, ordered_of
-from bigembed.neighbors.survey import Shape, compared_columns, prepare
+from bigembed.neighbors.survey import Shape, prepare
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows, whole, write_array
 from bigembed.store.exchange import Exchange
@@ -65,7 +65,7 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
 
     def run(context: Context) -> dict[str, Any]:
         centers = context.of("partition", "centers")
-        columns = compared_columns(shape) if shape.sparse else 0
+        columns = shape.d + int(shape.metric == "correlation") if shape.sparse else 0
         spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
         partitions = context.results("partition")["partitions"]
         found = map_blocks(
@@ -94,11 +94,7 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
             context.path("cell_centers"),
             np.concatenate([read_array(context.path(f"cell_centers_of/{p}")) for p in kept]),
         )
-        return {
-            "blocks": len(kept),
-            "largest": int(np.diff(starts).max()),
-            "cells": sum(len(c) - 1 for c in cells),
-        }
+        return {"blocks": len(kept), "largest": int(np.diff(starts).max()), "cells": sum(len(c) - 1 for c in cells)}
 
     block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
     cost = Cost(

@@ -8,6 +8,7 @@ of an edge find it by themselves. How many edges there will be is estimated firs
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def radius_block(
         (np.arange(len(rows), dtype=np.int32), ids, np.zeros(len(rows), rows.dtype))
     ]
     total = 0
-    for piece in _with_own(own, foreign_pieces(b, ListedCells.read(ordered, wanted), ordered, exchange)):
+    for piece in chain([own], foreign_pieces(b, ListedCells.read(ordered, wanted), ordered, exchange)):
         for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
             for row, column, squared in pairs_within(
                 rows[start:stop], centers[c], cell_radii[first + c], piece, near[c], radius
@@ -201,11 +202,6 @@ def radius_block(
             )
     row_of, column_of, value_of = (np.concatenate(part) for part in zip(*parts, strict=True))
     return write_block(b, csr_block(b, row_of, column_of, value_of, ordered.starts), exchange, out)
-
-
-def _with_own(own: Cells, others: Iterator[Cells]) -> Iterator[Cells]:
-    yield own
-    yield from others
 
 
 def near_cells(center: Array, reach: float, centers: Array, radii: Array, radius: float) -> Array:

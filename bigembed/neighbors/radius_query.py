@@ -10,7 +10,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import paired_squared
-from bigembed.neighbors.every_pair import DenseIndex, dense_index_of, join_every
+from bigembed.neighbors.by_metric import by_metric
+from bigembed.neighbors.every_pair import DenseIndex, join_every
 from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.given_query import GivenIndex, given_index_of, join_given_parts, query_memory
 from bigembed.neighbors.local import Cells
@@ -44,7 +45,9 @@ def any_index_of(run: Run, shape: Shape) -> AnyIndex:
         return given_index_of(run, both=True)
     if run.has("density"):
         return radius_index_of(run)
-    return index_of(run, shape) if run.has("search") else dense_index_of(run, shape)
+    if run.has("search"):
+        return index_of(run, shape)
+    return DenseIndex(run.path("order"), run.path("partition", "centers"), shape.n - 1, by_metric(shape))
 
 
 def radius_index_of(run: Run) -> RadiusIndex:

@@ -18,14 +18,7 @@ from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import ListedCells, Ordered
-from bigembed.neighbors.probes import (
-    Probing,
-    asking_cells,
-    group_probes,
-    nearest_cells,
-    pack_probes,
-    probe_block,
-)
+from bigembed.neighbors.probes import Probing, asking_cells, group_probes, nearest_cells, pack_probes, probe_block
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows, write_array
@@ -126,13 +119,7 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
             compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
             map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
         found = map_blocks(
-            compute,
-            blocks,
-            ordered=ordered,
-            k=n_neighbors,
-            exchange=context.exchange,
-            out=context.path(""),
-            **shared,
+            compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
         )
         pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
         return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n}

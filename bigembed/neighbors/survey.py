@@ -113,12 +113,7 @@ def shape_in(survey: Mapping[str, Any], metric: Any = None) -> Shape:
 
 def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     """Check every row for NaN and infinity, digest the content, take a stratified sample. One pass."""
-    parameters = {
-        "source": source.fingerprint(),
-        "shape": [shape.n, shape.d],
-        **shape.compare.key(),
-        "seed": seed,
-    }
+    parameters = {"source": source.fingerprint(), "shape": [shape.n, shape.d], **shape.compare.key(), "seed": seed}
 
     def run(context: Context) -> dict[str, Any]:
         found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
@@ -195,11 +190,6 @@ def prepare(rows: Any, shape: Shape) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         mapped = mapped_rows(rows, shape.compare.text, shape.dtype)
         return sketched(mapped) if is_sparse(rows) else mapped
-
-
-def compared_columns(shape: Shape) -> int:
-    """Columns of sparse rows as they are compared: "correlation" has one more."""
-    return shape.d + int(shape.metric == "correlation")
 
 
 def refuse_inadmissible(rows: Any, shape: Shape) -> None:

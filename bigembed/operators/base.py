@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator
 
-from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.vector_space import VectorSpace, assembled, tree_sum
+from bigembed.blocks.rows import Array
+from bigembed.blocks.vector_space import VectorSpace
 from bigembed.errors import InputError
 
 Then = Callable[..., tuple[Sequence[Array], Any]]
@@ -128,46 +127,3 @@ def walk_block(block: int, scale: Array, *rest: Any) -> tuple[Sequence[Array], t
     *extra, halo, entries, function, arguments = rest
     written, result = function(block, entries(block, scale, halo), scale, *extra, *arguments)
     return written, (halo.nbytes, result)
-
-
-def as_linear_operator(operator: SymmetricOperator) -> LinearOperator:
-    """A SciPy view, in memory: for tests and small n. Every product of it is a pass."""
-    space = operator.space
-    start = offsets(space.rows)
-    n = int(start[-1])
-
-    def matmat(x: Array) -> Array:
-        columns = np.asarray(x, np.float64).reshape(n, -1)
-        space.sweep(_scatter_block, writes=["view.x"], posts=["view.x"], arguments=(columns, start))
-        operator.product(["view.x"], ["view.y"])
-        y = assembled(space, "view.y")
-        space.drop("view.x", "view.y")
-        return y
-
-    def matvec(x: Array) -> Array:
-        return matmat(x)[:, 0]
-
-    return LinearOperator((n, n), matvec=matvec, matmat=matmat, rmatvec=matvec, rmatmat=matmat, dtype=np.float64)
-
-
-def dot_test(operator: SymmetricOperator, seed: int = 0) -> float:
-    """|⟨Au, v⟩ − ⟨u, Av⟩| / (‖Au‖ ‖v‖) for random u, v: zero up to rounding for a symmetric map. One pass."""
-    space = operator.space
-    space.sweep(_random_block, writes=["dot.x"], posts=["dot.x"], arguments=(space.rows, seed))
-    parts = operator.product(["dot.x"], ["dot.y"], then=_moments_block)
-    xy, yy, xx = tree_sum([np.stack(part) for part in parts])
-    space.drop("dot.x", "dot.y")
-    size = np.sqrt(yy[0, 0] * xx[1, 1])
-    return float(abs(xy[0, 1] - xy[1, 0]) / size) if size else 0.0
-
-
-def _scatter_block(block: int, columns: Array, start: Array) -> tuple[tuple[Array], None]:
-    return (columns[start[block] : start[block + 1]],), None
-
-
-def _random_block(block: int, rows: tuple[int, ...], seed: int) -> tuple[tuple[Array], None]:
-    return (np.random.default_rng([seed, block]).standard_normal((rows[block], 2)),), None
-
-
-def _moments_block(block: int, x: Array, y: Array) -> tuple[tuple[()], tuple[Array, Array, Array]]:
-    return (), (x.T @ y, y.T @ y, x.T @ x)

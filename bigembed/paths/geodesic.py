@@ -196,13 +196,7 @@ def _opened(
 
 
 def round_block(
-    g: int,
-    state: Progress,
-    *,
-    matrix: BlockMatrix,
-    groups: list[Array],
-    starts: Array,
-    exchange: Exchange,
+    g: int, state: Progress, *, matrix: BlockMatrix, groups: list[Array], starts: Array, exchange: Exchange
 ) -> Progress:
     """One round of one group: every block with news once, nearest first; the news it leaves are of the next round."""
     number = state.rounds + 1

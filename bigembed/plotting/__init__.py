@@ -5,8 +5,7 @@ and the grid.
 """
 
 from bigembed.plotting.curves import bandwidth, spectrum
-from bigembed.plotting.maps import scatter
-from bigembed.plotting.names import named
+from bigembed.plotting.maps import named, scatter
 from bigembed.plotting.thumbnails import thumbnails
 
 __all__ = ["bandwidth", "named", "scatter", "spectrum", "thumbnails"]

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import PALE, colorbar, new_figure, save
+from bigembed.plotting.canvas import ACCENT, INK, PALE, colorbar, new_figure, padded, save
 from bigembed.plotting.limits import limits_of
 from bigembed.plotting.paint import LIGHT, RAMP, Paint, along, paint_of
 from bigembed.plotting.raster import View, count_points, pixels_of
@@ -87,3 +88,17 @@ def explain(figure: Any, axis: Any, paint: Paint, count: int) -> None:
             for name, color in shown
         ]
         axis.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+
+
+def named(path: str | os.PathLike[str], x: Array, y: Array, names: Sequence[str], title: str = "") -> None:
+    """Points (n,) with their names beside them, both axes to one scale, as a PNG."""
+    if not len(x) == len(y) == len(names):
+        raise InputError(f"named: {len(x)} and {len(y)} coordinates for {len(names)} names")
+    figure, axis = new_figure(8.4, 5.4)
+    axis.set(title=title, xlabel="coordinate 1", ylabel="coordinate 2", aspect="equal")
+    low, high = padded(float(min(x)), float(max(x)))
+    axis.set(xlim=(low, high + 0.12 * (high - low)), ylim=padded(float(min(y)), float(max(y))))
+    axis.scatter(x, y, s=20, color=ACCENT, linewidths=0)
+    for across, up, name in zip(x, y, names, strict=True):
+        axis.annotate(name, (across, up), xytext=(5, 3), textcoords="offset points", fontsize=8.5, color=INK)
+    save(figure, path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 
 KEPT = 0.9
@@ -130,19 +131,6 @@ def pairs_block(b: int, *, graph: str) -> dict[str, Any]:
     }
 
 
-def kernel_sum_dimension(slope: Array, rows: int) -> Estimate:
-    """2 max d log S / d log ε of the kernel sums S(ε) of ``rows`` sampled rows (Coifman et al. 2008).
-
-    Without a standard error: pairs that share a row depend on each other, and the sums no longer say which do. The
-    slope is taken at one global scale, so curvature and edges bias it downward (square of 3000 rows: 1.88).
-
-    >>> kernel_sum_dimension(np.array([0.2, 0.98, 0.4]), 200).value
-    1.96
-    """
-    value = 2 * float(np.max(slope, initial=0.0))
-    return Estimate(value if value > 0 else None, None, rows)
-
-
 def _censored(counts: Array) -> Estimate:
     """The rate of exponential numbers given by counts of bit patterns, the largest tenth of them censored."""
     rows = int(counts.sum())
@@ -163,3 +151,41 @@ def _estimate(above: int, terms: int, total: float, rows: int) -> Estimate:
         return Estimate(None, None, rows)
     value = above / total
     return Estimate(value, value * float(np.sqrt(DEPENDENCE / terms)), rows)
+
+
+def dimension_stage(n: int, n_neighbors: int, lists: str = "search", squared: str = "squared") -> Stage:
+    """Intrinsic dimension of the rows, from the distances to their neighbors: one pass over the lists.
+
+    ``lists``: the stage that has them, ``squared`` by name, nearest first.
+    """
+
+    def run(context: Context) -> dict[str, Any]:
+        blocks = len(read_array(context.of("order", "starts"))) - 1
+        return _chosen(intrinsic_dimension(context.of(lists, squared), blocks))
+
+    return Stage("dimension", ("order", lists), {}, run, Cost(read=4 * n * n_neighbors, scalar_ops=n * n_neighbors))
+
+
+def dimension_of_pairs_stage(n: int) -> Stage:
+    """The stage that judges coordinates from the distances of all pairs."""
+
+    def run(context: Context) -> dict[str, Any]:
+        return _chosen(dimension_of_pairs(context.of("graph")))
+
+    return Stage("dimension", ("graph",), {}, run, Cost(read=8 * n**2, scalar_ops=n**2, memory=24 * n**2))
+
+
+def _chosen(found: Dimension) -> dict[str, Any]:
+    chosen = found.likelihood if found.likelihood.value is not None else found.two_nearest
+    return {"value": chosen.value or 0.0, **asdict(found)}
+
+
+def dimension_within_stage(radius: float, edges: int) -> Stage:
+    """The stage that judges coordinates from the edges of a graph of a radius: one pass over them."""
+
+    def run(context: Context) -> dict[str, Any]:
+        blocks = len(read_array(context.of("graph", "starts"))) - 1
+        found = dimension_within(context.of("graph"), blocks, radius)
+        return {"value": found.likelihood.value or 0.0, **asdict(found)}
+
+    return Stage("dimension", ("graph",), {"radius": radius}, run, Cost(read=4 * edges, scalar_ops=edges))

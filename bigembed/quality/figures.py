@@ -107,7 +107,4 @@ def ties_figure(squared: Array) -> dict[str, float]:
 
     ``tied``: the k-th neighbor is as far as the next, so the row number decides. ``same_place``: k others are at 0.
     """
-    return {
-        "tied": float((squared[:, -1] == squared[:, -2]).mean()),
-        "same_place": float((squared[:, -2] == 0).mean()),
-    }
+    return {"tied": float((squared[:, -1] == squared[:, -2]).mean()), "same_place": float((squared[:, -2] == 0).mean())}

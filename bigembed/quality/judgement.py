@@ -43,7 +43,9 @@ def judged(
         return [
             f"All {figures['n']:,} rows have the same coordinates: they show nothing. Look at what made them"
         ], _notes(figures)
-    warnings = [_constant(constant, figures["n_coordinates"])] if constant else []
+    m = figures["n_coordinates"]
+    nothing = f"{constant} of the {m} coordinates are the same for all rows: they show nothing. Leave them out"
+    warnings = [nothing] if constant else []
     crowd = figures["coordinates"]["same_place"]
     if crowd - figures["rows"]["same_place"] > SAME_PLACE:
         warnings.append(
@@ -94,10 +96,6 @@ def _unrelated(figures: Mapping[str, Any]) -> str:
         "errors above shuffled coordinates. Check that coordinate i belongs to row i (nothing sorted, shuffled or "
         "left out in between) and that they were made from these rows"
     )
-
-
-def _constant(constant: int, m: int) -> str:
-    return f"{constant} of the {m} coordinates are the same for all rows: they show nothing. Leave them out"
 
 
 def _notes(figures: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from math import inf
 from typing import Any
@@ -56,9 +55,6 @@ class Clip(FixedStep):
     _: KW_ONLY
     low: Finite | None = None
     high: Finite | None = None
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _require(self, need: Requirements) -> None:
         need(self.low is not None or self.high is not None, "low", "a number, or high must be one")

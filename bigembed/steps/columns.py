@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
@@ -87,9 +86,6 @@ class Columns(Step):
     _: KW_ONLY
     most_variable: Count | None = None
     by: Annotated[str, one_of("variance", "dispersion")] = "variance"
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _require(self, need: Requirements) -> None:
         need(self.columns is not None or self.most_variable is not None, "columns", f"{NAMES}, or give most_variable")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -51,9 +50,6 @@ class Log1p(FixedStep):
     """
 
     _: KW_ONLY
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _block(self, run: Run) -> tuple[Any, Any]:
         return log1p_block, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -77,9 +76,6 @@ class Missing(Step):
     action: Annotated[str, one_of("drop", "fill")] = "drop"
     _: KW_ONLY
     fill: Finite | Annotated[str, one_of("mean", "median")] = "mean"
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     @property
     def drops(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -75,9 +74,6 @@ class Normalizer(Step):
     norm: Annotated[str, one_of(*NORMS)] = "l2"
     _: KW_ONLY
     target: Positive | Annotated[str, one_of("median")] = "median"
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def _require(self, need: Requirements) -> None:
         need(self.norm == "total" or self.target == "median", "target", "left out; only norm='total' has a target")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar
@@ -83,9 +82,6 @@ class OneHotEncoder(Step):
     _: KW_ONLY
     unknown: Annotated[str, one_of("error", "zeros")] = "error"
     most: Count = 100
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def dense_only(self) -> str:
         return "categories are in columns of dense rows, and these are sparse: leave the step out"

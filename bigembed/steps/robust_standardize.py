@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -77,9 +76,6 @@ class RobustScaler(Step):
     with_centering: bool = True
     with_scaling: bool = True
     quantile_range: Annotated[Any, Kind(TWO_SHARES, _are_shares)] = (25.0, 75.0)
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def dense_only(self) -> str:
         return "quantiles of mostly zeros say little, and sparse rows are not taken: take standardize with_mean=False"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -68,9 +67,6 @@ class StandardScaler(Step):
     _: KW_ONLY
     with_mean: bool = True
     with_std: bool = True
-    workdir: str | os.PathLike[str] | None = None
-    verbose: bool = False
-    callbacks: Any = None
 
     def dense_only(self) -> str:
         return self.with_mean * (

@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.store.anndata_reader import EXTRA, ROW_NAMES, is_anndata, obs_vector
+from bigembed.store.anndata_reader import EXTRA, ROW_NAMES, obs_vector
 from bigembed.store.arrays import zarr_place
 from bigembed.store.extras import needed
 from bigembed.store.hdf5 import opened
@@ -22,11 +22,6 @@ from bigembed.store.paths import AnyPath, local, move, put, remove
 from bigembed.store.tables import ID, Table
 
 PARTIAL = "bigembed-partial"
-
-
-def is_annotated(path: AnyPath) -> bool:
-    """Whether there is an AnnData at the path."""
-    return path.exists() and is_anndata(path)
 
 
 def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:

@@ -31,10 +31,7 @@ VECTOR_ROWS = 1 << 18
 
 
 def copy_rows(
-    reader: Reader,
-    dest: PathLike,
-    attributes: Mapping[str, Any] | None = None,
-    label: str = "ingest",
+    reader: Reader, dest: PathLike, attributes: Mapping[str, Any] | None = None, label: str = "ingest"
 ) -> None:
     """Copy all rows into a new Zarr array: aside, checked, renamed."""
     n, d = reader.shape

@@ -80,10 +80,7 @@ def unencrypted(root: str) -> bool:
 
 def profile(root: str) -> dict[str, str]:
     """What the profile of AWS says that the environment names."""
-    files = {
-        "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-        "AWS_CONFIG_FILE": "~/.aws/config",
-    }
+    files = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
     parser = ConfigParser(interpolation=None)
     parser.read([Path(os.environ.get(name, usual)).expanduser() for name, usual in files.items()])
     name = os.environ.get("AWS_PROFILE", "default")

@@ -15,14 +15,7 @@ from bigembed.store.aligned import aligned_path, link, named_vector, vector_sour
 from bigembed.store.anndata_reader import CsrReader
 from bigembed.store.arrays import cached, zarr_place
 from bigembed.store.attributes import CATEGORIES, named_columns
-from bigembed.store.claims import (
-    CHUNKS,
-    refuse_rows,
-    refuse_unpacked,
-    require_files,
-    require_regular,
-    sound,
-)
+from bigembed.store.claims import CHUNKS, refuse_rows, refuse_unpacked, require_files, require_regular, sound
 from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_rows
 from bigembed.store.ids import check_ids
 from bigembed.store.idx import is_idx, open_idx
@@ -42,10 +35,7 @@ KNOWN = (
 
 
 def ingest(
-    source: PathLike,
-    dest: PathLike,
-    choice: Choice | None = None,
-    aligned: Mapping[str, str] | None = None,
+    source: PathLike, dest: PathLike, choice: Choice | None = None, aligned: Mapping[str, str] | None = None
 ) -> tuple[int, ...]:
     """Copy rows of a known format into a new Zarr array at ``dest`` (sparse ones into a CSR group); the dtype is kept.
 

@@ -61,7 +61,7 @@ def sealed_checksums(metadata: Any, path: PathLike) -> Array | None:
             f"{path}: damaged: its metadata do not say what was written. Write the rows again (bigembed ingest), "
             f"or take the attribute {SEAL!r} away if you changed them on purpose"
         )
-    there = [checksums_of(body[name]) for name in ("chunks", "next") if name in body]
+    there = [np.frombuffer(b64decode(body[name]), "<u4") for name in ("chunks", "next") if name in body]
     longest = max(there, key=len, default=None)
     return None if longest is None else np.stack([np.concatenate([one, longest[len(one) :]]) for one in there])
 
@@ -75,11 +75,6 @@ def seal_of(metadata: Any) -> Any:
 def text_of(checksums: Array) -> str:
     """Checksums as JSON keeps them: 5.4 bytes each, of a chunk of about a MiB."""
     return b64encode(np.asarray(checksums, "<u4").tobytes()).decode()
-
-
-def checksums_of(text: str) -> Array:
-    """The checksums again."""
-    return np.frombuffer(b64decode(text), "<u4")
 
 
 def _digest(metadata: Mapping[str, Any], body: Mapping[str, Any]) -> str:

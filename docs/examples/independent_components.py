@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,6 +44,8 @@ class IndependentComponents(RowwiseEstimator):
     ----------
     n_components : int ≥ 1 or None. The number m of sources kept, the least Gaussian first; None keeps all r.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
 
     Attributes
     ----------
@@ -82,8 +83,6 @@ class IndependentComponents(RowwiseEstimator):
     saved_stages: ClassVar = {"moments": ("mean",), "separate": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = None
-    _: KW_ONLY
-    workdir: str | os.PathLike[str] | None = None
 
     def stages(self, source: RowSource) -> list[Stage]:
         """Mean and covariance, white axes, sources and, on demand, coordinates."""

@@ -16,7 +16,6 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 import bigembed.operators
-from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import bounds
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.lanczos import solve_lanczos
@@ -24,7 +23,6 @@ from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel
 from bigembed.kernels.linearized import LinearizedKernel
 from bigembed.operators import base
-from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.operators.factored import FactoredOperator
@@ -33,6 +31,7 @@ from bigembed.operators.sparse import SparseOperator
 from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
 from bigembed.store.stored_space import StoredSpace
+from tests.operator_views import as_linear_operator, dot_test, memory_matrix
 from tests.unit.operators.test_factored import Held
 
 N, BLOCK = 90, 40
@@ -55,7 +54,7 @@ def posted(space: Any) -> Any:
 def of_a_graph(space: Callable[..., Any]) -> Case:
     half = sparse.random_array((N, N), density=0.2, rng=np.random.default_rng(2)).tocsr()
     weights = (half + half.T).tocsr()
-    matrix = MemoryMatrix.from_scipy(weights, bounds(N, BLOCK))
+    matrix = memory_matrix(weights, bounds(N, BLOCK))
     held = space(matrix, ())
     held.sweep(put_block, writes=["scale"], posts=["scale"])
     return SparseOperator(matrix, held), SCALE * weights.toarray() * SCALE.T

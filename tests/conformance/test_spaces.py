@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import bounds
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import BigembedError, InputError
 from bigembed.store.exchange import Exchange
 from bigembed.store.stored_space import StoredSpace
+from tests.operator_views import memory_matrix
 
 N, CUTS = 50, bounds(50, 20)
 X = np.random.default_rng(0).normal(size=(N, 2))
@@ -39,7 +39,7 @@ def far(block: int, own: Any, halo: Any) -> Any:
 def spaces(request: Any, tmp_path: Path) -> tuple[Any, Any]:
     """Over a matrix, and over blocks alone."""
     half = sparse.random_array((N, N), density=0.1, rng=np.random.default_rng(1)).tocsr()
-    matrix = MemoryMatrix.from_scipy((half + half.T).tocsr(), CUTS)
+    matrix = memory_matrix((half + half.T).tocsr(), CUTS)
     make = SPACES[request.param]
     return make(matrix, (), tmp_path / "a"), make(None, tuple(b - a for a, b in CUTS), tmp_path / "b")
 

@@ -22,8 +22,7 @@ from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
-from bigembed.jobs.sweep.run import sweep
-from bigembed.jobs.sweep.vary import varied
+from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.formats import ingest

@@ -121,7 +121,7 @@ def test_floors_hold() -> None:
     [
         ("plotting/curves.py", "import zarr"),
         ("plotting/curves.py", "def f():\n    from distributed import Client"),
-        ("datasets/spectra.py", "import bigembed.estimator.base"),
+        ("datasets/disks.py", "import bigembed.estimator.base"),
         ("embedding/inverse.py", "def f():\n    import bigembed.estimator.base"),
         ("methods/nmf.py", "import bigembed.methods.pca"),
         ("paths/dijkstra.py", "def f():\n    import bigembed.paths.geodesic"),

@@ -8,11 +8,7 @@ import numpy as np
 
 from bigembed.embedding.alignment.conditions import Conditions, alignment_stage
 from bigembed.embedding.alignment.exact import coordinates_stage, solve_stage
-from bigembed.embedding.alignment.landmarks import (
-    landmark_coordinates_stage,
-    landmark_solve_stage,
-    landmarks_stage,
-)
+from bigembed.embedding.alignment.landmarks import landmark_coordinates_stage, landmark_solve_stage, landmarks_stage
 from bigembed.embedding.geodesics.distances import graph_components_stage
 from bigembed.embedding.graph.judgement import judgement_stage
 from bigembed.embedding.graph.ordered_rows import OrderedRows
@@ -44,9 +40,8 @@ def row_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Sha
 
 def graph_stages(asked: Any, conditions: Conditions, graph: GraphShape, seed: int) -> list[Stage]:
     """The stages that follow a neighbor graph, which decides what the neighbors are where the solve is exact."""
-    rowless = graph.weighted or graph.given
-    if rowless or graph.k is None or graph.dense:
-        what = "a graph of your own has no rows" if rowless else "this graph has no lists of k nearest neighbors"
+    if graph.rowless or graph.k is None or graph.dense:
+        what = "a graph of your own has no rows" if graph.rowless else "this graph has no lists of k nearest neighbors"
         raise InputTypeError(
             f"{type(asked).__name__} reconstructs each row from its k nearest rows, and {what}. Give rows, or a "
             "NeighborGraph of n_neighbors"

@@ -91,7 +91,8 @@ class ForceDescent(MapDescent):
 
     def stored_until(self, stop: int) -> float:
         """A map over the blocks each iteration; the divergence."""
-        self.space.sweep(charge_block, reads=[f"points{self.done}"], arguments=self._charging(self.done))
+        charging = self.exchange, f"charges{self.done}", float(self.spacing)
+        self.space.sweep(charge_block, reads=[f"points{self.done}"], arguments=charging)
         while self.done < stop:
             lattice, total, now = *self._field(), self.done
             spacing = spacing_for(self.low, self.high, self.asked.dof)
@@ -114,9 +115,6 @@ class ForceDescent(MapDescent):
         """KL from −Σ p log w, and Z."""
         kernel = self.context.results("kernel")
         return max(0.0, float(kernel["plogp"] + energy + kernel["mass"] * np.log(total)))
-
-    def _charging(self, iteration: int) -> tuple[Any, ...]:
-        return self.exchange, f"charges{iteration}", float(self.spacing)
 
     def _field(self) -> tuple[Lattice, float]:
         """The lattice of the points as they are, and Z; its field is in the exchange."""

@@ -7,7 +7,7 @@ from bigembed.embedding.forces.affinities import affinities_stage
 from bigembed.embedding.forces.coordinates import coordinates_stage
 from bigembed.embedding.forces.descent import descent_stage
 from bigembed.embedding.forces.options import DescentOptions
-from bigembed.embedding.forces.start import start_stage
+from bigembed.embedding.forces.start import Scale, start_stage
 from bigembed.embedding.graph.judgement import map_judgement_stages
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
@@ -58,22 +58,34 @@ def force_stages(
     seed: int,
 ) -> list[Stage]:
     """Affinities, the start, the descent, coordinates, and how far to trust them."""
-    n, m = graph.n, asked.n_components
-    k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
-    edges = min(n * n, 2 * n * k)
-    if isinstance(start, RowSource) and start.shape != (n, m):
-        raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
-    rows = not (graph.weighted or graph.given)
-    if start == "pca" and not rows:
-        start = "spectral"
-    block = min(graph.block, n)
-    spectrum = Spectrum(m, "joint", TOL, PASSES, seed)
-    eigenvectors = [components_stage(n, k, block), solve_stage(spectrum, n, k, block)] if start == "spectral" else []
+    m, (k, edges) = asked.n_components, planned_edges(graph)
     return [
         affinities_stage(graph, edges, perplexity_of(perplexity, k)),
-        *eigenvectors,
-        start_stage(graph, m, start, seed),
+        *start_stages(graph, m, start, seed),
         descent_stage(graph, edges, asked, in_memory),
         coordinates_stage(graph, m, asked.dof),
         *map_judgement_stages(graph, m, seed),
     ]
+
+
+def planned_edges(graph: GraphShape) -> tuple[int, int]:
+    """Neighbors of a row, and entries of the graph, that a plan counts with."""
+    n = graph.n
+    k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
+    return k, min(n * n, 2 * n * k)
+
+
+def start_stages(
+    graph: GraphShape, m: int, start: str | RowSource, seed: int, policy: str = "joint", scale: Scale | None = None
+) -> list[Stage]:
+    """The start of a map, after the eigenvectors that it takes, of components by a ``policy``."""
+    n, k = graph.n, planned_edges(graph)[0]
+    if isinstance(start, RowSource) and start.shape != (n, m):
+        raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
+    if start == "pca" and graph.rowless:
+        start = "spectral"
+    begun = start_stage(graph, m, start, seed, scale)
+    if start != "spectral":
+        return [begun]
+    spectrum, block = Spectrum(m, policy, TOL, PASSES, seed), min(graph.block, n)
+    return [components_stage(n, k, block), solve_stage(spectrum, n, k, block), begun]

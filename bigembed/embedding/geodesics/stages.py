@@ -10,11 +10,7 @@ from bigembed.embedding.geodesics.distances import (
     landmark_distances_stage,
     landmarks_stage,
 )
-from bigembed.embedding.geodesics.scaling import (
-    coordinates_stage,
-    exact_solve_stage,
-    landmark_solve_stage,
-)
+from bigembed.embedding.geodesics.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
 from bigembed.errors import InputError
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.by_metric import by_metric

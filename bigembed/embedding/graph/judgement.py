@@ -54,7 +54,7 @@ def map_judgement_stages(graph: GraphShape, m: int, seed: int) -> list[Stage]:
     """The stage that measures how well a map of a graph shows the rows; none of a user's graph, which has no rows."""
     if graph.sampled:
         return [given_judgement_stage(graph.n, m, seed)]
-    if graph.weighted or graph.given:
+    if graph.rowless:
         return []
     rows = RowSource((graph.n, graph.width), np.dtype(np.float64))
     shape = Shape(graph.n, graph.width, "float64", "")

@@ -26,11 +26,7 @@ NAMED = 5
 
 
 def find_replaced(
-    context: Context,
-    order: str,
-    parts: int = 1,
-    graph: StoredMatrix | None = None,
-    by: ByMetric | None = None,
+    context: Context, order: str, parts: int = 1, graph: StoredMatrix | None = None, by: ByMetric | None = None
 ) -> list[tuple[int, int]]:
     """Find the rows that take the coordinates of another one: how many of each block are outside, and repeated."""
     ordered, labels = Ordered.open(order), context.of("components", "labels")

@@ -30,6 +30,11 @@ class GraphShape:
     """How rows are compared pair by pair, where distances are not the Euclidean ones of the rows that are ordered."""
 
     @property
+    def rowless(self) -> bool:
+        """Whether there are nodes and edges only."""
+        return self.weighted or self.given
+
+    @property
     def ordered(self) -> bool:
         """Whether its nodes are in an order of its own, that of a stage ``order``: not so of weights in one block."""
         return not self.weighted or self.n > self.block

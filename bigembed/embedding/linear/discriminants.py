@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from bigembed.blocks.rows import Array, bounds
+from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.linear.class_scatter import (
     ClassScatter,
@@ -199,3 +201,29 @@ def among_classes(held: dict[str, Any], old: Array, new: Array) -> dict[str, Any
             sums[name] = np.zeros((len(new), *held[name].shape[1:]))
             sums[name][position] = held[name]
     return sums
+
+
+def linear_scores(rows: Array, solve: str) -> Array:
+    """xᵀa_c + b_c of every class with the published coefficients, (b, c)."""
+    return project(rows, AffineMap(f"{solve}/coefficients", offset=f"{solve}/intercepts", transposed=True))
+
+
+def centered_scores(rows: Array, solve: str) -> Array:
+    """Scores about the mean of all rows, less what is common to the classes: nothing cancels. (b, c)."""
+    inner = f"{solve}/inner_coefficients", f"{solve}/center", f"{solve}/inner_intercepts"
+    return project(rows, AffineMap(*inner, transposed=True))
+
+
+def score_difference(rows: Array, solve: str) -> Array:
+    """Score of the second class minus that of the first, (b, 1)."""
+    return np.diff(centered_scores(rows, solve), axis=1)
+
+
+def codes_of_rows(rows: Array, solve: str) -> Array:
+    """Number of the class of the largest score, (b, 1)."""
+    return np.asarray(centered_scores(rows, solve).argmax(axis=1)[:, None], np.int64)
+
+
+def probabilities_of_rows(rows: Array, solve: str) -> Array:
+    """Probabilities of the classes, (b, c)."""
+    return np.asarray(softmax(centered_scores(rows, solve), axis=1))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.embedding.sampling.options import SamplingOptions
-from bigembed.embedding.sampling.pool import chosen
+from bigembed.embedding.sampling.options import SamplingOptions, chosen
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix

@@ -9,7 +9,7 @@ import numpy as np
 from bigembed.blocks.rows import map_blocks
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.map_coordinates import write_map
-from bigembed.embedding.sampling.pool import POOL, chosen
+from bigembed.embedding.sampling.options import POOL, chosen
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 

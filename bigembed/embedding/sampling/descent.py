@@ -15,8 +15,7 @@ from bigembed.embedding.held_rows import held_bytes
 from bigembed.embedding.map_descent import HELD_BYTES, REPORT, MapDescent
 from bigembed.embedding.sampling.by_blocks import begin_block, cross_entropy_block, move_block, pool_block, share_block
 from bigembed.embedding.sampling.in_memory import held_epochs
-from bigembed.embedding.sampling.options import SamplingOptions
-from bigembed.embedding.sampling.pool import POOL
+from bigembed.embedding.sampling.options import POOL, SamplingOptions
 from bigembed.stages import Context, Cost, Stage
 
 

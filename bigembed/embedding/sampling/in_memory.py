@@ -6,8 +6,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.embedding.held_rows import HeldRows, held_weights
-from bigembed.embedding.sampling.options import SamplingOptions
-from bigembed.embedding.sampling.pool import chosen
+from bigembed.embedding.sampling.options import SamplingOptions, chosen
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
 

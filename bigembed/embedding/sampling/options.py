@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -55,3 +57,43 @@ def epochs_for(asked: int | None, n: int) -> int:
     (500, 200, 30)
     """
     return asked if asked is not None else MANY_EPOCHS if n <= FEW_ROWS else FEW_EPOCHS
+
+
+POOL = 1 << 16
+"""Rows of a pool, about: what fits into a processor's cache, and differs in every epoch."""
+
+
+def chosen(b: int, rows: Sequence[int], seed: int, epoch: int) -> Array | slice:
+    """The rows of block b in the pool of an epoch; ``rows`` are the rows of each block.
+
+    >>> chosen(0, [3, 4], 0, 0), len(chosen(1, [30_000, 101_072], 0, 0))
+    (slice(None, None, None), 50536)
+    """
+    n = sum(rows)
+    if n <= POOL:
+        return slice(None)
+    share = max(1, round(POOL * rows[b] / n))
+    generator = np.random.default_rng([seed, STREAM, epoch, b])
+    return generator.choice(rows[b], share, replace=False, shuffle=False)
+
+
+POINTS = 300
+REACH = 3.0
+"""In units of ``spread``: where the curve is fitted."""
+
+
+@lru_cache(maxsize=64)
+def curve(min_dist: float, spread: float) -> tuple[float, float]:
+    """a and b, so that 1/(1 + a r^{2b}) is nearest to 1 for r < min_dist and exp(−(r − min_dist)/spread) beyond.
+
+    Least squares over 300 distances up to 3·spread, as umap-learn has it (McInnes et al. 2018, Definition 11).
+
+    >>> [round(value, 4) for value in curve(0.1, 1.0)]
+    [1.5769, 0.8951]
+    """
+    from scipy.optimize import curve_fit
+
+    distances = np.linspace(0.0, REACH * spread, POINTS)
+    wanted = np.where(distances < min_dist, 1.0, np.exp(-(distances - min_dist) / spread))
+    (a, b), _ = curve_fit(lambda r, a, b: 1.0 / (1.0 + a * r ** (2.0 * b)), distances, wanted)
+    return float(a), float(b)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from bigembed.embedding.forces.stages import PASSES, TOL, USER_EDGES
-from bigembed.embedding.forces.start import Scale, start_stage
+from bigembed.embedding.forces.stages import planned_edges, start_stages
+from bigembed.embedding.forces.start import Scale
 from bigembed.embedding.graph.judgement import map_judgement_stages
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.sampling.coordinates import coordinates_stage
 from bigembed.embedding.sampling.descent import descent_stage
 from bigembed.embedding.sampling.memberships import memberships_stage
 from bigembed.embedding.sampling.options import SamplingOptions
-from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
-from bigembed.errors import InputError
 from bigembed.stages import Stage
 from bigembed.store.source import RowSource
 
@@ -28,24 +26,14 @@ def sampling_stages(
     in_memory: bool | None,
 ) -> list[Stage]:
     """Weights, the start, the descent, coordinates, and how far to trust them."""
-    n, m, seed = graph.n, asked.n_components, asked.seed
-    k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
-    edges = min(n * n, 2 * n * k)
-    rows = not (graph.weighted or graph.given)
-    if isinstance(start, RowSource) and start.shape != (n, m):
-        raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
-    if start == "pca" and not rows:
-        start = "spectral"
-    if start == "spectral" and rows and n <= m:  # (fewer eigenvectors than coordinates)
+    m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
+    if start == "spectral" and not graph.rowless and graph.n <= m:  # (fewer eigenvectors than coordinates)
         start = "pca"
-    block = min(graph.block, n)
-    scale = SCALE if rows else Scale(SCALE.deviation, SCALE.farthest)
-    spectrum = Spectrum(m, "largest" if rows else "joint", TOL, PASSES, seed)
-    eigenvectors = [components_stage(n, k, block), solve_stage(spectrum, n, k, block)] if start == "spectral" else []
+    policy = "joint" if graph.rowless else "largest"
+    scale = Scale(SCALE.deviation, SCALE.farthest) if graph.rowless else SCALE
     return [
         memberships_stage(graph, edges, connectivity, mix),
-        *eigenvectors,
-        start_stage(graph, m, start, seed, scale),
+        *start_stages(graph, m, start, seed, policy, scale),
         descent_stage(graph, edges, asked, in_memory),
         coordinates_stage(graph, m, seed, asked.n_epochs),
         *map_judgement_stages(graph, m, seed),

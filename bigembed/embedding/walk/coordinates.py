@@ -15,7 +15,7 @@ from bigembed.embedding.graph.replaced import find_replaced, first_replaced, kee
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
-from bigembed.quality.participation import Participation, carried_by_few, participation
+from bigembed.quality.participation import carried_by_few, participation
 from bigembed.quality.spectrum import ONE, chosen_by_spectrum
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_by_id
@@ -90,17 +90,8 @@ def chosen_components(eigenvalues: Array, few: Array) -> tuple[int, str]:
     return int(counted[choice.n_components - 1]) + 1, prefix + choice.reason
 
 
-def _carried(context: Context, blocks: int) -> Participation:
-    return participation(context.of("solve", "right"), context.of("kernel", "degree"), blocks)
-
-
 def coordinates_stage(
-    policy: str,
-    width: int,
-    scaling: dict[str, Any],
-    graph: GraphShape,
-    auto: bool = False,
-    rows: bool = True,
+    policy: str, width: int, scaling: dict[str, Any], graph: GraphShape, auto: bool = False, rows: bool = True
 ) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; ``auto``: the spectrum decides how many.
 
@@ -114,7 +105,8 @@ def coordinates_stage(
         sizes = context.results("kernel")["rows"]
         chosen, reason = scaling_of(eigenvalues, **scaling), ""
         if auto:
-            few = carried_by_few(_carried(context, len(sizes)), sum(sizes))
+            carried = participation(context.of("solve", "right"), context.of("kernel", "degree"), len(sizes))
+            few = carried_by_few(carried, sum(sizes))
             kept, reason = chosen_components(eigenvalues, few)
             chosen = replace(chosen, count=kept)
         found = context.results("components")
@@ -172,14 +164,9 @@ def coordinates_stage(
 
 def scaled(right: Array, label: Array, eigenvalues: Array, scaling: Scaling) -> Array:
     """λ_l^t r_l (seed 000 eq. 24), with the eigenvalues of each row's component where they differ."""
-    power = signed_power(eigenvalues, scaling.t)
+    power = np.ones_like(eigenvalues) if scaling.t == 0 else eigenvalues**scaling.t  # (not whole only where λ ≥ 0)
     factor = power[label] if power.ndim == 2 else power[None]
     return (right * factor)[:, list(scaling.columns) or slice(scaling.count)]
-
-
-def signed_power(eigenvalues: Array, t: float) -> Array:
-    """λ^t; t = 0 gives ones, and a non-integer t is taken only where all λ ≥ 0."""
-    return np.ones_like(eigenvalues) if t == 0 else eigenvalues**t
 
 
 @dataclass(frozen=True)

@@ -153,12 +153,7 @@ def _preserved(
         context.of("solve", "eigenvalues"),
     )
     walk = WalkCoordinates(*paths, ordered.starts, read_array(eigenvalues), scaling)
-    coordinates = OrderedCoordinates(
-        (n, scaling.count),
-        np.dtype(np.float64),
-        found=walk,
-        replaced=replaced,
-    )
+    coordinates = OrderedCoordinates((n, scaling.count), np.dtype(np.float64), found=walk, replaced=replaced)
     rows, shown = own_rows(context, ordered, (compared_rows(ordered, d), coordinates))
     try:
         return preserved(

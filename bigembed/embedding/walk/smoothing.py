@@ -24,11 +24,7 @@ from bigembed.store.stored_space import StoredSpace
 
 @declared
 def smooth(
-    fitted: Any,
-    columns: Any,
-    t: Annotated[int, at_least(0)] = 3,
-    *,
-    workdir: str | os.PathLike[str] | None = None,
+    fitted: Any, columns: Any, t: Annotated[int, at_least(0)] = 3, *, workdir: str | os.PathLike[str] | None = None
 ) -> Any:
     """Average columns over random walks of t steps from each row: PᵗX, P = D^{-1} W of a fitted map.
 

@@ -25,7 +25,7 @@ from bigembed.kernels.affinity import (
 from bigembed.kernels.target import Target
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.radius import EDGES_PLANNED
-from bigembed.quality.stages import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
+from bigembed.quality.dimension import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
 from bigembed.stages import Stage
 
 ONE_SCALE = "for rules and local scales come from the distances to the k nearest neighbors, which it does not hold"

@@ -16,11 +16,7 @@ from functools import partial
 from typing import Any
 
 from bigembed.blocks.rows import Executor, bounds
-from bigembed.errors import (
-    BigembedError,
-    ClusterError,
-    InterruptedRun,
-)
+from bigembed.errors import BigembedError, ClusterError, InterruptedRun
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Progress, no_progress
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
@@ -172,14 +168,14 @@ class Flight:
             )
         error = future.exception() if future.status == "error" else OSError("cancelled by the scheduler")
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
-        if _deadly(error):
+        if type(error).__name__ == "KilledWorker":
             message = (
                 f"{name} was given up: the workers that ran it died ({error}). "
                 "Mostly they were out of memory: give each more ([cluster] memory) and run again; finished "
                 "stages are kept"
             )
             raise ClusterError(message) from error
-        if _workerless(error):
+        if type(error).__name__ in ("NoValidWorkerError", "NoWorkerError"):
             raise self._no_workers() from error
         passing = isinstance(error, (OSError, MemoryError)) and not isinstance(error, BigembedError)
         attempt = self.attempts[task[0]]
@@ -246,14 +242,6 @@ def run_calls(calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], float]:
 def run_task(task: Callable[[], Any]) -> Any:
     """In a worker: what a task returns."""
     return task()
-
-
-def _deadly(error: BaseException) -> bool:
-    return type(error).__name__ == "KilledWorker"
-
-
-def _workerless(error: BaseException) -> bool:
-    return type(error).__name__ in ("NoValidWorkerError", "NoWorkerError")
 
 
 def client_executor(

@@ -26,11 +26,7 @@ def client_security(table: ClusterTable) -> Any:
     from distributed import Security
 
     address = table.address or ""
-    given = {
-        "tls_ca_file": table.tls_ca,
-        "tls_client_cert": table.tls_cert,
-        "tls_client_key": table.tls_key,
-    }
+    given = {"tls_ca_file": table.tls_ca, "tls_client_cert": table.tls_cert, "tls_client_key": table.tls_key}
     given = {name: path for name, path in given.items() if path is not None}
     security = Security(**given, **({"require_encryption": True} if given else {}))
     if _scheme(address) == "tls":

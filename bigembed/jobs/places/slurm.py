@@ -60,7 +60,7 @@ def slurm(table: ClusterTable, progress: Progress, observer: Observer, stack: Ex
     stack.callback(closed, found, 30)
     client = Client(found, security=security, set_as_default=True)
     stack.callback(closed, client, 10)
-    queue = Queue(found, name, _jobs(table), folder)
+    queue = Queue(found, name, (table.workers or 1) // table.workers_per_job, folder)
     queue.fill()
     stack.enter_context(queue.kept_full())
     _await_first(client, queue, table, progress)
@@ -98,10 +98,6 @@ def _job_class(jobqueue: Any) -> Any:
                 raise
 
     return Job
-
-
-def _jobs(table: ClusterTable) -> int:
-    return (table.workers or 1) // table.workers_per_job
 
 
 @contextmanager

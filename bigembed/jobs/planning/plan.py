@@ -23,9 +23,8 @@ from bigembed.jobs.places.slurm import require_libraries
 from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, rates
 from bigembed.jobs.planning.peaks import Peaks
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, resources_of
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, TimeModel, resources_of
 from bigembed.jobs.planning.search_note import pass_notes, search_notes
-from bigembed.jobs.planning.time_model import TimeModel
 from bigembed.jobs.units import size
 from bigembed.methods import method, step
 from bigembed.reuse import DAMAGED, outdated

@@ -105,10 +105,7 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
 
 def verify_lines(found: dict[str, Any]) -> list[str]:
     """The outcome of a verification for people."""
-    files, count = (
-        sum(stage["files"] for stage in found["stages"]),
-        sum(stage["bytes"] for stage in found["stages"]),
-    )
+    files, count = (sum(stage["files"] for stage in found["stages"]), sum(stage["bytes"] for stage in found["stages"]))
     whole = "as published" if found.get("deep", True) else "names, sizes and metadata as published"
     state = "damaged" if found["problems"] else whole if found["finished"] else f"{whole}, unfinished"
     return [

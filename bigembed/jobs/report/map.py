@@ -148,14 +148,11 @@ def near_one(value: float) -> str:
 def _picture(grid: Grid, paint: Paint, limits: Limits, names: list[str]) -> Picture:
     low, high = limits.padded()
     view = grid.view
-    light, dark = (_url(png(grid, paint, scheme)) for scheme in SCHEMES)
+    pictures = (base64.b64encode(png(grid, paint, scheme)).decode("ascii") for scheme in SCHEMES)
+    light, dark = (f"data:image/png;base64,{picture}" for picture in pictures)
     x, y = (ends(float(low[axis]), float(high[axis])) for axis in (view.x, view.y))
     short = f"coordinate {view.x + 1}", f"coordinate {view.y + 1}"
     return Picture((names[view.x], names[view.y]), short, x, y, grid.outside, light, dark)
-
-
-def _url(picture: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
 
 
 def _legend(coloring: Coloring, paint: Paint) -> Legend | None:

@@ -24,11 +24,7 @@ TEMPLATE = "report.html"
 
 
 def write_report(
-    run: PathLike,
-    out: PathLike | None = None,
-    *,
-    title: str | None = None,
-    color: PathLike | None = None,
+    run: PathLike, out: PathLike | None = None, *, title: str | None = None, color: PathLike | None = None
 ) -> dict[str, Any]:
     """Write the page of a run (finished, stopped or damaged) to ``out``, by default ``RUN`` with ``.html``.
 

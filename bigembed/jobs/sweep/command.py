@@ -36,7 +36,7 @@ def sweep(
     with printing.console() as console:
         from bigembed.jobs.report.lines import sweep_lines
         from bigembed.jobs.sweep.run import sweep as sweep_job
-        from bigembed.jobs.sweep.vary import varied
+        from bigembed.jobs.sweep.run import varied
 
         asked = given.job_of(job, machines, trust)
         options = watching.options(console, performance_report)

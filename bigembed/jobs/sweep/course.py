@@ -6,24 +6,24 @@ whose first stages agree meet in the same folders; so does a sweep that is start
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, PlanError
-from bigembed.estimator.before import reading_rows, stages_after
+from bigembed.estimator.before import Prepared, prepared, reading_rows, stages_after
 from bigembed.estimator.pipeline import method_after
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries, steps_before
 from bigembed.jobs.points import Point, points_of
-from bigembed.jobs.sweep.before import steps_of
 from bigembed.jobs.sweep.quality import quality_stages
 from bigembed.methods import method
-from bigembed.reuse import outdated
-from bigembed.stages import Cost, Stage
+from bigembed.reuse import outdated, supersede
+from bigembed.runs import Run
+from bigembed.stages import Cost, Stage, locked, observing, run_stages
 from bigembed.store import manifest as manifests
 from bigembed.store.documents import digest_of
 from bigembed.store.paths import AnyPath
@@ -163,3 +163,33 @@ def plan_of(
         published=(*done, *(name for name, leg in legs.items() if leg.published)),
         notes=tuple(refusals(courses)),
     )
+
+
+FOLDER = "steps"
+"""Of the run, in the output of the sweep."""
+
+
+def steps_of(job: JobSpec, rows: Input, passes: Callable[[RowSource], float]) -> tuple[Prepared, Run | None]:
+    """The steps as far as they are published, and their run if it is there. ``passes``: of all points together."""
+    root = job.output_path / FOLDER
+    run = Run(root) if job.steps and root.exists() else None
+    return prepared(steps_before(job), rows.source(), run, passes), run
+
+
+def fitted_steps(
+    job: JobSpec, rows: Input, passes: Callable[[RowSource], float], observer: Callable[[Any], None]
+) -> Prepared:
+    """The steps, those computed that are not there."""
+    if not job.steps:
+        return Prepared((), rows.source())
+    run = Run(job.output_path / FOLDER)
+    with locked(run):
+        supersede(prepared(steps_before(job), rows.source(), run, passes).stages, run, whole=True)
+
+    def compute(stages: Sequence[Stage], run: Run) -> None:
+        run_stages(stages, run)
+
+    with observing(observer):
+        found = prepared(steps_before(job), rows.source(), run, passes, compute)
+        run_stages((), run, of=found.stages)
+    return found

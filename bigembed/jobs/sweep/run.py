@@ -7,22 +7,22 @@ after a kill, and with values that were added or left out.
 from __future__ import annotations
 
 import time
+import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, LockedError
+from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
 from bigembed.estimator.before import Prepared, said_of
 from bigembed.jobs.inputs import Input, find_input
-from bigembed.jobs.job import JobSpec
+from bigembed.jobs.job import JobSpec, SweepTable
 from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.points import points_of
 from bigembed.jobs.session import session, working
-from bigembed.jobs.sweep.before import fitted_steps
-from bigembed.jobs.sweep.course import PAGE, Course, Leg, courses_of, passes_of, plan_sweep, refuse_large
+from bigembed.jobs.sweep.course import PAGE, Course, Leg, courses_of, fitted_steps, passes_of, plan_sweep, refuse_large
 from bigembed.jobs.sweep.page import Shown, page_of, refuse_other, write_page
 from bigembed.jobs.sweep.quality import NAME as QUALITY
 from bigembed.jobs.sweep.table import NAME, outcome, write_table
@@ -176,8 +176,36 @@ def _row(fit: Fit, job: JobSpec) -> dict[str, Any]:
     seconds = [
         run.manifest(leg.stage.name).measured["seconds"] for run, leg in zip(fit.runs, course.legs, strict=False)
     ]
-    return out | {
-        "stages": len(course.legs),
-        "stages_computed": len(fit.computed),
-        "seconds": round(sum(seconds), 3),
-    }
+    return out | {"stages": len(course.legs), "stages_computed": len(fit.computed), "seconds": round(sum(seconds), 3)}
+
+
+def varied(job: JobSpec, texts: Sequence[str]) -> JobSpec:
+    """The job with these values in its ``[sweep]``, instead of those of the same parameters; it may have had none."""
+    if not texts:
+        return job
+    given, sweep = parse_values(texts), job.sweep or SweepTable()
+    methods = given.pop("method", sweep.method)
+    update = {"method": methods, "parameters": {**sweep.parameters, **given}}
+    return job.model_copy(update={"sweep": sweep.model_copy(update=update)})
+
+
+def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Values by parameter from texts such as ``n_neighbors=10,20``; words that are not TOML values are text.
+
+    >>> parse_values(["k=10,20", "epsilon=auto,0.5"])
+    {'k': [10, 20], 'epsilon': ['auto', 0.5]}
+    """
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name.strip() or not values.strip() or name.strip() in grid:
+            raise JobError(f"--vary {text!r}; NAME=VALUE,VALUE,… is needed, each name once")
+        grid[name.strip()] = [_value(part.strip()) for part in values.split(",")]
+    return grid
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

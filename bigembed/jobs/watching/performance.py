@@ -10,13 +10,6 @@ from pathlib import Path
 
 from bigembed.errors import BigembedWarning
 from bigembed.jobs.places.place import Place
-from bigembed.store.extras import needed
-
-
-def check_performance(path: Path | None) -> None:
-    """:class:`MissingExtraError` if a report is wanted and cannot be drawn."""
-    if path is not None:
-        needed("bokeh", "performance", "--performance-report")
 
 
 @contextmanager

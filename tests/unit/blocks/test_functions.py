@@ -16,8 +16,7 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job, read_job
-from bigembed.jobs.sweep.run import sweep
-from bigembed.jobs.sweep.vary import varied
+from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.store.formats import ingest
 from tests.unit.block_functions import manhattan
 

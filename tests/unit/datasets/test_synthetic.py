@@ -6,14 +6,7 @@ from scipy.integrate import quad
 from scipy.spatial import cKDTree
 
 from bigembed import datasets
-from bigembed.datasets.spectra import (
-    circle_spectrum,
-    hypersphere_spectrum,
-    interval_spectrum,
-    torus_spectrum,
-)
 from bigembed.datasets.synthetic import angle_at, arc_length
-from bigembed.errors import InputError
 
 
 def test_arc_length_is_the_integral_of_the_speed() -> None:
@@ -96,16 +89,6 @@ def test_manifolds_with_known_spectra() -> None:
     np.testing.assert_allclose(sphere.T @ sphere / 5000, np.eye(5) / 5, atol=0.01)
     interval, truth = datasets.interval(100, length=3.0, dtype="float64").draw()
     np.testing.assert_array_equal(interval[:, 0], truth["position"])
-
-
-def test_spectra() -> None:
-    np.testing.assert_allclose(interval_spectrum(3, 2.0), (np.pi * np.array([1, 2, 3]) / 2) ** 2)
-    np.testing.assert_allclose(circle_spectrum(4, 2.0), [0.25, 0.25, 1, 1])
-    np.testing.assert_allclose(torus_spectrum(8, 1.0, 1.0), [1, 1, 1, 1, 2, 2, 2, 2])
-    np.testing.assert_allclose(hypersphere_spectrum(5, d=2), circle_spectrum(5))
-    np.testing.assert_allclose(hypersphere_spectrum(14, d=4), [3] * 4 + [8] * 9 + [15])
-    with pytest.raises(InputError, match="at least 1"):
-        circle_spectrum(0)
 
 
 def test_mixture_has_the_intrinsic_dimension() -> None:

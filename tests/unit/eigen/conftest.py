@@ -11,10 +11,10 @@ import pytest
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import bounds
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.operators.sparse import SparseOperator
+from tests.operator_views import memory_matrix
 
 
 def fill_block(block: int, arrays: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> tuple[list[Any], None]:
@@ -36,7 +36,7 @@ class Graphs:
         degree = np.asarray(weights.sum(axis=1)).ravel()
         scale = np.where(inside, 1 / np.sqrt(degree), 0)[:, None]
         trivial = np.where(inside, np.sqrt(degree / degree[inside].sum()), 0)[:, None]
-        matrix = MemoryMatrix.from_scipy(weights, cuts)
+        matrix = memory_matrix(weights, cuts)
         space = MemorySpace(matrix)
         space.sweep(fill_block, writes=["scale", "trivial"], posts=["scale"], arguments=([scale, trivial], cuts))
         return SparseOperator(matrix, space, "scale")

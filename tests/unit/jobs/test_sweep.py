@@ -18,8 +18,7 @@ from bigembed.errors import ExistingOutputError, InputError, InterruptedRun, Job
 from bigembed.jobs.points import points_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.jobs.sweep.run import sweep
-from bigembed.jobs.sweep.vary import parse_values, varied
+from bigembed.jobs.sweep.run import parse_values, sweep, varied
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.store.arrays import read_array
 from bigembed.store.lock import hold

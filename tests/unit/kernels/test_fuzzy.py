@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.kernels.curve import curve
+from bigembed.embedding.sampling.options import curve
 from bigembed.kernels.fuzzy import bandwidth
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")

@@ -12,10 +12,10 @@ from scipy.spatial.distance import cdist
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
-from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.centered import CenteredOperator
 from bigembed.store import tiles
 from bigembed.store.source import RowSource
+from tests.operator_views import as_linear_operator, dot_test
 
 N = 90
 BLOCKS = (40, 13, 37)

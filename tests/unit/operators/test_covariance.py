@@ -8,11 +8,11 @@ from scipy import sparse
 
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
-from bigembed.operators.base import dot_test
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.store.exchange import Exchange
 from bigembed.store.source import RowSource
 from bigembed.store.sparse import held_source
+from tests.operator_views import dot_test
 
 N, D = 400, 60
 

@@ -13,8 +13,8 @@ from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.factored import solve_factored
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.kernels.linearized import LinearizedKernel
-from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.factored import FactoredOperator
+from tests.operator_views import as_linear_operator, dot_test
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel
 from bigembed.operators import pairs
-from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.kernel import KernelOperator
 from bigembed.store.source import RowSource
+from tests.operator_views import as_linear_operator, dot_test
 
 
 def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:

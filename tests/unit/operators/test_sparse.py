@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import InputError
-from bigembed.operators.base import as_linear_operator, dot_test
 from bigembed.operators.sparse import SparseOperator
+from tests.operator_views import as_linear_operator, dot_test, memory_matrix
 
 
 def put_block(block, array, cuts):
@@ -27,7 +26,7 @@ def build(n, cuts, seed=0, symmetric=True):
     weights = sparse.random_array((n, n), density=0.2, rng=rng).tocsr()
     weights = (weights + weights.T).tocsr() if symmetric else weights
     scale = rng.random((n, 1)) * (rng.random((n, 1)) > 0.2)
-    matrix = MemoryMatrix.from_scipy(weights, cuts)
+    matrix = memory_matrix(weights, cuts)
     space = MemorySpace(matrix)
     space.sweep(put_block, writes=["scale"], posts=["scale"], arguments=(scale, cuts))
     return SparseOperator(matrix, space), scale * weights.toarray() * scale.T
@@ -71,7 +70,7 @@ def gram_block(block, a, b, image_a, image_b):
 
 def test_bounds_must_cut_the_rows():
     with pytest.raises(InputError, match="consecutive"):
-        MemoryMatrix.from_scipy(sparse.eye_array(5), [(0, 2), (3, 5)])
+        memory_matrix(sparse.eye_array(5), [(0, 2), (3, 5)])
 
 
 def test_outbox_mirrors_the_halo_lists():

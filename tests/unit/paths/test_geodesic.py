@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import dijkstra
 
 import bigembed as be
 from bigembed.blocks import rows
-from bigembed.blocks.csr import MemoryMatrix
 from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
 from bigembed.paths import geodesic
@@ -21,6 +20,7 @@ from bigembed.paths.geodesic import KeptDistances, found_distances, groups_of, k
 from bigembed.store.exchange import Exchange
 from tests.blocks import blocks_of
 from tests.executors import Killed, maps
+from tests.operator_views import memory_matrix
 
 
 def paths(matrix: Any, sources: np.ndarray, root: Path, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
@@ -108,7 +108,7 @@ def test_identical_rows_are_at_distance_zero(small_blocks: None, tmp_path: Path)
 
 def test_what_cannot_be_reached_is_at_infinity(tmp_path: Path) -> None:
     lengths = csr_array(np.array([[0, 2.0, 0, 0], [2.0, 0, 0, 0], [0, 0, 0, 1.5], [0, 0, 1.5, 0]]))
-    matrix = MemoryMatrix.from_scipy(lengths, [(0, 1), (1, 3), (3, 4)])
+    matrix = memory_matrix(lengths, [(0, 1), (1, 3), (3, 4)])
     got, _ = paths(matrix, np.array([0, 3]), tmp_path, squared=False)
     np.testing.assert_array_equal(got, [[0, 2, np.inf, np.inf], [np.inf, np.inf, 1.5, 0]])
     squared, _ = paths(matrix, np.array([0]), tmp_path / "squared", squared=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from bigembed.quality.dimension import Dimension, Estimate, intrinsic_dimension, kernel_sum_dimension
+from bigembed.quality.dimension import Dimension, Estimate, intrinsic_dimension
 from bigembed.store.arrays import write_array
 
 
@@ -94,8 +94,3 @@ def test_duplicates_ties_and_short_lists_are_defined(tmp_path: Path) -> None:
     assert (single.two_nearest.value, single.likelihood.value) == (None, None)
     unfound = np.where(np.arange(500)[:, None] < 30, np.inf, squared)
     assert stored(tmp_path / "unfound", unfound).two_nearest.rows == 470
-
-
-def test_no_slope_is_no_dimension() -> None:
-    assert kernel_sum_dimension(np.zeros(3), 10) == Estimate(None, None, 10)
-    assert kernel_sum_dimension(np.array([0.1, 1.5]), 10) == Estimate(3.0, None, 10)

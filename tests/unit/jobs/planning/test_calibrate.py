@@ -17,8 +17,7 @@ from bigembed.jobs.planning.calibrate import Rates, rates
 from bigembed.jobs.planning.footprint import footprint
 from bigembed.jobs.planning.plan import Plan, make_plan
 from bigembed.jobs.planning.remembered import cache_file
-from bigembed.jobs.planning.resources import Resources
-from bigembed.jobs.planning.time_model import MESSAGES, PUBLISH, TimeModel
+from bigembed.jobs.planning.resources import MESSAGES, PUBLISH, Resources, TimeModel
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.stages import Cost, Stage
