@@ -22,9 +22,7 @@ def memory_matrix(matrix: Any, bounds: Sequence[tuple[int, int]]) -> MemoryMatri
     n = csr.shape[0]
     edges = [start for start, _ in bounds] + [bounds[-1][1] if bounds else 0]
     if csr.shape != (n, n) or edges[0] != 0 or edges[-1] != n or [stop for _, stop in bounds] != edges[1:]:
-        raise InputError(
-            f"bounds {list(bounds)} do not cut a matrix of shape {csr.shape} into consecutive row blocks"
-        )
+        raise InputError(f"bounds {list(bounds)} do not cut a matrix of shape {csr.shape} into consecutive row blocks")
     return MemoryMatrix(tuple(_cut(csr, start, stop, np.asarray(edges)) for start, stop in bounds))
 
 

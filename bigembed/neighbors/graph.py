@@ -46,6 +46,7 @@ class NeighborGraph:
     matrix : squared distances by row blocks, in the order of the graph. ``original_ids()`` are the rows of the input.
     shape, block : of the rows, and how many a canonical block holds.
     dense : whether it joins every pair of few rows, as one block without lists of neighbors.
+    sampled : whether given distances to sampled rows are kept, by which maps are judged.
     scaled : whether it says how far the k-th neighbor of each row lies; a graph of a matrix of distances does not.
 
     Notes
