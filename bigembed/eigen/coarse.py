@@ -82,13 +82,13 @@ def unknowns(n: int) -> int:
 def held_here(n: int, width: int) -> int:
     """Bytes that the coordinating process holds: L_c up to three times and its factor, or the levels above it.
 
-    L_c in single precision is there twice while it is read, and later with the smaller levels; a cycle takes 16 bytes
-    for each unknown and column, and so do the vectors before and after it.
+    Where aggregates touch many others the next level has as many entries as L_c, in double precision while they are
+    summed; vectors before, in and after a cycle take 48 bytes for each unknown and column.
     """
     size = unknowns(n)
     few = min(size, EXACT)
     exact = max(28 * min(ENTRIES[1], few**2), 12 * min(FACTOR, few**2)) + 64 * width * few
-    levels = 8 * min(entries(n), size**2) + (16 * width + 200) * size
+    levels = 20 * min(entries(n), size**2) + (48 * width + 400) * size
     return int(exact if size <= EXACT else max(exact, levels))
 
 

@@ -78,7 +78,7 @@ class Coarse:
 def solver_of(space: VectorSpace, counts: Sequence[int], functions: int) -> CoarseSolver:
     """A factor of L_c where it is small, else the levels of a multigrid cycle."""
     small = sum(counts) * functions <= EXACT
-    pointer, index, blocks = _assembled(space, counts, functions, np.float64 if small else np.float32)
+    pointer, index, blocks = _assembled(space, counts, functions, small)
     if small:
         size = sum(counts) * functions
         matrix = sparse.bsr_array((blocks, index, pointer), shape=(size, size)).tocsr().T
@@ -89,28 +89,34 @@ def solver_of(space: VectorSpace, counts: Sequence[int], functions: int) -> Coar
             return Factored(matrix, factor.solve)
     constant = np.zeros((len(pointer) - 1, functions))
     constant[:, 0] = assembled(space, "coarse.root")
-    blocks = transposed(blocks)
+    blocks = transposed(blocks) if small else blocks
     return multigrid(BlockRows(pointer, index.astype(np.int32), blocks, constant))
 
 
-def _assembled(space: VectorSpace, counts: Sequence[int], p: int, dtype: Any) -> tuple[Array, Array, Array]:
-    """L_c in rows of p × p blocks, columns ascending; one block of rows after the other is read."""
+def _assembled(space: VectorSpace, counts: Sequence[int], p: int, small: bool) -> tuple[Array, Array, Array]:
+    """L_c in rows of p × p blocks, columns ascending; one block of rows after the other is read.
+
+    Where it is ``small`` the blocks are in double precision, elsewhere as :class:`BlockRows` holds them.
+    """
     start = offsets(counts)
-    rows, columns, parts = [], [], []
-    for b in range(len(counts)):
-        pairs, values = [space.read("coarse.cross", b)], [space.read("coarse.cross_values", b)]
-        if counts[b]:
-            pairs.insert(0, space.read("coarse.pairs", b) + start[b])
-            values.insert(0, space.read("coarse.values", b))
-        where, blocks = np.concatenate(pairs), np.concatenate(values)
+    pairs = [_joined(space, "coarse.pairs", "coarse.cross", b, counts[b], int(start[b])) for b in range(len(counts))]
+    blocks = np.empty((sum(map(len, pairs)), p, p), np.float64 if small else np.float32)
+    end = 0
+    for b, where in enumerate(pairs):
         order = np.lexsort((where[:, 1], where[:, 0]))
-        where, blocks = where[order], blocks[order]
-        settle(blocks, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
-        rows.append(where[:, 0])
-        columns.append(where[:, 1])
-        parts.append(blocks.astype(dtype, copy=False))
-    pointer = np.searchsorted(np.concatenate(rows), np.arange(int(start[-1]) + 1))
-    return pointer, np.concatenate(columns), np.concatenate(parts)
+        pairs[b] = where = where[order]
+        values = _joined(space, "coarse.values", "coarse.cross_values", b, counts[b])[order]
+        settle(values, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
+        begin, end = end, end + len(where)
+        blocks[begin:end] = values if small else values.transpose(0, 2, 1)
+    row, column = np.concatenate(pairs).T
+    return np.searchsorted(row, np.arange(int(start[-1]) + 1)), column, blocks
+
+
+def _joined(space: VectorSpace, inner: str, cross: str, block: int, count: int, start: int = 0) -> Array:
+    """What a block left of pairs inside it (one without aggregates has none) and across its border."""
+    across = space.read(cross, block)
+    return np.concatenate([space.read(inner, block) + start, across]) if count else across
 
 
 @dataclass(frozen=True)

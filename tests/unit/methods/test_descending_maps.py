@@ -14,7 +14,7 @@ from sklearn.manifold import trustworthiness
 
 import bigembed as be
 from bigembed.blocks.rows import executor
-from bigembed.embedding.sampling import options, pool
+from bigembed.embedding.sampling import options
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError
 from bigembed.neighbors.order import Ordered
 from tests.blocks import blocks_for
@@ -87,7 +87,7 @@ def test_memory_and_blocks_have_the_same_bytes_killed_or_not(
     method: Method, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pool of UMAP of fewer rows than there are, so that each block has a share of it."""
-    monkeypatch.setattr(pool, "POOL", 100)
+    monkeypatch.setattr(options, "POOL", 100)
     monkeypatch.setattr(options, "REPORT", 7)
     n = 600 if method is METHODS["tsne"] else 400
     X = digits(n)[0].astype("f4")
