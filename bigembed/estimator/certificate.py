@@ -274,6 +274,20 @@ def harmonic_warnings(seen: dict[str, Any]) -> list[str]:
     ]
 
 
+def carried_warnings(solve: dict[str, Any], remedy: str) -> list[str]:
+    """Coordinates that few rows carry, of the results of a stage that measured it."""
+    few = [at for at, flag in enumerate(solve.get("carried_by_few", ())) if flag]
+    if not few:
+        return []
+    shares = ", ".join(f"{solve['participation'][at]:.2g}" for at in few)
+    numbers = ", ".join(str(at + 1) for at in few)
+    return [
+        f"{'coordinate' if len(few) == 1 else 'coordinates'} {numbers} {'is' if len(few) == 1 else 'are'} carried by "
+        f"few rows (participation {shares}): what is seen is these against all the others. Look at the rows with the "
+        f"largest entries, and leave them out; or {remedy}"
+    ]
+
+
 def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> list[str]:
     """Of a judgement: that the map does not keep neighborhoods, or that one column decides it.
 

@@ -19,7 +19,7 @@ from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
 from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages
 from bigembed.embedding.landmark_rows import all_rows_stage, duplicates_note, landmark_rows_stage
 from bigembed.errors import InputError, PlanError
-from bigembed.estimator.certificate import versions
+from bigembed.estimator.certificate import carried_warnings, versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
@@ -238,7 +238,9 @@ class KernelPCA(RowwiseEstimator):
                 f"n_components={self.n_components}: only {self.n_components_} eigenvalues of the kernel are above "
                 f"1e-10 of the largest (the lowest found is {solve['lowest']:.3g}), so there are as many coordinates"
             )
-        return found | {"warnings": {"convergence": convergence, "degenerate": degenerate}}
+        smoother = "take a smoother kernel" if self.gamma_ is None else f"take a gamma below {self.gamma_:.3g}"
+        few = carried_warnings(solve, f"{smoother}, or scale the columns")
+        return found | {"warnings": {"convergence": convergence, "degenerate": degenerate, "localized": few}}
 
     def _extension(self, run: Run) -> Extension:
         landmarks, width = run.results("landmarks"), run.results("solve")["n_components"]

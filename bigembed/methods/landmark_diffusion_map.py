@@ -12,13 +12,12 @@ from bigembed.embedding.walk.landmark_walk import (
     LandmarkWalkModel,
     extend,
     gram_stage,
-    localized,
     solve_stage,
     sums_stage,
     walk_of,
 )
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
+from bigembed.estimator.certificate import carried_warnings, versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import Kernel, checked_kernel
 from bigembed.landmarks.roseland import RANK
@@ -173,7 +172,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             "warnings": {
                 "convergence": [solve["advice"]] if solve["advice"] else [],
                 "degenerate": degenerate,
-                "localized": localized(solve),
+                "localized": carried_warnings(solve, "raise epsilon"),
             },
         }
 

@@ -23,6 +23,7 @@ from bigembed.kernels.functions import Kernel, refuse_values, wrong_values
 from bigembed.landmarks.nystrom import FLOOR, centered_map
 from bigembed.operators.kernel import KernelOperator
 from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
+from bigembed.quality.participation import carried_by_few, participation_of
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
@@ -86,6 +87,7 @@ def exact_solve_stage(
             "lowest": solved["lowest"] * operator.norm,
             "trace": operator.trace,
             "norm": operator.norm,
+            **carried(read_array(context.path("matrix"))),
         }
 
     size, width = 8 * n * m, max(2, m)
@@ -145,6 +147,15 @@ def _summary(result: Any) -> dict[str, Any]:
     }
 
 
+def carried(coordinates: Array) -> dict[str, Any]:
+    """The share of the rows that carries each coordinate, and whether these are few."""
+    found = participation_of(coordinates, np.ones(len(coordinates)))
+    return {
+        "participation": found.share.tolist(),
+        "carried_by_few": carried_by_few(found, len(coordinates)).tolist(),
+    }
+
+
 def matrix_block(b: int, start: int, stop: int, *, space: StoredSpace, values: Array, out: str) -> None:
     """v/√λ of one block of rows."""
     write_rows(out, start, space.read("V", b)[:, : len(values)] / np.sqrt(values))
@@ -184,7 +195,8 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
                 f"kernel={kernel.text}: all {n} rows are the same to the kernel, or it has no positive eigenvalue: "
                 "nothing to map. Take another gamma, or look at the rows"
             )
-        sign = extremes((between - mean) @ found.matrix)[1]
+        coordinates = (between - mean) @ found.matrix
+        sign = extremes(coordinates)[1]
         write_array(context.path("matrix"), found.matrix * sign)
         write_array(context.path("mean"), mean)
         write_array(context.path("eigenvalues"), found.values)
@@ -201,6 +213,7 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
             "passes": 1,
             "gap": float(found.values[-1] - found.next),
             "lowest": found.lowest,
+            **carried(coordinates),
             "converged": moved <= MOVES,
             "reason": "landmarks",
             "advice": ""

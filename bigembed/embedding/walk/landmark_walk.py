@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,20 +45,6 @@ def advice_for(landmarks: int, moved: float, turned: float) -> str:
         f"{np.degrees(np.arcsin(CHANGES)):.0f}° are expected): {landmarks} landmarks do not show this walk. Raise "
         "n_landmarks or epsilon, or ask for a number of coordinates that ends at a gap of the spectrum"
     )
-
-
-def localized(solve: Mapping[str, Any]) -> list[str]:
-    """Of the results of :func:`solve_stage`: coordinates that few rows carry."""
-    few = [at for at, flag in enumerate(solve.get("carried_by_few", ())) if flag]
-    if not few:
-        return []
-    shares = ", ".join(f"{solve['participation'][at]:.2g}" for at in few)
-    numbers = ", ".join(str(at + 1) for at in few)
-    return [
-        f"{'coordinate' if len(few) == 1 else 'coordinates'} {numbers} {'is' if len(few) == 1 else 'are'} carried by "
-        f"few rows (participation {shares} of the walk): what is seen is these against all the others. Look at the "
-        "rows with the largest entries, and leave them out; or raise epsilon"
-    ]
 
 
 # --- one block -----------------------------------------------------------------------------------

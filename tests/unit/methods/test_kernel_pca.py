@@ -10,15 +10,24 @@ import numpy as np
 import pytest
 import zarr
 from scipy.linalg import eigh
+from sklearn.datasets import load_digits
 from sklearn.decomposition import KernelPCA as Reference
 from sklearn.metrics import pairwise
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsClassifier as Nearest
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
 from bigembed.embedding.kernel import solve as kernel_solve
-from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, NotFittedError, PlanError
+from bigembed.errors import (
+    ConvergenceWarning,
+    DegenerateWarning,
+    InputError,
+    LocalizedWarning,
+    NotFittedError,
+    PlanError,
+)
 from bigembed.methods import kernel_pca
 from bigembed.store.source import RowSource
 
@@ -96,7 +105,7 @@ def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> Non
     """A kernel of so small a reach that its spectrum hardly falls: half of the eigenvalues are missed."""
     rows = np.random.default_rng(0).normal(size=(2_000, 10))
     exact = be.KernelPCA(3, gamma=0.5).fit(rows)
-    with pytest.warns(ConvergenceWarning, match="Raise n_landmarks"):
+    with pytest.warns(LocalizedWarning, match="carried"), pytest.warns(ConvergenceWarning, match="Raise n_landmarks"):
         found = be.KernelPCA(3, gamma=0.5, solver="nystrom").fit(rows)
     assert (found.eigenvalues_ < 0.7 * exact.eigenvalues_).all()
     assert not found.certificate_["converged"]
@@ -214,3 +223,14 @@ def test_the_way_back_is_there_only_where_it_was_learned():
         be.KernelPCA(2, kernel="precomputed", fit_inverse_transform=True).fit(X @ X.T)
     with pytest.raises(InputError, match="alpha=0; allowed"):
         be.KernelPCA(2, alpha=0).fit(X)
+
+
+@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+def test_coordinates_that_few_rows_carry_are_said(solver):
+    rows = load_digits().data[:600]
+    with pytest.warns(LocalizedWarning, match=r"carried by few rows .* gamma below 0\.0156, or scale"):
+        raw = be.KernelPCA(2, solver=solver, n_landmarks=200).fit(rows)
+    assert max(raw.certificate_["participation"]) < 0.02
+    scaled = be.KernelPCA(2, solver=solver, n_landmarks=200).fit(StandardScaler().fit_transform(rows))
+    assert min(scaled.certificate_["participation"]) > 0.2
+    assert not scaled.certificate_["warnings"]["localized"]
