@@ -35,7 +35,7 @@ def chosen(asked: str, curve: Array, target: float, probes: int, n: int, cells: 
     if asked != AUTO:
         return {"algorithm": asked, "why": "asked for", "target": target}
     reached = bool(curve[-1] >= min(target, ENOUGH))
-    if reached and (probes <= WORTH or cells < 2 * len(curve)):
+    if reached and (probes <= WORTH or cells < 4 * WORTH):
         return {}
     pairs = f"{probes} cells, some {probes * (n // cells)} rows, for each row"
     why = f"recall {curve[-1]:.3f} at most is expected of all cells on a shortlist: {pairs}; the target is {target:g}"

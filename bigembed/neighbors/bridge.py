@@ -180,13 +180,12 @@ def bridged_block(
 ) -> dict[str, Any]:
     """One block of the graph with the bridges that touch its rows."""
     block = given.block(b)
-    row = np.repeat(np.arange(given.rows[b], dtype=np.int32), np.diff(block.indptr))
     column = block.ids(b, starts)[block.indices]
     both = np.concatenate([bridges, bridges[:, [1, 0, 2]]])
     mine = both[(both[:, 0] >= starts[b]) & (both[:, 0] < starts[b + 1])]
     new = csr_block(
         b,
-        np.concatenate([row, (mine[:, 0] - starts[b]).astype(np.int32)]),
+        np.concatenate([block.row, (mine[:, 0] - starts[b]).astype(np.int32)]),
         np.concatenate([column, mine[:, 1].astype(np.int64)]),
         np.concatenate([block.data, mine[:, 2].astype(block.data.dtype)]),
         starts,

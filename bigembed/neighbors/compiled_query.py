@@ -99,7 +99,8 @@ def _shift(new: Array, first: int, last: int, center: Array, near: Array, norms:
 @njit(cache=True, nogil=True)
 def _longer(array: Array, room: int) -> Array:
     out = np.empty(room, array.dtype)
-    out[: array.shape[0]] = array
+    for i in range(array.shape[0]):
+        out[i] = array[i]
     return out
 
 
@@ -165,10 +166,13 @@ def nearest_cells(rows: Array, home: Array, listed: Array, wanted: Array, center
             size += 1
         count = min(wanted[home[i]], size)
         if count == size:
-            probes[i, :size] = cells[:size]
+            for s in range(size):
+                probes[i, s] = cells[s]
             continue
         place[:count], squared[:count] = -1, np.inf
         for s in range(size):
             value = squared_distance(rows, i * d, centers, cells[s] * d, d)
             insert(place[:count], squared[:count], s, value)
-        probes[i, :count] = cells[np.sort(place[:count])]
+        nearest = np.sort(place[:count])
+        for s in range(count):
+            probes[i, s] = cells[nearest[s]]

@@ -17,8 +17,9 @@ from bigembed.errors import InputError
 from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.complete import dense_block
 from bigembed.neighbors.ground_truth import BINS, distance_counts, spread_rows, unit_of
+from bigembed.neighbors.joined import Joined, join_all
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
+from bigembed.neighbors.query import MAX_PAIRS, locate
 from bigembed.neighbors.sketch import compared_of
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage

@@ -196,6 +196,6 @@ def arrived_block(
     del found
     block = csr_block(b, row, column, value, starts)
     rows = starts[b + 1] - starts[b]
-    apart = block.indices != np.repeat(np.arange(rows), np.diff(block.indptr))
+    apart = block.indices != block.row
     counts = {"inside": apart & (block.indices < rows), "joined": apart}
     return write_block(b, block, exchange, out, name) | {key: int(np.count_nonzero(c)) for key, c in counts.items()}

@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.blocks.distances import refuse_distances
 from bigembed.blocks.rows import Array, bounds
 from bigembed.neighbors.given_distances import TASK_ROWS, Rule
-from bigembed.neighbors.query import Found, Joined, joined_of
+from bigembed.neighbors.joined import Found, Joined, joined_of
 from bigembed.neighbors.walk import NOBODY
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array

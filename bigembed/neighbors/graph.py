@@ -179,6 +179,6 @@ def edges_of(b: int, view: EdgeView) -> tuple[Array, Array, Array]:
     far = [ordered.ids(source)[rows] for source, rows in block.segments()]
     ids = np.concatenate([ordered.ids(b), *far])
     internal = block.ids(b, view.starts)
-    row = np.repeat(np.arange(view.matrix.rows[b]), np.diff(block.indptr))
+    row = block.row
     edge = internal[row] != internal[block.indices]
     return ids[row[edge]], ids[block.indices[edge]], np.sqrt(block.data[edge].astype(np.float64))

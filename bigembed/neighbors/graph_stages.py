@@ -12,9 +12,10 @@ from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_s
 from bigembed.neighbors.ground_truth import recall_stage, witness_stage
 from bigembed.neighbors.nn_descent import descend, descent_cost
 from bigembed.neighbors.order import order_stage, partition_stage
-from bigembed.neighbors.radius import density_stage, radius_edges, radius_graph_stage
+from bigembed.neighbors.radius import density_stage, radius_graph_stage
 from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
-from bigembed.neighbors.search import SHORTLIST, search_stage, shortlist_stage
+from bigembed.neighbors.search import search_stage
+from bigembed.neighbors.shortlist import SHORTLIST, shortlist_stage
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.runs import Run
@@ -42,7 +43,17 @@ QUERY_ARRAYS = {
         "points",
         "columns",
     ),
-    "search": ("rho_squared", "kappa", "probed", "asked", "asked_indptr", "links", "sources", "sources_indptr"),
+    "search": (
+        "rho_squared",
+        "kappa",
+        "shortlist",
+        "probed",
+        "asked",
+        "asked_indptr",
+        "links",
+        "sources",
+        "sources_indptr",
+    ),
     "density": ("cell_radii",),
     "graph": ("rho_squared",),
 }
@@ -157,10 +168,3 @@ def require_euclidean(shape: Shape, what: str) -> None:
         raise InputError(
             f"{what} for dense rows and the metrics {', '.join(MAPPED)}, not for {rows}. Give n_neighbors alone"
         )
-
-
-def edge_bound(shape: Shape, n_neighbors: int | None, radius: float | None) -> int:
-    """Edges of a graph that a plan counts with."""
-    if radius is not None:
-        return radius_edges(shape)
-    return 2 * shape.n * min(shape.n, n_neighbors or shape.n)

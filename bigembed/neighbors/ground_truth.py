@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.metrics import RowMetric
-from bigembed.blocks.owners import by_owner, owner_of
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.algorithms import AUTO, NN_DESCENT, chosen
 from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors.expected_recall import best_curve, choose_probes
 from bigembed.neighbors.local import Cells, search_every
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.probes import probe_ranks
 from bigembed.neighbors.recall import Truth, lists_found, merged, share_found, stored_lists
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
@@ -43,16 +43,19 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
     def run(context: Context) -> dict[str, Any]:
         truth = exact_truth(context, k, seed, by_metric(shape))
         ordered = Ordered.open(context.of("order"))
-        rows = read_array(context.path("rows"))
-        curve = recall_curve(rows, truth.ids, truth.neighbors, ordered, context.of("shortlist"))
+        length, cells = context.results("shortlist")["length"], context.results("order")["cells"]
+        given = context.path(""), ordered, context.of("shortlist"), length, target, context.exchange
+        curve = best_curve(*given, longer=algorithm != NN_DESCENT)
         write_array(context.path("recall_by_probes"), curve)
         probes = choose_probes(curve, target, truth.neighbors.size)
-        cells = context.results("order")["cells"]
+        decided = chosen(algorithm, curve, target, probes, shape.n, cells)
+        if len(curve) > length and decided.get("algorithm") != NN_DESCENT:
+            decided["shortlist"] = len(curve)
         return {
             "n_probes": probes,
             "expected_recall": float(curve[probes - 1]),
             "witnesses": len(truth.ids),
-            **chosen(algorithm, curve, target, probes, shape.n, cells),
+            **decided,
         }
 
     size, by = sample_size(shape.n), by_metric(shape)
@@ -210,39 +213,6 @@ def _spread(count: int, seed: int) -> Array:
     return np.sort(np.random.default_rng([seed, 3]).choice(count, min(SPREAD, count), replace=False))
 
 
-def recall_curve(rows: Array, ids: Array, near: Array, ordered: Ordered, shortlist: str) -> Array:
-    """Share of the true neighbors that lie in the T cells nearest to a row, for T = 1, 2, …, (S,)."""
-    cell_starts = read_array(f"{ordered.path}/cell_starts")
-    block_starts = read_array(f"{ordered.path}/cell_block_starts")
-    centers = read_array(f"{ordered.path}/cell_centers")
-    own = owner_of(cell_starts, ids)
-    counts: Array | None = None
-    for b, at, cells in by_owner(block_starts, own):
-        lists = read_array(f"{shortlist}/shortlist/{b}")
-        if counts is None:
-            counts = np.zeros(lists.shape[1] + 1)
-        for row, cell in zip(at, cells, strict=True):
-            wanted = owner_of(cell_starts, near[row])
-            ranks = probe_ranks(rows[row], lists[cell], centers, wanted)
-            counts += np.bincount(np.minimum(ranks, lists.shape[1]), minlength=len(counts))
-    assert counts is not None
-    return np.asarray(np.cumsum(counts)[:-1] / counts.sum())
-
-
-def choose_probes(curve: Array, target: float, pairs: int) -> int:
-    """The fewest cells whose recall is above the target by two standard errors; where none reaches it, the fewest that
-    find as many as the whole shortlist; for a target of 1 the whole.
-
-    >>> choose_probes(np.array([0.8, 0.9, 0.9]), 0.5, 100), choose_probes(np.array([0.8, 0.9, 0.9]), 0.99, 100)
-    (1, 2)
-    """
-    if target >= 1:
-        return len(curve)
-    error = np.sqrt(np.maximum(curve * (1 - curve), 0) / max(1, pairs))
-    enough = np.flatnonzero(curve >= np.minimum(target + 2 * error, 1))
-    return int(enough[0] if len(enough) else np.argmax(curve == curve[-1])) + 1
-
-
 def recall_stage(target: float) -> Stage:
     """Measured share of the true neighbors of the sampled rows that the lists hold."""
 
@@ -254,7 +224,7 @@ def recall_stage(target: float) -> Stage:
         searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why") if name in said}
         if searched.get("algorithm") == NN_DESCENT:
             searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
-        advice = "" if found.recall >= target else _advice(searched.get("algorithm"), context.results("search"))
+        advice = "" if found.recall >= target else _advice(context)
         return {
             "recall": found.recall,
             "standard_error": found.standard_error,
@@ -267,10 +237,11 @@ def recall_stage(target: float) -> Stage:
     return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
 
 
-def _advice(algorithm: str | None, search: Mapping[str, Any]) -> str:
+def _advice(context: Context) -> str:
     """What to do where the target was missed."""
-    done = "More cells of the shortlists would find no more"
-    if algorithm == NN_DESCENT:
+    search, listed = context.results("search"), len(read_array(context.of("witness", "recall_by_probes")))
+    done = f"{search['n_probes']} cells were searched for each row; all {listed} on a shortlist would find hardly more"
+    if search.get("algorithm") == NN_DESCENT:
         done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"
     return (
         f"{done}. Such data have no near neighbors to speak of (high intrinsic dimension): reduce the dimension first "

@@ -16,7 +16,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import rounding
-from bigembed.neighbors.local_basis import LocalBasis, basis_block
+from bigembed.neighbors.local_basis import LEAST, LocalBasis, basis_block
 
 if TYPE_CHECKING:
     from bigembed.neighbors.probes import Probing
@@ -46,6 +46,8 @@ class Cells:
 
     def basis(self, first: int, probing: Probing) -> LocalBasis | None:
         """The basis of the cells from ``first``, which are near each other; None where few rows probe them."""
+        if self.rows.shape[1] < LEAST:
+            return None
         part = self.offsets[first : first + _BASIS_CELLS + 1]
         asking = sum(len(probing.of(number)) for number in self.numbers[first : first + _BASIS_CELLS].tolist())
         if asking * (part[-1] - part[0]) < _FRAME_PAIRS * (len(part) - 1):

@@ -27,6 +27,9 @@ _OUTSIDE = 0.05
 _STEP = 8
 """p + 1 is a multiple of this, which suits the matrix product."""
 
+LEAST = 4 * _STEP
+"""Columns, and sampled rows, below which there is no basis."""
+
 
 @dataclass(frozen=True)
 class LocalBasis:
@@ -48,7 +51,7 @@ def basis_block(rows: Array, centers: Array, offsets: Array) -> LocalBasis | Non
     """
     n, d = rows.shape
     chosen = np.arange(0, n, max(1, -(-n // _SAMPLE)))
-    if d < 4 * _STEP or len(chosen) < 4 * _STEP:
+    if d < LEAST or len(chosen) < LEAST:
         return None
     sample = rows[chosen].astype(np.float64)
     if not np.isfinite(sample).all():

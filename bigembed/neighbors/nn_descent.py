@@ -14,6 +14,8 @@ import numpy as np
 
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import map_blocks
+from bigembed.errors import PlanError
+from bigembed.neighbors.algorithms import CELLS, NN_DESCENT
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, reverse_block, run_round
 from bigembed.neighbors.graph_blocks import senders_of
@@ -26,6 +28,7 @@ from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.walk import link_block, walk_memory
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
+from bigembed.store.paths import at, free_bytes, nearest_folder
 
 SEED_PROBES = 48
 """Cells that each row is compared with first."""
@@ -59,6 +62,7 @@ def longest(n: int, k: int) -> int:
 def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: float) -> dict[str, Any]:
     """Find the k nearest rows of every row of all blocks; what a search stage returns."""
     exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
+    require_room(n, k, context.results("witness")["why"], exchange.root)
     blocks = [(b,) for b in range(len(ordered.blocks))]
     width, seeds = first_length(shape, k), SEEDS_BY_PAIRS if by else SEED_PROBES
     shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
@@ -168,18 +172,40 @@ def held(shape: Shape, k: int) -> int:
     return max(int(joined) + 8 * SEEN, walked)
 
 
+def traveling(n: int, width: int) -> int:
+    """Bytes of what goes from block to block in a round, with lists of a width."""
+    return 2 * n * width * 30
+
+
+def room(n: int, k: int) -> int:
+    """Bytes of the disk that NN-descent takes in addition to the lists that it finds."""
+    return traveling(n, min(n - 1, k + MORE)) + 12 * n * k
+
+
+def require_room(n: int, k: int, why: str, place: str) -> None:
+    """PlanError unless NN-descent has room where exchanges lie."""
+    need, free = room(n, k), free_bytes(nearest_folder(at(place)))
+    if need > free:
+        raise PlanError(
+            f"neighbors by {NN_DESCENT} ({why}) take {need >> 20} MiB of disk on the way, and {free >> 20} MiB are "
+            f"free at {place}. Free some, keep what tasks exchange on a larger disk, lower recall, or give "
+            f"algorithm={CELLS!r}"
+        )
+
+
 def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
-    """What a plan counts with: the work of the cells unless NN-descent was ``asked`` for, the memory of either."""
+    """What a plan counts with: the work and the disk of the cells unless NN-descent was ``asked`` for, the memory of
+    either. Whether there is :func:`room` for its lists is seen when sampled rows have shown that it is needed."""
     n, row_bytes, block = shape.n, shape.row_bytes, shape.block
     width, blocks = first_length(shape, k), -(-2 * n // block)
-    memory = max(cells.memory, held(shape, k))
-    travels = 2 * n * width * 30
-    cells = replace(cells, memory=memory, disk=cells.disk + 12 * n * k, scratch=max(cells.scratch, travels))
+    cells = replace(cells, memory=max(cells.memory, held(shape, k)))
     if not asked:
         return cells
-    rounds = 4
+    rounds, travels = 4, traveling(n, width)
     return replace(
         cells,
+        disk=cells.disk + 12 * n * k,
+        scratch=max(cells.scratch, travels),
         read=cells.read + rounds * (blocks * min(n * row_bytes, ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,
         flops=cells.flops + rounds * n * 4 * width**2 * row_bytes / 4,

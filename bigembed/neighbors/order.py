@@ -248,6 +248,11 @@ class ListedCells:
         centers = read_rows(f"{ordered.path}/cell_centers", numbers)
         return cls(numbers, starts, ends[len(numbers) :] - starts, centers)
 
+    def places(self, numbers: Array) -> Array:
+        """Places of cells among these, −1 for one that is not: in the shape of ``numbers``."""
+        place = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
+        return np.where(self.numbers[place] == numbers, place, -1)
+
     def some(self, places: Array) -> ListedCells:
         """Those at some places among these."""
         return ListedCells(self.numbers[places], self.starts[places], self.sizes[places], self.centers[places])

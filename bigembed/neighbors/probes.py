@@ -9,9 +9,11 @@ What the number of pairs depends on is the dimension that cells see, not n (``be
 left out, at the same recall (mixture of 3·10⁵ rows, 1 630 pairs a row): other orders of the cells (distance to the
 plane between two centers, also the largest over the four nearest; distance less the radius, or the root mean square
 radius, of the cell) need as many rows or more; a bound relative to the k-th distance instead of a number of cells saves
-13 % of them; cells of 96 and 64 rows save 19 and 28 %, and take 11 and 24 % more time. Where 256 cells of a cell's
-shortlist lose neighbors of its rows (12 dimensions, 10⁵ rows of one cluster), lists by sampled rows of the cell lose
-more, by all of them hardly fewer (recall .9919 for .9889): such rows go to NN-descent.
+13 % of them; cells of 96 and 64 rows save 19 and 28 %, and take 11 and 24 % more time. So does an order by the rows
+that a normal distribution of the mean and covariance of a cell has within the reach (10⁷ rows: 1 to 8 %, exact reach
+given). Where 256 cells of a cell's shortlist lose neighbors of its rows (12 dimensions, 10⁵ rows of one cluster), lists
+by sampled rows of the cell lose more, by all of them hardly fewer (recall .9919 for .9889); longer ones do not: of 512
+cells 66 reach .992.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
 
+BYTE = 256
+"""Positions on a shortlist that a byte tells apart."""
 _FEW_PAIRS = 1 << 14
 """Fewer pairs of centers than this are compared without compiled code."""
 
@@ -113,9 +117,11 @@ def probe_ranks(row: Array, shortlist: Array, centers: Array, wanted: Array) -> 
 def pack_probes(probes: Array, offsets: Array, shortlist: Array) -> Array:
     """Probes (n, T) as positions on the shortlist of each row's cell, sorted by cell number: uint8 (n, T).
 
-    A row with fewer than T probes repeats its last.
+    A row with fewer than T probes repeats its last. On lists of S > 256 cells, a bit for each: uint8 (n, ⌈S/8⌉).
     """
     listed = _listed(shortlist)
+    if listed.shape[1] > BYTE:
+        return _packed_bits(probes, offsets, listed)
     packed = np.zeros(probes.shape, np.uint8)
     count = np.count_nonzero(probes >= 0, axis=1)
     for cells, start, stop in zip(listed, offsets[:-1].tolist(), offsets[1:].tolist()):
@@ -126,10 +132,26 @@ def pack_probes(probes: Array, offsets: Array, shortlist: Array) -> Array:
 
 def unpack_probes(packed: Array, offsets: Array, shortlist: Array) -> Array:
     """The probes that :func:`pack_probes` packed."""
-    home = np.repeat(np.arange(len(shortlist)), np.diff(offsets))
-    probes = _listed(shortlist)[home[:, None], packed]
+    home, listed = np.repeat(np.arange(len(shortlist)), np.diff(offsets)), _listed(shortlist)
+    if listed.shape[1] > BYTE:
+        row, place = np.nonzero(np.unpackbits(packed, axis=1, count=listed.shape[1]))
+        count = np.bincount(row, minlength=len(packed))
+        probes = np.full((len(packed), count.max(initial=0)), -1, np.int32)
+        probes[np.arange(probes.shape[1]) < count[:, None]] = listed[home[row], place]
+        return probes
+    probes = listed[home[:, None], packed]
     probes[:, 1:][packed[:, 1:] == packed[:, :-1]] = -1
     return probes
+
+
+def _packed_bits(probes: Array, offsets: Array, listed: Array) -> Array:
+    packed = np.zeros((len(probes), -(-listed.shape[1] // 8)), np.uint8)
+    for cells, start, stop in zip(listed, offsets[:-1].tolist(), offsets[1:].tolist()):
+        row, at = np.nonzero(probes[start:stop] >= 0)
+        bits = np.zeros((stop - start, len(cells)), bool)
+        bits[row, np.searchsorted(cells, probes[start:stop][row, at])] = True
+        packed[start:stop] = np.packbits(bits, axis=1)
+    return packed
 
 
 def _listed(shortlist: Array) -> Array:
@@ -207,8 +229,10 @@ def asking_cells(probing: Probing, offsets: Array) -> Array:
     1 the number of the probed cell, ascending. No sort: the rows of each probed cell ascend, so do
     their cells.
     """
-    home = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[probing.rows]
-    probed = np.repeat(probing.cells, np.diff(probing.offsets))
+    home = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))[probing.rows]
     first = np.ones(len(home), dtype=bool)
-    first[1:] = (home[1:] != home[:-1]) | (probed[1:] != probed[:-1])
-    return np.column_stack([home[first], probed[first]])
+    np.not_equal(home[1:], home[:-1], out=first[1:])
+    first[probing.offsets[:-1]] = True
+    pairs = np.flatnonzero(first)
+    probed = np.repeat(probing.cells, np.diff(np.searchsorted(pairs, probing.offsets)))
+    return np.column_stack([home[pairs], probed])

@@ -14,9 +14,10 @@ from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import DenseIndex, join_every
 from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.given_query import GivenIndex, given_index_of, join_given_parts, query_memory
+from bigembed.neighbors.joined import Joined
 from bigembed.neighbors.local import Cells
 from bigembed.neighbors.order import KEPT_BYTES, CellReader, Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory, locate
+from bigembed.neighbors.query import MAX_PAIRS, Index, index_of, join_batches, join_memory, locate
 from bigembed.neighbors.radius import EDGES_PLANNED, near_cells, pairs_within
 from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run

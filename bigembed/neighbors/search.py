@@ -1,4 +1,4 @@
-"""Shortlists of cells, and the search of every block in the cells that its rows probe."""
+"""The search of every block in the cells that its rows probe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.blocks.metrics import NUMERIC
 from bigembed.blocks.owners import by_owner
-from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
+from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.neighbors.algorithms import NN_DESCENT, said
 from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.cell_spans import StoredCells
@@ -18,81 +18,22 @@ from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.local import Cells, search_cells, search_own
 from bigembed.neighbors.order import ListedCells, Ordered
-from bigembed.neighbors.probes import Probing, asking_cells, group_probes, nearest_cells, pack_probes, probe_block
+from bigembed.neighbors.probes import Probing, asking_cells, group_probes, pack_probes, probe_block
+from bigembed.neighbors.shortlist import SHORTLIST, leave_near_blocks, write_shortlists
 from bigembed.neighbors.survey import Shape
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_rows, write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
 Found = tuple[int, list[int]]
 """Pairs that the search of a block compared, and the blocks whose cells its rows probe."""
 Descend = Callable[[Context, Ordered, Shape, int, float], dict[str, Any]]
 """The search of k neighbors of all rows with a target for the recall; what the stage returns."""
-SHORTLIST = 256
-PROBES = 32
-"""Cells that a row is planned to probe; how many it is, recall decides."""
-NEAR_BLOCKS = 48
-"""Blocks whose cells may come onto a shortlist: bounds its cost, which would grow with the square of n."""
-
-TILE_BLOCKS = 64
-"""Blocks whose nearest blocks one task finds."""
+PROBES = 80
+"""Bytes of a row that a plan counts with for the cells that it probes, and its part of longer shortlists: 64 and 11 of
+512 cells; recall decides."""
 COMPARED = 1300
 """Pairs of a row and another that a plan counts with, when the cells are probed."""
-
-
-def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
-    """For each cell the nearest cells by center, :data:`SHORTLIST` of them: what its rows may probe."""
-
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        tiles = bounds(len(blocks), TILE_BLOCKS)
-        middles = map_blocks(middles_of, tiles, ordered=ordered)
-        context.exchange.put("middles", 0, {"every": np.concatenate(middles)})
-        map_blocks(near_blocks, tiles, exchange=context.exchange)
-        map_blocks(shortlist_block, blocks, ordered=ordered, exchange=context.exchange, out=context.path(""))
-        return {"length": SHORTLIST}
-
-    cells = -(-n // cell_size)
-    cost = Cost(
-        read=cells * row_bytes,
-        write=8 * SHORTLIST * cells,
-        disk=4 * SHORTLIST * cells,
-        scratch=cells * row_bytes,
-        memory=2 * cells * row_bytes + 64 * SHORTLIST * 512,
-    )
-    return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run, cost)
-
-
-def middles_of(first: int, stop: int, *, ordered: Ordered) -> Array:
-    """The mean of the cell centers of each of some blocks, (stop − first, d) float64."""
-    starts = read_array(f"{ordered.path}/cell_block_starts", first, stop + 1)
-    centers = read_array(f"{ordered.path}/cell_centers", int(starts[0]), int(starts[-1])).astype(np.float64)
-    return np.add.reduceat(centers, starts[:-1] - starts[0]) / np.diff(starts)[:, None]
-
-
-def near_blocks(first: int, stop: int, *, exchange: Exchange) -> None:
-    """Leave the :data:`NEAR_BLOCKS` blocks nearest to each of some blocks, ascending."""
-    middles = exchange.piece("middles", 0, "every")
-    for b in range(first, stop):
-        gaps = ((middles - middles[b]) ** 2).sum(axis=1)
-        near = np.arange(len(gaps))
-        if len(gaps) > NEAR_BLOCKS:
-            near = np.flatnonzero(gaps <= np.partition(gaps, NEAR_BLOCKS - 1)[NEAR_BLOCKS - 1])
-        near = near[np.lexsort((near, gaps[near]))[:NEAR_BLOCKS]]
-        exchange.put("near", b, {"blocks": np.sort(near)})
-
-
-def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, out: str) -> None:
-    """Shortlists of the cells of one block, (C_b, S) int32: from the blocks nearest to it."""
-    first = read_array(f"{ordered.path}/cell_block_starts")
-    near = exchange.piece("near", b, "blocks").tolist()
-    cells = np.concatenate([np.arange(first[block], first[block + 1]) for block in near])
-    others = read_rows(f"{ordered.path}/cell_centers", cells)
-    # (Of many blocks in one place, not all are near: maybe not the block itself.)
-    centers = read_array(f"{ordered.path}/cell_centers", int(first[b]), int(first[b + 1]))
-    numbers = nearest_cells(centers, others, cells, min(SHORTLIST, int(first[-1])))
-    write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
 
 
 def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
@@ -107,22 +48,26 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         context.note(said(decided))
         if decided.get("algorithm") == NN_DESCENT:
             return descend(context, ordered, shape, n_neighbors, decided["target"])
+        shortlist, longer = context.of("shortlist"), {}
+        if "shortlist" in decided:
+            leave_near_blocks(ordered, context.exchange)
+            write_shortlists(ordered, context.exchange, decided["shortlist"], context.path(""))
+            shortlist, longer = context.path("").rstrip("/"), {"shortlist": decided["shortlist"]}
         compute: Callable[..., Found]
         shared: dict[str, Any]
         if n <= EXACT_ROWS and len(blocks) == 1:
             compute, shared = all_pairs_block, {"by": by}
             probes = context.results("order")["cells"]  # a query then compares every pair too
         elif by is not None:
-            compute = search_by_metric
-            shared = {"shortlist": context.of("shortlist"), "n_probes": probes, "by": by}
+            compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": probes, "by": by}
         else:
-            compute, shared = search_block, {"shortlist": context.of("shortlist"), "n_probes": probes}
+            compute, shared = search_block, {"shortlist": shortlist, "n_probes": probes}
             map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
         found = map_blocks(
             compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
         )
         pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
-        return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n}
+        return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n, **longer}
 
     lists = n * n_neighbors * 12
     cost = Cost(
@@ -188,10 +133,10 @@ def probed_block(
     """Which cells the rows of a block probe, which is written, too; and the cells on its shortlists."""
     lists = read_array(f"{shortlist}/shortlist/{b}")
     cells = ListedCells.read(ordered, np.unique(lists[lists >= 0]))
-    short = np.where(lists >= 0, np.searchsorted(cells.numbers, lists), -1)
+    short = cells.places(lists)
     probes = probe_block(rows, cell_offsets, short, cells.centers, n_probes, sizes=cells.sizes, least=k + 1)
     write_array(f"{out}probed/{b}", pack_probes(probes, cell_offsets, short))
-    return group_probes(np.where(probes >= 0, cells.numbers[probes], -1).astype(np.int32)), cells
+    return group_probes(np.where(probes >= 0, cells.numbers.astype(np.int32)[probes], np.int32(-1))), cells
 
 
 def search_by_metric(

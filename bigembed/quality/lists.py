@@ -44,11 +44,12 @@ def nearest_block(
         from bigembed.quality import compiled as kernels  # imports numba: only here
 
         slack = 2 * rounding(rows.shape[1], rows.dtype)
-        for part, first, tile, products, own, norms in _tiles(queries, rows):
+        for within, first, tile, products, own, norms in _tiles(queries, rows, squared[:, -1], slack):
+            found = ids[within], squared[within]
             kernels.nearest(
-                products, own, norms, slack, queries[part], query_ids[part], tile, start + first, ids[part],
-                squared[part],
+                products, own, norms, slack, queries[within], query_ids[within], tile, start + first, *found
             )  # fmt: skip
+            ids[within], squared[within] = found
         return ids, squared
     if metric is not None and is_sparse(rows) and not metric.own:
         from bigembed.blocks.sparse_lists import take_sparse  # imports numba: only here
@@ -112,11 +113,13 @@ def counts_block(
         from bigembed.quality import compiled as kernels
 
         slack = 2 * rounding(rows.shape[1], rows.dtype)
-        for part, first, tile, products, own, norms in _tiles(queries, rows):
+        for within, first, tile, products, own, norms in _tiles(queries, rows, ends[:, -1], slack):
+            found = counts[within]
             kernels.count(
-                products, own, norms, slack, queries[part], query_ids[part], tile, start + first, ends[part],
-                numbers[part], counts[part],
+                products, own, norms, slack, queries[within], query_ids[within], tile, start + first, ends[within],
+                numbers[within], found,
             )  # fmt: skip
+            counts[within] = found
     elif metric is not None and is_sparse(rows) and not metric.own:
         from bigembed.blocks.sparse_lists import count_sparse
 
@@ -153,18 +156,29 @@ def _exact(queries: Any, rows: Any, metric: RowMetric | None) -> Iterator[tuple[
                 yield slice(low, high), first, squared(queries[low:high], rows[first:last])
 
 
-def _tiles(queries: Array, rows: Array) -> Iterator[tuple[slice, int, Array, Array, Array, Array]]:
-    """Some queries x, the first row of a tile, its rows y, and about the mean of the tile −2 x·y, ‖x‖², ‖y‖²."""
+def _tiles(
+    queries: Array, rows: Array, limits: Array, slack: float
+) -> Iterator[tuple[Array, int, Array, Array, Array, Array]]:
+    """Numbers of queries x, the first row of a tile, its rows y, and about the mean of the tile −2 x·y, ‖x‖², ‖y‖².
+
+    A query is left out where the ball about the mean that holds the tile is beyond its limit, a squared distance, which
+    may fall from tile to tile.
+    """
     for first, last in bounds(len(rows), _ROWS):
         tile = rows[first:last]
         with np.errstate(over="ignore", invalid="ignore"):
             center = tile.mean(axis=0)
             near, norms = _padded(tile - center)
+            lost = tile.shape[1] * float(np.finfo(tile.dtype).tiny)  # (by squares below it)
+            radius = np.sqrt(np.float64(norms[: len(tile)].max()) + lost) * (1 + slack)
         for low, high in bounds(len(queries), _QUERIES):
             with np.errstate(over="ignore", invalid="ignore"):
                 x = queries[low:high] - center
                 own = np.einsum("ij,ij->i", x, x)
-                yield slice(low, high), first, tile, x @ near.T, own, norms
+                apart = np.sqrt(own.astype(np.float64)) * (1 - slack) - radius
+                within = np.flatnonzero(~(apart > np.sqrt(limits[low:high]) * (1 + slack)))
+                if len(within):
+                    yield within + low, first, tile, x[within] @ near.T, own[within], norms
 
 
 def _padded(shifted: Array) -> tuple[Array, Array]:

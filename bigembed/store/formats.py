@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from bigembed.store import anndata_reader, delimited, fvecs, hdf5, netcdf
 from bigembed.store.aligned import aligned_path, link, named_vector, vector_source
 from bigembed.store.anndata_reader import CsrReader
 from bigembed.store.arrays import cached, zarr_place
-from bigembed.store.attributes import CATEGORIES, named_columns
+from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, named_columns
 from bigembed.store.claims import CHUNKS, refuse_rows, refuse_unpacked, require_files, require_regular, sound
 from bigembed.store.copying import copy_rows, copy_sparse, copy_vector, same_rows
 from bigembed.store.ids import check_ids
@@ -24,7 +24,7 @@ from bigembed.store.output_lock import output_lock
 from bigembed.store.output_paths import require_apart
 from bigembed.store.parquet import open_parquet, parquet_files
 from bigembed.store.paths import AnyPath, PathLike, at, published
-from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native, two_dimensional
+from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, two_dimensional
 from bigembed.store.source import RowSource, rows_at, work_dtype
 from bigembed.store.sparse import WIDEST, group_source, is_csr_group
 
@@ -70,9 +70,7 @@ def ingest(
 def _is_vector(vector: Reader, place: AnyPath) -> bool:
     """Whether what lies there is a copy of the vector: one pass over both."""
     try:
-        found = vector_source(place)
-        alike = found.shape == vector.shape and native(found.dtype) == native(vector.dtype)
-        return alike and same_rows(vector, place)
+        return same_rows(vector, place)
     except (DamagedError, InputError):
         return False
 
@@ -137,7 +135,7 @@ def write_copy(
     label: str = "ingest",
 ) -> None:
     """Copy rows with the names of their columns: dense ones to an array; sparse ones to a group, unless ``dense``."""
-    known = getattr(reader, "categories", {})
+    known = _categories(reader)
     attributes = {**(attributes or {}), **named_columns(features_of(reader)), **({CATEGORIES: known} if known else {})}
     if stays_sparse(reader, choice):
         copy_sparse(_parts(reader), reader.shape, dest, attributes, label)
@@ -146,10 +144,18 @@ def write_copy(
 
 
 def is_copy(reader: Reader, path: AnyPath, choice: Choice | None = None) -> bool:
-    """Whether what lies at the path is what :func:`write_copy` would write there."""
+    """Whether what lies at the path is what :func:`write_copy` would write there, with the same names."""
+    there = columns_of(path), categories_at(path)
+    if there != (features_of(reader), {name: list(texts) for name, texts in _categories(reader).items()}):
+        return False
     if stays_sparse(reader, choice):
-        return all(same_rows(part, path / name) for name, part in _parts(reader).items())
+        same = all(same_rows(part, path / name) for name, part in _parts(reader).items())
+        return same and group_source(path).shape == tuple(reader.shape)
     return same_rows(reader, path)
+
+
+def _categories(reader: Any) -> Mapping[str, Sequence[str]]:
+    return getattr(reader, "categories", {})
 
 
 def _parts(reader: Any) -> Mapping[str, Reader]:

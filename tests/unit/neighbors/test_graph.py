@@ -8,9 +8,10 @@ from scipy.sparse.csgraph import connected_components
 
 import bigembed as be
 from bigembed.errors import InputError, RecallWarning
+from bigembed.neighbors import expected_recall, probes, query, shortlist
 from bigembed.neighbors.components import find_components
 from bigembed.neighbors.query import Index, join_rows
-from bigembed.neighbors.survey import Shape, prepare
+from bigembed.neighbors.survey import Shape, prepare, shape_in
 from bigembed.store.exchange import Exchange
 
 
@@ -32,15 +33,7 @@ def dense(graph: be.NeighborGraph) -> np.ndarray:
 
 
 def index_of(graph: be.NeighborGraph) -> Index:
-    run = graph.run
-    return Index(
-        run.path("order"),
-        run.path("search"),
-        run.path("shortlist"),
-        run.path("partition", "centers"),
-        graph.n_neighbors,
-        run.results("search")["n_probes"],
-    )
+    return query.index_of(graph.run, shape_in(graph.run.results("survey")))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.uint8, np.int64])
@@ -71,15 +64,22 @@ def test_across_blocks_the_graph_is_that_of_the_probed_cells_and_recall_is_measu
     assert everything.recall == 1.0
 
 
-@pytest.mark.parametrize("data", ["plain", "duplicates", "grid"])
-def test_a_row_of_the_training_set_is_joined_exactly_as_in_the_graph(small_blocks: None, data: str) -> None:
+@pytest.mark.parametrize("data", ["plain", "duplicates", "grid", "longer lists"])
+def test_a_row_of_the_training_set_is_joined_exactly_as_in_the_graph(
+    small_blocks: None, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if data == "longer lists":
+        monkeypatch.setattr(shortlist, "SHORTLIST", 2)
+        monkeypatch.setattr(expected_recall, "LONGER", (3, 4))
+        monkeypatch.setattr(probes, "BYTE", 2)  # (a bit for each cell of a list)
     generator = np.random.default_rng(1)
     X = generator.normal(size=(900, 3)).astype(np.float32)
     if data == "duplicates":
         X[300:600] = X[:300]
     if data == "grid":
         X = np.stack(np.meshgrid(*[np.arange(10.0)] * 3), axis=-1).reshape(-1, 3)[:900].astype(np.float32)
-    graph = be.build_neighbor_graph(X, 6, recall=0.9)
+    graph = be.build_neighbor_graph(X, 6, recall=0.96 if data == "longer lists" else 0.9)
+    assert ("shortlist" in graph.run.results("search")) == (data == "longer lists")
     matrix, starts, ids = graph.matrix, np.cumsum([0, *graph.matrix.rows]), graph.original_ids()
     joined = join_rows(prepare(X[ids], Shape(900, 3, "float32", "euclidean")), index_of(graph))
     seen: set[bytes] = set()

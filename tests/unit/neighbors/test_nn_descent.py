@@ -18,14 +18,15 @@ from bigembed.blocks.metrics import BOOLEAN, MAPPED, NUMERIC, RowMetric
 from bigembed.blocks.rows import executor
 from bigembed.blocks.squared import all_squared
 from bigembed.embedding.graph.ordered_rows import OrderedRows
-from bigembed.errors import InputError, RecallWarning
+from bigembed.errors import InputError, PlanError, RecallWarning
 from bigembed.jobs.planning.search_note import search_notes
-from bigembed.neighbors import descent_rounds, nn_descent, search, walk
+from bigembed.neighbors import descent_rounds, expected_recall, nn_descent, shortlist, walk
 from bigembed.neighbors.algorithms import chosen, said
 from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.exact import exact_block
 from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.query import Joined, index_of, join_rows
+from bigembed.neighbors.joined import Joined
+from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.sketch import compared_of
 from bigembed.neighbors.survey import prepare
 from bigembed.runs import Run
@@ -40,7 +41,8 @@ HIGH = np.random.default_rng(0).normal(size=(1000, 14)).astype(np.float32)
 @pytest.fixture
 def few_cells(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks, and shortlists that hold a small part of the cells, as those of many rows do."""
-    monkeypatch.setattr(search, "SHORTLIST", 3)
+    monkeypatch.setattr(shortlist, "SHORTLIST", 3)
+    monkeypatch.setattr(expected_recall, "LONGER", (3,))
     for name in ("SEED_PROBES", "SEEDS_BY_PAIRS"):
         monkeypatch.setattr(nn_descent, name, 1)
 
@@ -260,13 +262,25 @@ def test_many_cells_are_left_for_rounds_that_take_less_time() -> None:
     assert chosen("auto", curve, 0.9, 231, 60_000, 310) == chosen("auto", curve, 0.4, 103, 100_000, 520) == {}
 
 
+def test_a_disk_without_room_for_the_lists_is_refused_before_they_are_made(
+    few_cells: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.room(1000, 8) - 1)
+    with pytest.raises(PlanError, match=r"expected of all cells.*1 MiB are free.*algorithm='cells'"):
+        build()
+
+
 def test_the_plan_says_which_way_it_may_be() -> None:
     def planned(n: int, **given: Any) -> list[Stage]:
         return neighbor_stages(OrderedRows((n, 64), np.dtype(np.float32)), 8, "euclidean", 0.9, 0, **given)
 
     assert search_notes(planned(1000), [], Run(None)) == []
-    assert "NN-descent" in search_notes(planned(10**6), [], Run(None))[0]
+    assert (
+        "NN-descent (then search takes twice as long, or more, and 1.9 GiB more of the disk)"
+        in (search_notes(planned(10**6), [], Run(None))[0])
+    )
     assert search_notes(planned(1000, algorithm="cells"), [], Run(None)) == ["neighbors by cells: asked for"]
     cells, auto, asked = (planned(10**6, algorithm=name)[-3].cost for name in ("cells", "auto", "nn-descent"))
     assert cells.memory < auto.memory == asked.memory
+    assert (cells.disk, cells.scratch) == (auto.disk, auto.scratch) < (asked.disk, asked.scratch)
     assert cells.scalar_ops == auto.scalar_ops < asked.scalar_ops

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigembed.blocks.squared import paired_squared
+from bigembed.quality import lists
 from bigembed.quality.lists import counts_block, distances_block, nearer, nearest_block
 
 KINDS = st.sampled_from(["normal", "lattice", "same", "far", "offset", "huge"])
@@ -79,3 +80,19 @@ def test_lists_that_are_too_short_say_so():
     ids, squared = nearest_block(np.zeros((1, 2)), np.array([0]), np.ones((2, 2)), 0, 3, False)
     assert ids.tolist() == [[1, -1, -1]]
     assert squared[0, 1:].tolist() == [np.inf, np.inf]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tiles_that_are_left_out_hold_nothing_near(dtype):
+    # Whole numbers along a line, so that limits lie at the borders of tiles, and another line far away.
+    along = np.concatenate([np.arange(2_048), 1e6 + np.arange(500)])
+    rows = np.column_stack([along, np.zeros(len(along))]).astype(dtype)
+    sample, k = np.arange(3, len(rows), 127), 6
+    order, squared = by_definition(rows, sample)
+    ids, found = nearest_block(rows[sample], sample, rows, 0, k, True)
+    np.testing.assert_array_equal(ids, order[:, :k])
+    np.testing.assert_array_equal(found, np.take_along_axis(squared, ids, 1))
+    counts = counts_block(rows[sample], sample, ids, found, rows, 0, True)
+    np.testing.assert_array_equal(counts, np.broadcast_to(np.arange(k), counts.shape))
+    looked_at = sum(len(part) for part, *_ in lists._tiles(rows[sample], rows, found[:, -1], 1e-6))
+    assert len(sample) <= looked_at < 1.5 * len(sample)  # (of five tiles)
