@@ -15,19 +15,19 @@ COLUMNS = 16
 """Columns are padded to a multiple of this, so that all go through the same kernel."""
 
 
-def affine_block(rows: Any, mean: Array, matrix: Array, dtype: Any = np.float64) -> Array:
+def affine_block(rows: Any, mean: Array, matrix: Array) -> Array:
     """(x − m) A for dense or CSR rows (n, d), m (d,), A (d, k), in float64; CSR rows by x A − m A.
 
     >>> affine_block(np.array([[1.0, 2.0]]), np.array([1.0, 0.0]), np.array([[3.0], [5.0]])).tolist()
     [[10.0]]
     """
     if is_sparse(rows):
-        return np.asarray(rows.astype(np.float64) @ matrix - mean @ matrix, dtype=dtype)
+        return np.asarray(rows.astype(np.float64) @ matrix - mean @ matrix)
     n, d = rows.shape
     k = matrix.shape[1]
     padded = np.zeros((d, -(-k // COLUMNS) * COLUMNS))
     padded[:, :k] = matrix
-    out = np.empty((n, k), dtype)
+    out = np.empty((n, k))
     tile, product = np.zeros((TILE, d)), np.empty((TILE, padded.shape[1]))
     for start in range(0, n, TILE):
         part = rows[start : start + TILE]

@@ -29,6 +29,16 @@ class CSRBlock:
     halo_rows: Array
     """int32, row inside the source block, ascending within a segment."""
 
+    @property
+    def row(self) -> Array:
+        """The row of each entry, int32."""
+        return np.repeat(np.arange(len(self.indptr) - 1, dtype=np.int32), np.diff(self.indptr))
+
+    @property
+    def diagonal(self) -> Array:
+        """Where the entries (i, i) stand among all; the graph of rows stores every one of them."""
+        return np.flatnonzero(self.indices == self.row)
+
     def segments(self) -> Iterator[tuple[int, Array]]:
         """Each source block, and the rows needed of it."""
         for i, source in enumerate(self.halo_sources):

@@ -127,13 +127,19 @@ def pair(
         return total
     if code == 7:
         return total / (below + (one + two)) if total > 0.0 else 0.0
+    return of_counts(code, total if code == 8 else float(either), float(both), width)
+
+
+@njit(cache=True, nogil=True)
+def of_counts(code: int, total: float, both: float, width: float) -> float:
+    """A distance that counts columns: ``total`` those that differ (hamming), else those of either row."""
     if code == 8:
         return total / width
-    differ = either - both
-    if differ == 0:
+    differ = total - both
+    if differ <= 0.0:
         return 0.0
     if code == 9:
-        return differ / either
+        return differ / total
     if code == 10:
         return differ / (2.0 * both + differ)
     return 2.0 * differ / (width + differ) if code == 11 else 2.0 * differ / (both + 2.0 * differ)

@@ -89,7 +89,8 @@ def settled(value: Any) -> Any:
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, np.ndarray):
-        return np.require(value, requirements=["C", "A"])
+        fine = value.flags.c_contiguous and value.flags.aligned
+        return value if fine else np.require(value, requirements=["C", "A"])
     if isinstance(value, partial):
         return partial(settled(value.func), *settled(value.args), **settled(value.keywords))
     if isinstance(value, tuple | list):

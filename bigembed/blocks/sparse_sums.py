@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.metric_pairs import CODES
+from bigembed.blocks.metric_pairs import CODES, of_counts
 from bigembed.blocks.rows import Array
 
 TABLED = 1 << 17
@@ -141,7 +141,7 @@ def interval(
     """
     total = own + other + more
     if code >= 8:
-        value = _of_counts(code, total, shared, width)
+        value = of_counts(code, total, shared, width)
         return value * value, value * value
     if code == 5:
         low, high = max(more, abs(own - other)), max(more, max(own, other))
@@ -161,18 +161,3 @@ def interval(
             low = low / (below + slack) * (1.0 - 1e-15) if below + slack > 0.0 else 0.0
             high = high / (below - slack) * (1.0 + 1e-15) if below > slack else np.inf
     return low * low, high * high
-
-
-@njit(cache=True, nogil=True)
-def _of_counts(code: int, total: float, both: float, width: float) -> float:
-    """A distance that counts columns: ``total`` those that differ (hamming), else those of either row."""
-    if code == 8:
-        return total / width
-    differ = total - both
-    if differ <= 0.0:
-        return 0.0
-    if code == 9:
-        return differ / total
-    if code == 10:
-        return differ / (2.0 * both + differ)
-    return 2.0 * differ / (width + differ) if code == 11 else 2.0 * differ / (both + 2.0 * differ)

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from threading import Condition
 from typing import Any
 
-from bigembed.blocks.rows import bounds
+from bigembed.blocks.rows import bounds, threads
 
 STRIPE = 8_192
 """Rows."""
@@ -102,6 +102,17 @@ class Crew:
         with self._changed:
             self._idle += 1
             self._changed.notify_all()
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Let threads of this process that are idle meanwhile help with what the coordinating one does itself."""
+    crew = Crew(threads())
+    try:
+        with crew():
+            yield
+    finally:
+        crew.close()
 
 
 _crew: ContextVar[Crew | None] = ContextVar("crew", default=None)

@@ -23,7 +23,7 @@ from bigembed.blocks.stripes import spread
 
 TOGETHER = 64
 """Aggregates whose functions one thread makes at a time."""
-GUARDS = 9
+GUARDS = 12
 """Functions beyond those wanted in the iteration that makes them."""
 
 

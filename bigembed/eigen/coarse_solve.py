@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.blocks.rows import Array, offsets
+from bigembed.blocks.stripes import working
 from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.eigen.coarse import EXACT, FACTOR
 from bigembed.eigen.multigrid import BlockRows, multigrid, settle, transposed
@@ -47,7 +48,8 @@ class Coarse:
     def load(cls, space: VectorSpace, plan: Sequence[int]) -> Coarse:
         """Assemble from what :func:`bigembed.eigen.coarse.build` left in the space: the same bytes after a resume."""
         counts, p = plan[:-1], plan[-1]
-        return cls(space, counts, p, solver_of(space, counts, p))
+        with working():
+            return cls(space, counts, p, solver_of(space, counts, p))
 
     @cached_property
     def known(self) -> Array:
@@ -58,7 +60,8 @@ class Coarse:
         """L_c⁻¹ r of the coarse vector of that name, without what is along the known vectors."""
         right = self.gather(name)
         right -= self.known @ (self.known.T @ right)
-        y = self.solver.solve(right)
+        with working():
+            y = self.solver.solve(right)
         y -= self.known @ (self.known.T @ y)
         return y
 

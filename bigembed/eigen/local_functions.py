@@ -130,7 +130,8 @@ def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None
     ``start``: random columns, at least as many rows as the matrix has, which is written over.
     """
     n, count = len(unit), len(rows) - 1
-    rows[0] = unit
+    for i in range(n):
+        rows[0, i] = unit[i]
     if not count:
         return
     q = min(start.shape[1], n - 1)
@@ -153,7 +154,8 @@ def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None
             form[i, i] = 1 / SHIFT
     z = _mixed(z, np.linalg.eigh((form + form.T) / 2)[1][:, :count].copy(), ids)
     for k in range(count):
-        rows[1 + k] = z[:, k]
+        for i in range(n):
+            rows[1 + k, i] = z[i, k]
 
 
 @njit(

@@ -28,7 +28,9 @@ def add(out: Array, block: Array, x: Array, sign: float) -> None:
 def gathered(index: Array, start: int, stop: int, x: Array, near: Array, p: int) -> Array:
     """The rows of x at the columns of some blocks, in ``near``."""
     for e in range(start, stop):
-        near[(e - start) * p : (e - start) * p + p] = x[index[e] * p : index[e] * p + p]
+        for i in range(p):
+            for k in range(x.shape[1]):
+                near[(e - start) * p + i, k] = x[index[e] * p + i, k]
     return near[: (stop - start) * p]
 
 
@@ -90,7 +92,9 @@ def remainder(pointer: Array, index: Array, blocks: Array, right: Array, x: Arra
     for a in range(len(pointer) - 1):
         start, stop = pointer[a], pointer[a + 1]
         np.dot(rows[start * p : stop * p].T, gathered(index, start, stop, x, near, p), out[a * p : a * p + p])
-    out[:] = right - out
+    for i in range(len(out)):
+        for k in range(out.shape[1]):
+            out[i, k] = right[i, k] - out[i, k]
 
 
 @njit(cache=True, nogil=True)

@@ -52,16 +52,22 @@ def _error(t: Array, at: Array) -> Array:
 def restricted_block(block: int, restricted: Array, *rest: Any) -> tuple[tuple[Array], None]:
     """PᵀR for the next X, from the restricted basis Pᵀ[B SB]: (PᵀSB) C − (PᵀB) C Λ."""
     *last, mix, values = rest
-    return (_images(restricted, last, mix) - restricted[:, : len(mix)] @ (mix * values),), None
+    images = _combined(restricted, len(mix), last, mix)
+    images -= _combined(restricted, 0, [], mix * values)
+    return (images,), None
 
 
-def _images(restricted: Array, last: Sequence[Array], mix: Array) -> Array:
-    """(PᵀSB) C, where PᵀSW may stand apart."""
-    begin, there = len(mix), restricted.shape[1] - len(mix)
-    images = restricted[:, begin:] @ mix[:there]
-    for part in last:
-        images += part @ mix[there:]
-    return images
+def _combined(
+    a: Array, first: int, last: Sequence[Array], c: Array, t: Array | None = None, drift: Array | None = None,
+    into: Array | None = None, at: int = 0,
+) -> Array:  # fmt: skip
+    """[a_first … last] c − t drift, where the last columns may stand apart; into columns of an array from ``at`` on."""
+    rest = np.ascontiguousarray(last[0]) if last else np.zeros((len(a), 0))
+    t, drift = (np.zeros((len(a), 0)), np.zeros((0, c.shape[1]))) if t is None or drift is None else (t, drift)
+    out = np.empty((len(a), c.shape[1])) if into is None else into
+    given = np.ascontiguousarray(a), first, rest, _filled(c), np.ascontiguousarray(t), _filled(-drift)
+    compiled().combine(*given, out, at, c.shape[1])
+    return out
 
 
 def update_block(
@@ -89,22 +95,27 @@ def update_block(
     weight = (scale[:, 0] != 0) / np.maximum(1 - diagonal[:, 0], 1e-3)
     given = (
         x, p, w, ax, ap, aw, first, cp, cw, t, drift, drift_rest, known[:, None] * drift, known[:, None] * drift_rest,
-        values, inverse if moved else np.ones(m), weight, label, basis, y.astype(np.float64),
+        values, inverse if moved else np.ones(m), weight, label, basis, _filled(y),
     )  # fmt: skip
     run = partial(_updated, tuple(map(np.ascontiguousarray, given)), (new_x, new_p, new_w, new_ax, new_ap))
     sums = spread([partial(run, *stripe) for stripe in stripes(len(scale))])
     both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
-    drift, size = overlap @ both, len(mix)
+    drift, wide = overlap @ both, both.shape[1]
     # The restricted images come last, as in [B SB]: PᵀSW follows with the pass.
-    coarse = spread(
-        [
-            lambda: restricted[:, :size] @ both - restricted_t @ drift,
-            lambda: restrict(label, basis, new_w),
-            lambda: _images(restricted, apart, both) - restricted_t @ (known[:, None] * drift),
-        ]
-    )
+    coarse = np.empty((len(restricted), 2 * wide + m))
+    basis_of = partial(_combined, restricted, 0, [], both, restricted_t, drift, coarse, 0)
+    images = partial(_combined, restricted, len(mix), apart, both, restricted_t, known[:, None] * drift, coarse)
+    parts = spread([basis_of, partial(images, wide + m), partial(restrict, label, basis, new_w)])
+    coarse[:, wide : wide + m] = parts[-1]
     gram, form, together, squares = (tree_sum([part[k] for part in sums]) for k in range(4))
-    return (new_x, new_p, new_w, new_ax, new_ap, np.concatenate(coarse, axis=1)), (gram, form, together, squares[0])
+    return (new_x, new_p, new_w, new_ax, new_ap, coarse), (gram, form, together, squares[0])
+
+
+def _filled(y: Array) -> Array:
+    """In double precision, with columns of zeros up to a multiple of what a processor takes at a time."""
+    out = np.zeros((len(y), -(-y.shape[1] // LANES) * LANES))
+    out[:, : y.shape[1]] = y
+    return out
 
 
 def _updated(given: tuple[Array, ...], places: tuple[Array, ...], start: int, stop: int) -> tuple[Array, ...]:
@@ -170,6 +181,10 @@ def final_block(block: int, x: Array, wanted: int) -> tuple[tuple[Array], Array]
     """The wanted columns and their Gram matrix."""
     v = np.ascontiguousarray(x[:, :wanted])
     return (v,), v.T @ v
+
+
+LANES = 8
+"""Columns that a processor takes at a time in the compiled kernels."""
 
 
 @cache

@@ -42,7 +42,7 @@ def local_graph(block: CSRBlock, *, squared: bool, between: tuple[Array, Array, 
     """
     own, halo = len(block.indptr) - 1, len(block.halo_rows)
     lengths = lengths_of(block.data, squared=squared)
-    row = np.repeat(np.arange(own, dtype=np.int32), np.diff(block.indptr))
+    row = block.row
     out = np.flatnonzero(block.indices >= own)
     rows, columns, values = [block.indices[out]], [row[out]], [lengths[out]]
     if between is not None:

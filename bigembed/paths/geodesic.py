@@ -144,7 +144,7 @@ def border_block(b: int, *, matrix: BlockMatrix, exchange: Exchange, squared: bo
     block = matrix.block(b)
     own = len(block.indptr) - 1
     lengths = lengths_of(block.data, squared=squared)
-    row = np.repeat(np.arange(own), np.diff(block.indptr))
+    row = block.row
     pieces: dict[str, Array] = {}
     place = np.full(own + len(block.halo_rows), -1, np.int32)
     for destination, rows in matrix.outbox(b):

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigembed.blocks.rows import executor
+from bigembed.blocks.stripes import working
+from bigembed.blocks.threads import Threads
 from bigembed.eigen import coarse, coarse_solve, lobpcg, multigrid
 from bigembed.eigen.lobpcg import State
 
@@ -83,8 +86,18 @@ def test_cycle_is_linear_symmetric_and_positive(levels):
     assert smoothed[1] < 0.02  # control: the diagonal alone
 
 
+@pytest.mark.parametrize("width", [3, 15, 20])
+def test_halves_of_the_columns_on_two_threads_have_the_same_bytes(levels, width):
+    right = np.random.default_rng(0).standard_normal((levels.levels[0].rows.size, width)).astype(np.float32)
+    alone = levels.solve(right)
+    with executor(Threads(2)), working():
+        assert levels.solve(right).tobytes() == alone.tobytes()
+    last = levels.solve(right[:, -1:])  # (a column by itself)
+    np.testing.assert_allclose(alone[:, -1:], last, atol=1e-4 * np.abs(last).max())
+
+
 def test_lowest_vectors_of_the_coarse_matrix(levels, monkeypatch):
-    """Orthonormal, with the eigenvalues of the second level as Rayleigh quotients: a sixth above the first's."""
+    """Orthonormal, with the eigenvalues of the second level as Rayleigh quotients: an eighth above the first's."""
     matrix, second = (dense(level.rows) for level in levels.levels[:2])
     found = levels.lowest(6, 0)
     np.testing.assert_allclose(found.T @ found, np.eye(6), atol=1e-5)
@@ -92,7 +105,7 @@ def test_lowest_vectors_of_the_coarse_matrix(levels, monkeypatch):
     quotients = np.einsum("ij,ij->j", found, matrix @ found)
     np.testing.assert_allclose(quotients[1:], below[1:], rtol=1e-3)
     assert (quotients[1:] > values[1:]).all()
-    assert (quotients[1:] < 1.17 * values[1:]).all()
+    assert (quotients[1:] < 1.125 * values[1:]).all()
     monkeypatch.setattr(multigrid, "STEPS", 0)  # control: not improved on the way
     rough = levels.lowest(6, 0)
     assert np.abs(np.einsum("ij,ij->j", rough, matrix @ rough) / below - 1)[1:].max() > 0.03
