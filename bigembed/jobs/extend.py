@@ -11,7 +11,6 @@ from typing import Any
 
 from bigembed.blocks.functions import Functions
 from bigembed.errors import DamagedError
-from bigembed.estimator import AROUND
 from bigembed.estimator.names import require_names
 from bigembed.estimator.through import takes_missing
 from bigembed.estimator.transform import aside_of, moved, refuse_existing, stage_for, transform_to
@@ -160,8 +159,7 @@ def _ready(rows: Input, out: PathLike, reporter: Reporter, place: Place) -> Inpu
 def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:
     """Attributes of the output: what made it, and the vectors aligned with it."""
     names = [name for name in rows.aligned if name == "ids"]
-    given = {name: value for name, value in fitted.get_params().items() if name not in AROUND}
-    made = made_by(type(fitted).registered, int(fitted.n_components_), given)
+    made = made_by(type(fitted).registered, int(fitted.n_components_), fitted._own_params())
     return {ABOUT: plain({**made, "model": absolute(model)}), **link(at(out), dict.fromkeys(names))}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from bigembed.errors import JobError
@@ -20,6 +21,22 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def padded(table: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+    """Lines of a table, its columns of one width: those of these numbers to the left, the others to the right.
+
+    >>> padded([("stage", "time"), ("graph", "7 s")], [0])
+    ['stage  time', 'graph   7 s']
+    """
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
 
 
 def duration(seconds: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import tomli_w
 
 from bigembed.errors import BigembedError
-from bigembed.neighbors.algorithms import AUTO, CELLS
+from bigembed.neighbors.algorithms import AUTO, CELLS, NN_DESCENT
 from bigembed.stages import Stage
 
 SOLVERS = ("landmarks", "nystrom")
@@ -42,9 +42,10 @@ def _solvers(given: Any) -> Iterator[dict[str, Any]]:
 
 
 def _algorithms(given: Any) -> Iterator[dict[str, Any]]:
-    """The lists of NN-descent, which the automatic choice may turn to, lie on disk between its rounds."""
-    if getattr(given, "algorithm", None) == AUTO:
-        yield {"algorithm": CELLS}
+    """Lists of NN-descent lie on disk between its rounds; the automatic choice turns to them where there is room."""
+    other = {NN_DESCENT: AUTO, AUTO: CELLS}.get(getattr(given, "algorithm", ""))
+    if other:
+        yield {"algorithm": other}
 
 
 def _landmarks(given: Any) -> Iterator[dict[str, Any]]:

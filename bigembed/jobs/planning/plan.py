@@ -23,6 +23,7 @@ from bigembed.jobs.places.slurm import require_libraries
 from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, rates
 from bigembed.jobs.planning.peaks import Peaks
+from bigembed.jobs.planning.remains import remains
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, TimeModel, resources_of
 from bigembed.jobs.planning.search_note import pass_notes, search_notes
 from bigembed.jobs.units import size
@@ -68,6 +69,8 @@ class Plan:
     """What is not as it was published, and will be made anew."""
     notes: tuple[str, ...] = ()
     """What else there is to say."""
+    remains: tuple[int, int] = (0, 0)
+    """Bytes that a stopped job left in unfinished stages and in exchanges: they are gone on from, or deleted first."""
 
     @property
     def time_model(self) -> TimeModel | None:
@@ -215,14 +218,21 @@ class Plan:
         return max(todo, default=0) if self.scratch else 0
 
     def _disk_problems(self) -> list[str]:
-        places = [("path", self.output, self.disk_peak, self.free_disk)]
-        if self.scratch is not None:
-            places.append(("scratch", self.scratch, self.scratch_peak, free_bytes(nearest_folder(at(self.scratch)))))
+        begun, exchanged = self.remains
+        if self.scratch is None:
+            places = [("path", self.output, self.disk_peak, self.free_disk, begun + exchanged)]
+        else:
+            free = free_bytes(nearest_folder(at(self.scratch)))
+            places = [
+                ("path", self.output, self.disk_peak, self.free_disk, begun),
+                ("scratch", self.scratch, self.scratch_peak, free, exchanged),
+            ]
         return [
-            f"{where}: {size(need)} would be written at the most, {size(free)} are free; free {size(need - free)}, "
-            f"or put [output] {key} on a larger disk"
-            for key, where, need, free in places
-            if need > free
+            f"{where}: {size(need)} would be written at the most, {size(free)} are free"
+            + (f" and {size(left)} hold what was begun" if left else "")
+            + f"; free {size(need - free - left)}, or put [output] {key} on a larger disk"
+            for key, where, need, free, left in places
+            if need > free + left
         ]
 
 
@@ -237,7 +247,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     run = Run(job.output_path if _is_run(job.output_path) else None)
     chosen = estimator(job)
     stages = all_stages(chosen, rows.source(), run)
-    bare = bare_plan(job, rows, place, calibrate)
+    bare = replace(bare_plan(job, rows, place, calibrate), remains=remains(run, job.output.scratch))
 
     def plan_of(some: list[Stage]) -> Plan:
         reused, damaged = _reused(rows, some, run)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bigembed.neighbors.algorithms import AUTO, said
+from bigembed.jobs.units import size
+from bigembed.neighbors.algorithms import AUTO, WORTH, said
 from bigembed.neighbors.graph_stages import CELL_ROWS
-from bigembed.neighbors.search import SHORTLIST
+from bigembed.neighbors.nn_descent import room
+from bigembed.neighbors.shortlist import SHORTLIST
 from bigembed.runs import Run
 from bigembed.stages import Stage
 
@@ -24,9 +26,10 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     rows = next((stage.parameters["shape"][0] for stage in stages if stage.name == "survey"), 0)
     if rows <= SHORTLIST * CELL_ROWS:
         return []
+    more = size(room(rows, witness.parameters["n_neighbors"]))
     return [
-        "neighbors by cells, or by NN-descent (then search takes twice as long, or more) if sampled rows "
-        f"show that {SHORTLIST} cells would miss recall {witness.parameters['target']:g}"
+        f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and {more} more of the disk) "
+        f"if sampled rows show that {WORTH} cells for each row would miss recall {witness.parameters['target']:g}"
     ]
 
 

@@ -174,16 +174,17 @@ def test_a_refusal_proposes_what_fits(tmp_path):
     assert not Path(tmp_path / "run.zarr").exists()
 
 
-def test_where_nn_descent_would_not_fit_on_the_disk_cells_are_proposed(tmp_path, monkeypatch):
+def test_where_nn_descent_would_not_fit_on_the_disk_the_automatic_choice_is_proposed(tmp_path, monkeypatch):
     np.save(tmp_path / "rows.npy", np.zeros((200_000, 4), "f4"))
     job = tmp_path / "job.toml"
-    job.write_text('[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\n[output]\npath = "run.zarr"\n')
+    method = '[method]\nname = "diffusion_map"\nalgorithm = "nn-descent"\n'
+    job.write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n')
     whole = make_plan(read_job(job))
     assert not whole.problems()
     monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: whole.disk_peak - 1)
     plan = make_plan(read_job(job))
     assert "would be written at the most" in plan.problems()[0]
-    assert list(plan.advice) == ['[method] algorithm = "cells" would fit']
+    assert list(plan.advice) == ['[method] algorithm = "auto" would fit']
 
 
 class Solver:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+import bigembed as be
 from bigembed.errors import PlanError
 from bigembed.jobs.planning.footprint import footprint, resident
 from bigembed.jobs.planning.peaks import MARGIN, Peaks
 from bigembed.jobs.planning.plan import Plan, make_plan
+from bigembed.jobs.planning.remains import remains
 from bigembed.jobs.planning.resources import Resources
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.memory import MemoryPeak
-from bigembed.stages import Cost
+from bigembed.runs import Run
+from bigembed.stages import Cost, exchange_home, exchanging
 
 MIB = 1 << 20
 
@@ -128,3 +134,24 @@ def test_the_peak_of_all_processes_counts_children():
 
 def test_sizes():
     assert [size(0), size(1023), size(1 << 20), size(5 << 40)] == ["0 B", "1023 B", "1.0 MiB", "5.0 TiB"]
+
+
+@pytest.mark.parametrize("scratch", [False, True])
+def test_what_a_stopped_job_left_is_room_for_what_goes_on(tmp_path, monkeypatch, scratch):
+    X = np.random.default_rng(0).random((500, 3))
+    folder = str(tmp_path / "scratch") if scratch else None
+    be.PCA(2, workdir=str(tmp_path / "run")).fit(X)
+    run = Run(str(tmp_path / "run"))
+    assert remains(run, folder) == (0, 0)
+    with exchanging(folder):
+        left = exchange_home(run) / "begun"
+    for place in (left, run.root / "stages" / "begun"):
+        place.mkdir(parents=True)
+        (place / "piece").write_bytes(bytes(1 << 20))
+    begun, exchanged = remains(run, folder)
+    assert begun == exchanged >= 1 << 20
+    monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 10)
+    short = replace(plan_of(free=10), scratch=folder)
+    assert short.problems()
+    assert "60 B hold what was begun" in replace(short, remains=(60, 0)).problems()[0]
+    assert not replace(short, remains=(110, 60)).problems()
