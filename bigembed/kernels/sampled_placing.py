@@ -54,5 +54,6 @@ def place(
                     attract(force, y, near[j], a, b)
                     state = repel(force, y, pool, state, draws, a, b, strength)
             advance(y, force, total, rate * (1.0 - epoch / epochs), moved)
-            y[:] = moved
+            for c in range(m):
+                y[c] = moved[c]
     return out

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_digits
 
 import bigembed as be
 from tests.blocks import blocks_of
@@ -67,3 +69,18 @@ def test_rows_without_a_repetition_keep_what_the_solve_gave() -> None:
     alone = fitted(X[np.unique(which, return_index=True)[1]])
     assert alone._run.results("coordinates")["repeated_rows"] == 0
     assert fitted(X)._run.results("coordinates")["repeated_rows"] == len(X) - 400
+
+
+def test_rows_that_repeat_are_no_island_of_the_map() -> None:
+    """Sixteen of the binary digits are one row, each with the others as its 15 neighbors; it is where its digit is."""
+    digits = load_digits()
+    rows = (digits.data > 7).astype(np.float32)
+    _, which, times = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    copies = which.ravel() == times.argmax()
+    assert times.max() > 15
+    with blocks_of(4_096), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        map_ = be.DiffusionMap(metric="jaccard").fit(csr_array(rows))
+    ends = np.abs(np.asarray(map_.embedding_)).max(axis=0)
+    assert (ends < 5).all()  # (of a mean square of 1)
+    assert (np.abs(map_.transform(csr_array(rows[copies])) - np.asarray(map_.embedding_)[copies]) < 0.05 * ends).all()
