@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from bigembed.store.documents import digest_of
-from bigembed.store.paths import AnyPath, at, stamp, stored
+from bigembed.store.paths import AnyPath, at, stored
 
 
 def stamp_of(source: AnyPath) -> str:
-    """Changes when the file, or one in the folder, is written anew; nothing where there is nothing."""
-    if not source.is_dir():
-        return stamp(source) if source.exists() else ""
-    return digest_of([(file.name, file.size, file.stamp) for file in stored(source)])
+    """Changes when the file, or one in the folder, is written anew, whatever time it is given; nothing where there is
+    nothing."""
+    return digest_of([(file.name, file.size, file.identity) for file in stored(source)]) if source.exists() else ""
 
 
 def older_source(record: Mapping[str, Any]) -> str:

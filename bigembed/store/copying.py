@@ -83,8 +83,11 @@ def copy_sparse(
 
 
 def same_rows(reader: Reader, path: PathLike) -> bool:
-    """Whether the rows (or the vector) at a path are those of the reader: one pass over both."""
-    n = reader.shape[0]
+    """Whether the rows (or the vector) at a path are those of the reader: as many, of its dtype, in one pass."""
+    n, found = reader.shape[0], open_zarr(path)
+    kinds = [np.dtype(str) if is_text(dtype) else native(dtype) for dtype in (reader.dtype, found.dtype)]
+    if tuple(found.shape) != tuple(reader.shape) or kinds[0] != kinds[1]:
+        return False
     step = block_rows(reader.shape[1], reader.dtype.itemsize) if len(reader.shape) == 2 else VECTOR_ROWS
     tasks = [(reader, str(path), part) for part in _parts(bounds(n, step), reader.grain)]
     return all(map_blocks(_same_part, tasks, label="compare"))

@@ -60,6 +60,31 @@ def test_an_old_run_says_that_its_source_was_written_anew(write: Any, tmp_path: 
     assert verify(tmp_path / "run.zarr")["older"] == ""
 
 
+def test_whatever_changes_in_a_source_its_copy_is_made_anew(write: Any, tmp_path: Path) -> None:
+    path, steps = tmp_path / "rows.csv", '\n[[steps]]\nname = "one_hot"\ncolumns = ["kind"]'
+    lines = ["a,b,kind", *(f"{number % 7},{number % 5}.25,{'xy'[number % 2]}" for number in range(40))]
+    path.write_text("\n".join(lines))
+    job = write(f'path = "rows.csv"{steps}')
+    run_job(job)
+    changes = {
+        "the last rows are gone": lines[:-3],
+        "rows are there again": lines,
+        "a cell of the same size, at the old time": ["a,b,kind", "9,0.25,x", *lines[2:]],
+        "other names of columns": ["c,b,kind", *lines[1:]],
+        "other texts of categories": ["c,b,kind", *(line.replace("y", "z") for line in lines[1:])],
+    }
+    for what, now in changes.items():
+        at = path.stat().st_mtime_ns
+        path.write_text("\n".join(now))
+        if "old time" in what:
+            os.utime(path, ns=(at, at))
+        assert verify(tmp_path / "run.zarr")["older"], what
+        found = run_job(job)
+        assert not found.get("unchanged"), what
+        assert found["n"] == len(now) - 1, what
+    assert run_job(job)["unchanged"]
+
+
 def test_what_a_job_copied_or_generated_never_blocks_the_next(write: Any, tmp_path: Path) -> None:
     table(tmp_path, 30, at=1_000_000)
     mixture = 'dataset = "mixture"\nn = 200\nd = 3\nintrinsic = 2'
