@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from bigembed.embedding.extension import Extension, Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.given_query import GivenIndex
+from bigembed.neighbors.joined import Joined
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Joined
+from bigembed.neighbors.query import MAX_PAIRS
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run
+from bigembed.store.arrays import read_array
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,12 @@ def places_of(run: Run, metric: Any = None) -> tuple[AnyIndex, Shape, tuple[int,
         run.path("coordinates", "points"),
         run.manifest("coordinates").digest,
     )
+
+
+@lru_cache(maxsize=1)
+def held_array(path: str, version: str) -> Array:
+    """A whole array of a model, once for all blocks of rows that a process places."""
+    return read_array(path)
 
 
 def extension_of(model: Placing) -> Extension:

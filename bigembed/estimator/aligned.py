@@ -6,11 +6,13 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
+import numpy as np
+
 from bigembed.blocks.declared import Count, Positive, Requirements, Seed, interval, is_integer, one_of
 from bigembed.embedding.alignment.conditions import Conditions
 from bigembed.embedding.alignment.exact import POLICIES
 from bigembed.embedding.alignment.extension import extend_graph, extend_landmarks, graph_model, grouping, landmark_model
-from bigembed.embedding.alignment.judgement import degenerate, left_open, localized, posed, unconverged, undetermined
+from bigembed.embedding.alignment.judgement import degenerate, left_open, posed, unconverged, undetermined
 from bigembed.embedding.alignment.landmarks import MAX_LANDMARKS
 from bigembed.embedding.alignment.stages import by_landmarks, graph_stages, row_stages
 from bigembed.embedding.extension import Extension
@@ -18,18 +20,19 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.landmark_rows import duplicates_note
 from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import (
+    carried_warnings,
     components_warnings,
     harmonic_warnings,
     island_warnings,
     map_warnings,
     recall_warnings,
-    versions,
 )
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.survey import Shape, shape_of
+from bigembed.quality.participation import carried_by_few
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
@@ -130,19 +133,21 @@ class AlignedEstimator(Estimator):
             "filled_rows": coordinates["filled_rows"],
             "input": {name: known[name] for name in ("n", "d", "dtype")},
             "seed": seed_of(self, run, "landmarks", "judgement"),
-            "versions": versions(),
             "judgement": {name: solve[name] for name in JUDGED} | run.results("judgement"),
         }
         for stage in ("recall",) if exact else ("landmarks",):
             out[stage] = run.results(stage)
         policy = run.manifest("solve").parameters["policy"]
+        share, rows = np.array(solve["participation"]), np.array(solve["rows_above_a_tenth"])
+        few = (share > 0) & carried_by_few(share, rows, sum(part["rows"] for part in solve["solved"].values()))
+        carried = {**solve, "carried_by_few": few.tolist()}
         repeated = [] if exact else duplicates_note(run.results("landmarks"))
         out["warnings"] = {
             "convergence": unconverged(solve),
             "recall": recall_warnings(out),
             "components": components_warnings(out, policy) + (island_warnings(out, run) if exact else []),
             "degenerate": degenerate(solve) + left_open(solve) + repeated,
-            "localized": localized(solve),
+            "localized": carried_warnings(carried, "raise n_neighbors or reg", "rows" if exact else "landmarks"),
             "separation": undetermined(solve),
             "harmonic": harmonic_warnings(solve),
             "map": map_warnings(out["judgement"], policy == "per-component" and solve["parts"] > 1, solve["parts"]),

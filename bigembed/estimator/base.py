@@ -22,6 +22,7 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND, Around
+from bigembed.estimator.certificate import versions
 from bigembed.estimator.frames import Framed
 from bigembed.estimator.names import coordinate_names
 from bigembed.estimator.routing import Routed
@@ -61,6 +62,8 @@ class Estimator(Around, Framed, Routed, ABC):
     """Whether each coordinate is made of one column, as steps have it."""
     takes_graphs: ClassVar[bool] = False
     """Whether ``fit`` and :meth:`stages` take a user's graph (:func:`bigembed.open_graph`) in place of rows."""
+    of_lengths: ClassVar[bool] = False
+    """Whether of a graph only lengths of edges count: weights are refused, and it may be without scales of its rows."""
     takes_sparse: ClassVar[bool] = False
     """Whether ``fit`` takes sparse rows in place of dense ones."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -92,7 +95,8 @@ class Estimator(Around, Framed, Routed, ABC):
         """Set the fitted attributes from the published stages (of a run, or of a saved model)."""
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        """How far the result can be trusted; under ``"warnings"`` the messages to give, by category."""
+        """How far the result can be trusted; under ``"warnings"`` the messages to give, by category. The versions of
+        the packages that decide the result are added to it."""
         return {}
 
     def adopt(
@@ -112,10 +116,11 @@ class Estimator(Around, Framed, Routed, ABC):
         """
         self.__dict__.pop("_embedding", None)
         self._run, self._source, self._in_memory, self._on_demand = run, source, in_memory, tuple(on_demand)
-        self._parameters = _snapshot(self.get_params())
+        self._parameters = _snapshot(self._own_params())
         self._set_fitted(run)
         self.certificate_ = self._certificate(run) if certificate is None else certificate
-        if certificate is None:
+        if certificate is None and self.certificate_:
+            self.certificate_["versions"] = versions()
             warn_of(self.certificate_)
         return self
 
@@ -164,6 +169,10 @@ class Estimator(Around, Framed, Routed, ABC):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name."""
         return {name: getattr(self, name) for name in self._names()}
+
+    def _own_params(self) -> dict[str, Any]:
+        """Parameters by name, without those that every method has."""
+        return {name: value for name, value in self.get_params().items() if name not in AROUND}
 
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters by name; unknown ones are an error that lists the known."""
@@ -305,7 +314,6 @@ def _snapshot(parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         name: deepcopy(value) if isinstance(value, (dict, list, np.ndarray)) else value
         for name, value in parameters.items()
-        if name not in AROUND
     }
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator import AROUND
 from bigembed.estimator.progress import telling
 from bigembed.estimator.through import entries_left, of_mapped, refuse_sparse, through
 from bigembed.reuse import outdated
@@ -139,7 +138,7 @@ def _within(stage: Stage, prefix: str) -> Stage:
 
 def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:
     """A step with what it learned; its warnings are given unless it is to be quiet."""
-    made = type(step)(**{name: value for name, value in step.get_params().items() if name not in AROUND})
+    made = type(step)(**step._own_params())
     made.n_features_in_ = source.width
     if source.features:
         made.feature_names_in_ = np.array(source.features, dtype=object)

@@ -120,7 +120,7 @@ def _degenerate(found: dict[str, Any], run: Run) -> list[str]:
             "n_neighbors=None"
         )
     if floored := kernel.get("floored", 0):
-        raised = "" if scale.get("kernel", "fixed") == "fixed" else " Their scale was raised to that."
+        raised = "" if scale.get("kernel", "fixed") == "fixed" else " They have the usual scale."
         out.append(
             f"{_rows(floored)} {'has its' if floored == 1 else 'have their'} k nearest neighbors within 1 % of the "
             f"usual distance (rows that repeat, or nearly).{raised} Which of equal rows are neighbors is decided by "
@@ -202,19 +202,8 @@ def _bridges(found: dict[str, Any]) -> list[str]:
 
 
 def _localized(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    out = []
     fixed = found.get("bandwidth", {}).get("kernel") == "fixed"
-    if few := _set(seen["carried_by_few"]):
-        named = (seen["leading_rows"][l][: min(2, seen["rows_above_a_tenth"][l])] for l in few)
-        leading = dict.fromkeys(row for rows in named for row in rows if row >= 0)
-        rows = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
-        shares = ", ".join(f"{seen['participation'][l]:.2g}" for l in few)
-        out.append(
-            f"{_coordinates([l + 1 for l in few])} {_is(few)} carried by few rows: {rows} above a tenth of the largest "
-            f"entry, participation {shares} of all rows. What is seen is "
-            f"{_list(list(leading)[:6])} against all the others. Look at these rows, and leave them out"
-            + (" or take bandwidth='adaptive'" if fixed else ", or draw other coordinates")
-        )
+    out = carried_warnings(seen, "take bandwidth='adaptive'" if fixed else "draw other coordinates")
     if near := _set(seen["near_one"]):
         out.append(
             f"{_coordinates([l + 1 for l in near])} {_is(near)} of parts that are all but cut off: 1 − λ is below what "
@@ -274,17 +263,25 @@ def harmonic_warnings(seen: dict[str, Any]) -> list[str]:
     ]
 
 
-def carried_warnings(solve: dict[str, Any], remedy: str) -> list[str]:
-    """Coordinates that few rows carry, of the results of a stage that measured it."""
-    few = [at for at, flag in enumerate(solve.get("carried_by_few", ())) if flag]
+def carried_warnings(seen: dict[str, Any], remedy: str, what: str = "rows") -> list[str]:
+    """Coordinates that few rows (or landmarks) carry, with the largest of these where they were looked for."""
+    few = _set(seen.get("carried_by_few", ()))
     if not few:
         return []
-    shares = ", ".join(f"{solve['participation'][at]:.2g}" for at in few)
-    numbers = ", ".join(str(at + 1) for at in few)
+    shares = ", ".join(f"{seen['participation'][l]:.2g}" for l in few)
+    head = f"{_coordinates([l + 1 for l in few])} {_is(few)} carried by few {what}"
+    if "leading_rows" not in seen:
+        return [
+            f"{head} (participation {shares}): what is seen is these against all the others. Look at the {what} with "
+            f"the largest entries, and leave them out; or {remedy}"
+        ]
+    named = (seen["leading_rows"][l][: min(2, seen["rows_above_a_tenth"][l])] for l in few)
+    leading = dict.fromkeys(row for rows in named for row in rows if row >= 0)
+    counts = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
     return [
-        f"{'coordinate' if len(few) == 1 else 'coordinates'} {numbers} {'is' if len(few) == 1 else 'are'} carried by "
-        f"few rows (participation {shares}): what is seen is these against all the others. Look at the rows with the "
-        f"largest entries, and leave them out; or {remedy}"
+        f"{head}: {counts} above a tenth of the largest entry, participation {shares} of all {what}. What is seen is "
+        f"{_list(list(leading)[:6], what)} against all the others. Look at these {what}, and leave them out, or "
+        f"{remedy}"
     ]
 
 
@@ -323,8 +320,8 @@ def _is(numbers: Sequence[int]) -> str:
     return "is" if len(numbers) == 1 else "are"
 
 
-def _list(rows: Sequence[int]) -> str:
-    return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows))
+def _list(numbers: Sequence[int], what: str = "rows") -> str:
+    return f"{what[:-1] if len(numbers) == 1 else what} {', '.join(map(str, numbers))}"
 
 
 def _coordinates(numbers: Sequence[int]) -> str:

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
 from bigembed.blocks.declared import Requirements
 from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES
-from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
 from bigembed.estimator.certificate import input_of, map_warnings, recall_warnings
 from bigembed.estimator.on_graph import GraphEstimator
-from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_distances import Rule
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
-from bigembed.stages import Stage
-from bigembed.store.source import RowSource
 
 
 class DescendedEstimator(GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
 
-    They have the parameters below, and say in :meth:`_neighbors` how many neighbors they need and in
-    :meth:`_after_graph` what follows the graph.
+    They have the parameters below, and say in :meth:`_rule` how many neighbors they need.
     """
 
     of_rows: ClassVar = ("init",)
 
-    metric: Any
-    recall: float
-    algorithm: str
     init: Any
     in_memory: bool | str
 
@@ -47,21 +35,8 @@ class DescendedEstimator(GraphEstimator):
             )
         return super().fit(X)
 
-    def _of_rows(self, source: RowSource) -> list[Stage]:
-        shape, seed = shape_of(source, self.metric), self._seed()
-        k = self._neighbors(shape.n)
-        most = rows_of_block(k)
-        stages = neighbor_stages(source, k, self.metric, self.recall, seed, most=most, algorithm=self.algorithm)
-        graph = GraphShape(shape.n, min(most, shape.block), shape.width, k, by=by_metric(shape))
-        return [*stages, *self._after_graph(graph, seed)]
-
-    def _joins(self, n: int) -> Rule:
-        """Which of given distances between n rows are edges."""
-        return Rule(self._neighbors(n))
-
-    @abstractmethod
-    def _neighbors(self, n: int) -> int:
-        """Neighbors of each of n rows."""
+    def _block_rows(self, k: int) -> int:
+        return rows_of_block(k)
 
     def _whole(self) -> bool | None:
         """Whether one task holds the weights; None where their size decides."""

@@ -88,7 +88,7 @@ def fit_on_graph(estimator: Any, X: Any) -> Any:
         return fit_graph(estimator, X)
     if isinstance(X, NeighborGraph):
         given = X.metric == GIVEN
-        if given and not X.scaled:
+        if given and not (X.scaled or estimator.of_lengths):
             raise InputTypeError(
                 f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances "
                 "does not hold rows; build the graph from rows, or open the distances along its edges (open_graph)"
@@ -97,13 +97,19 @@ def fit_on_graph(estimator: Any, X: Any) -> Any:
         shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(estimator, "metric", None))
         by = None if given else by_metric(shape)
         rule = X.n_neighbors, X.radius, X.dense
-        graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by)
+        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
+        graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
         return finish(estimator, stages, run, X.in_memory)
     weighted = is_weights(X) and not estimator._steps
     if weighted and estimator._pairwise():
-        return fit_graph(estimator, length_graph(X, estimator._joins(X.shape[0])))
+        return fit_graph(estimator, length_graph(X, estimator._rule(X.shape[0])))
+    if weighted and estimator.of_lengths:
+        raise InputTypeError(
+            f"{type(estimator).__name__} reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with "
+            "metric='precomputed' only, and weights are not lengths (sparse data was passed)"
+        )
     if weighted:
         run = Run(estimator.workdir)
         rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import astuple
 from typing import Any, Self
 
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import edge_weight_stages
 from bigembed.estimator.base import Estimator
+from bigembed.neighbors.by_metric import by_metric
+from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages
 from bigembed.neighbors.given_graph import edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import neighbor_stages
+from bigembed.neighbors.survey import shape_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.graph_source import GraphSource
@@ -20,11 +25,16 @@ from bigembed.store.source import RowSource
 class GraphEstimator(Estimator):
     """Base of the methods that take rows, distances, a neighbor graph or a user's graph.
 
-    A method says in :meth:`_of_rows` which graph of rows it needs, and in :meth:`_after_graph` what follows a graph.
+    A method says in :meth:`_after_graph` what follows a graph.
     """
 
     takes_graphs = True
     takes_sparse = True
+
+    n_neighbors: int | None
+    metric: Any
+    recall: float
+    algorithm: str
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
@@ -37,37 +47,56 @@ class GraphEstimator(Estimator):
     def stages(self, source: RowSource) -> list[Stage]:
         """All stages from rows, an array of distances, or a user's graph, to coordinates."""
         self._check()
+        seed = self._seed()
         if isinstance(source, GraphSource):
-            return self._of_edges(source)
-        return self._of_distances(source) if self._pairwise() else self._of_rows(source)
+            before, graph = self._of_edges(source)
+        else:
+            before, graph = self._of_distances(source) if self._pairwise() else self._of_rows(source, seed)
+        return [*before, *self._after_graph(graph, seed)]
 
     @abstractmethod
-    def _of_rows(self, source: RowSource) -> list[Stage]:
-        """All stages from rows to coordinates."""
-
-    def _of_edges(self, source: GraphSource) -> list[Stage]:
-        """All stages from a user's graph: of distances by a kernel, of weights as they are."""
-        block = min(source.block, source.n)
-        if source.values == "weights":
-            shape = GraphShape(source.n, block, weighted=True)
-            return [*edge_weight_stages(source), *self._after_graph(shape, self._seed())]
-        shape = GraphShape(source.n, block, source.n, mean_neighbors(source), given=True)
-        return [*edge_graph_stages(source), *self._after_graph(shape, self._seed())]
-
-    def _of_distances(self, source: RowSource) -> list[Stage]:
-        """All stages from an array of distances."""
-        rule = self._joins(source.shape[0])
-        graph = distance_graph(source, rule)
-        shape = GraphShape(graph.n, min(graph.block, graph.n), graph.n, rule.n_neighbors, given=True, sampled=True)
-        return [*distance_stages(source, rule), *self._after_graph(shape, self._seed())]
-
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
-        raise NotImplementedError
 
-    def _joins(self, n: int) -> Rule:
-        """Which of given distances between n rows are edges."""
-        raise NotImplementedError
+    def _rule(self, n: int) -> Rule:
+        """Which of n rows are joined: the nearest ones of each, or all within a radius."""
+        radius = getattr(self, "radius", None)
+        return Rule(
+            None if self.n_neighbors is None else int(self.n_neighbors), None if radius is None else float(radius)
+        )
+
+    def _block_rows(self, k: int) -> int | None:
+        """Rows of a block, at most, where each is joined to k; None where only the size of the rows decides."""
+        return None
+
+    def _of_rows(self, source: RowSource, seed: int) -> tuple[list[Stage], GraphShape]:
+        """The stages from rows to a graph, and what it is."""
+        shape = shape_of(source, self.metric)
+        k, radius = astuple(self._rule(shape.n))
+        most = self._block_rows(k)
+        stages = neighbor_stages(
+            source, k, self.metric, self.recall, seed, radius=radius, most=most, algorithm=self.algorithm
+        )
+        dense = radius is None and is_dense(k, shape)
+        block = shape.block if most is None else min(most, shape.block)
+        by, row_bytes = by_metric(shape), shape.ordered_bytes
+        return stages, GraphShape(shape.n, block, shape.width, k, radius, dense, by=by, row_bytes=row_bytes)
+
+    def _of_edges(self, source: GraphSource) -> tuple[list[Stage], GraphShape]:
+        """The stages of a user's graph: of distances by a kernel, of weights as they are."""
+        block = min(source.block, source.n)
+        if source.values == "weights" and not self.of_lengths:
+            return edge_weight_stages(source), GraphShape(source.n, block, weighted=True)
+        k, edges = mean_neighbors(source), 2 * source.entries
+        return edge_graph_stages(source), GraphShape(source.n, block, source.n, k, given=True, edges=edges)
+
+    def _of_distances(self, source: RowSource) -> tuple[list[Stage], GraphShape]:
+        """The stages of an array of distances."""
+        rule = self._rule(source.shape[0])
+        graph = distance_graph(source, rule)
+        n, block, edges = graph.n, min(graph.block, graph.n), 2 * graph.entries
+        shape = GraphShape(n, block, n, rule.n_neighbors, given=True, sampled=True, edges=edges)
+        return distance_stages(source, rule), shape
 
     def _pairwise(self) -> bool:
         return is_given(getattr(self, "metric", None))

@@ -175,8 +175,7 @@ def copied(estimator: Any, **changes: Any) -> Any:
     """An unfitted estimator of the same class and parameters."""
     if not isinstance(estimator, Estimator):
         return estimator
-    given = {name: value for name, value in estimator.get_params().items() if name not in AROUND}
-    return type(estimator)(**given, **changes)
+    return type(estimator)(**estimator._own_params(), **changes)
 
 
 SAME = ("StandardScaler", "RobustScaler", "Normalizer", "PCA")

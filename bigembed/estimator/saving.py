@@ -117,11 +117,10 @@ def token(estimator: Any) -> tuple[Any, ...]:
     from dask.base import normalize_token
 
     kind = type(estimator)
-    given = {name: value for name, value in estimator.get_params().items() if name not in AROUND}
     fitted = {}
     if estimator.__sklearn_is_fitted__():
         fitted = {stage: manifest.digest for stage, manifest in _saved(estimator).items()}
-    return f"{kind.__module__}:{kind.__qualname__}", normalize_token(given), sorted(fitted.items())
+    return f"{kind.__module__}:{kind.__qualname__}", normalize_token(estimator._own_params()), sorted(fitted.items())
 
 
 def _named_parameters(estimator: Any) -> dict[str, Any]:

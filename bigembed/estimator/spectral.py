@@ -11,16 +11,12 @@ from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.errors import InputError
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.kernels.gaussian import BINARY
-from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given_distances import Rule
 from bigembed.neighbors.given_graph import GIVEN
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
-from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.source import RowSource
 
 
 class SpectralEstimator(GraphEstimator):
@@ -39,30 +35,17 @@ class SpectralEstimator(GraphEstimator):
         "weights": ("starts",),
     }
 
-    n_neighbors: int | None
     radius: float | None
-    metric: Any
-    recall: float
-    algorithm: str
     tol: float
 
-    def _of_rows(self, source: RowSource) -> list[Stage]:
-        shape, seed = shape_of(source, self.metric), self._seed()
-        stages = neighbor_stages(
-            source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius, algorithm=self.algorithm
-        )
-        dense = self.radius is None and is_dense(self.n_neighbors, shape)
-        graph = GraphShape(shape.n, shape.block, shape.width, self.n_neighbors, self.radius, dense, by=by_metric(shape))
-        return [*stages, *self._after_graph(graph, seed)]
-
-    def _joins(self, n: int) -> Rule:
-        """Which of given distances between n rows are edges."""
-        if self.radius is not None:
+    def _rule(self, n: int) -> Rule:
+        """Nearest rows, or rows within a radius; of given distances only the nearest."""
+        if self.radius is not None and self._pairwise():
             raise InputError(
                 "radius: metric='precomputed' takes the n_neighbors nearest of the given distances, whose scales the "
                 "kernel follows; give n_neighbors and no radius"
             )
-        return Rule(self.n_neighbors)
+        return super()._rule(n)
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         return walk_stages(self._walk(graph), graph, seed)

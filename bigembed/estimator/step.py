@@ -11,7 +11,6 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
@@ -81,7 +80,7 @@ class Step(RowwiseEstimator):
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         known = {name: run.results(self.learned)[name] for name in ("n", "d", "dtype")}
-        return {"input": known, "versions": versions(), "warnings": {}}
+        return {"input": known, "warnings": {}}
 
     def _extension(self, run: Run) -> Extension:
         found = run.results(self.learned)

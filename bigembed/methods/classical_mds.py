@@ -20,7 +20,6 @@ from bigembed.embedding.scaling.classical import distance_solve_stage, kept_of
 from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance
 from bigembed.errors import InputError
 from bigembed.estimator.base import seed_of
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
@@ -165,7 +164,6 @@ class ClassicalMDS(RowwiseEstimator):
             "eigenvalues": self.eigenvalues_.tolist(),
             "negative_eigenvalues": self.negative_eigenvalues_[:50].tolist(),
             "seed": seed_of(self, run, "solve"),
-            "versions": versions(),
             "warnings": _warnings(solve, self),
         }
 

@@ -27,8 +27,8 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.landmark_solve import EXTENSIONS
 from bigembed.embedding.walk.stages import AUTO, ONE_SCALE, WalkOptions, generator_eigenvalues
 from bigembed.estimator.spectral import SpectralEstimator
-from bigembed.kernels.affinity import RULES
 from bigembed.kernels.gaussian import LOCAL
+from bigembed.kernels.scale import RULES
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS

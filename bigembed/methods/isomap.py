@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -22,24 +22,20 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.geodesics.distances import POLICIES
 from bigembed.embedding.geodesics.stages import degenerate, geodesic_stages, unconverged
-from bigembed.embedding.graph.weights import is_weights
+from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
 from bigembed.estimator.base import seed_of
-from bigembed.estimator.certificate import components_warnings, input_of, recall_warnings, versions
+from bigembed.estimator.certificate import components_warnings, input_of, recall_warnings
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages
-from bigembed.neighbors.given_graph import GIVEN, GraphMetric, edge_graph_stages, edge_shape
+from bigembed.neighbors.given_graph import GIVEN, GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS, edge_bound, neighbor_stages
-from bigembed.neighbors.survey import shape_in, shape_of
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.paths import shortest_paths
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays import read_array
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
@@ -122,6 +118,7 @@ class Isomap(GraphEstimator):
     3.14
     """
 
+    of_lengths = True
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
@@ -146,47 +143,8 @@ class Isomap(GraphEstimator):
     max_passes: Annotated[int, at_least(3)] = 300
     random_state: Seed = 0
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, sparse lengths, or
-        a graph of distances of any size (:func:`bigembed.open_graph`)."""
-        from bigembed.estimator.fitting import finish
-
-        if is_weights(X) and not self._steps and not self._pairwise():
-            raise InputTypeError(
-                "Isomap reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with metric='precomputed' "
-                "only, and weights are not lengths (sparse data was passed)"
-            )
-        if not isinstance(X, NeighborGraph):
-            return super().fit(X)
-        self._check()
-        run = Run(self.workdir, parents=[X.run])
-        self.n_features_in_ = X.n_features
-        shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), self.metric)
-        finish(self, geodesic_stages(self, shape, X.edges, self._seed()), run, X.in_memory)
-        return self
-
-    def _joins(self, n: int) -> Rule:
-        return Rule(
-            None if self.n_neighbors is None else int(self.n_neighbors),
-            None if self.radius is None else float(self.radius),
-        )
-
-    def _of_edges(self, source: GraphSource) -> list[Stage]:
-        after = geodesic_stages(self, edge_shape(source), 2 * source.entries, self._seed())
-        return [*edge_graph_stages(source), *after]
-
-    def _of_distances(self, source: RowSource) -> list[Stage]:
-        rule = self._joins(source.shape[0])
-        graph = distance_graph(source, rule)
-        after = geodesic_stages(self, edge_shape(graph), 2 * graph.entries, self._seed())
-        return [*distance_stages(source, rule), *after]
-
-    def _of_rows(self, source: RowSource) -> list[Stage]:
-        shape, seed = shape_of(source, self.metric), self._seed()
-        stages = neighbor_stages(
-            source, self.n_neighbors, self.metric, self.recall, seed, radius=self.radius, algorithm=self.algorithm
-        )
-        return [*stages, *geodesic_stages(self, shape, edge_bound(shape, self.n_neighbors, self.radius), seed)]
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        return geodesic_stages(self, graph, seed)
 
     def geodesic_distances(self, rows: Any) -> Array:
         """Lengths of shortest paths from rows of the input to all rows: see :func:`bigembed.geodesic_distances`."""
@@ -256,7 +214,6 @@ class Isomap(GraphEstimator):
             "filled_rows": coordinates["filled_rows"],
             **input_of(run),
             "seed": seed_of(self, run, "solve", "landmarks"),
-            "versions": versions(),
         }
         for stage in ("recall", "landmarks", "bridge", "density"):
             if run.has(stage):

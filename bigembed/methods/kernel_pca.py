@@ -19,7 +19,7 @@ from bigembed.embedding.kernel.inverse import KernelInverse, inverse_stage
 from bigembed.embedding.kernel.solve import exact_solve_stage, nystrom_stages
 from bigembed.embedding.landmark_rows import all_rows_stage, duplicates_note, landmark_rows_stage
 from bigembed.errors import InputError, PlanError
-from bigembed.estimator.certificate import carried_warnings, versions
+from bigembed.estimator.certificate import carried_warnings
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
@@ -228,7 +228,6 @@ class KernelPCA(RowwiseEstimator):
             "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
             "landmarks": landmarks["landmarks"],
             "eigenvalues": self.eigenvalues_.tolist(),
-            "versions": versions(),
         }
         stopped = "" if solve["reason"] == "landmarks" else f"the eigensolver stopped ({solve['reason']}). "
         convergence = [] if solve["converged"] else [stopped + solve["advice"]]

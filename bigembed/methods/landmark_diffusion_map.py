@@ -17,7 +17,7 @@ from bigembed.embedding.walk.landmark_walk import (
     walk_of,
 )
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import carried_warnings, versions
+from bigembed.estimator.certificate import carried_warnings
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.functions import Kernel, checked_kernel
 from bigembed.landmarks.roseland import RANK
@@ -168,7 +168,6 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             "eigenvalues": self.eigenvalues_.tolist(),
             "seed": run.manifest("landmarks").parameters["seed"],
             "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
-            "versions": versions(),
             "warnings": {
                 "convergence": [solve["advice"]] if solve["advice"] else [],
                 "degenerate": degenerate,

@@ -22,7 +22,6 @@ from bigembed.embedding.scaling.landmark_axes import (
 )
 from bigembed.embedding.scaling.landmark_sample import SELECTIONS, LandmarkOptions, landmarks_stage, sample_stage
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.neighbors.given_graph import GIVEN, is_given
 from bigembed.runs import Run
@@ -217,7 +216,6 @@ class LandmarkMDS(RowwiseEstimator):
             **solve,
             "eigenvalues": self.eigenvalues_.tolist(),
             "seed": run.manifest("sample").parameters["seed"],
-            "versions": versions(),
             "warnings": {"degenerate": _warnings(solve, chosen, self)},
         }
 

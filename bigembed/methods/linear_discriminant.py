@@ -27,7 +27,6 @@ from bigembed.embedding.linear.discriminants import (
     solve_stage,
 )
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -299,7 +298,6 @@ class LinearDiscriminantAnalysis(RowwiseEstimator):
             "missing_labels": labels["missing"],
             "rank": solve["rank"],
             "shrinkage": solve["shrinkage"],
-            "versions": versions(),
             "warnings": {"degenerate": degenerate},
         }
 

@@ -14,7 +14,6 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.linearized.kernel import RULES, KernelChoice, SolverOptions, StoredKernel, kernel_stages
 from bigembed.embedding.linearized.solve import POWERS, map_rows, map_stage, solve_stage
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.runs import Run
@@ -209,7 +208,6 @@ class LinearizedDiffusionMap(RowwiseEstimator):
             "epsilon": scale["epsilon"],
             "kernel_nonnegative": "proved" if scale["proved"] else "not disproved",
             "seed": solve["seed"],
-            "versions": versions(),
             "warnings": {"degenerate": degenerate, "convergence": [] if converged else [solve["advice"]]},
         }
 

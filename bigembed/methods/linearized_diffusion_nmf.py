@@ -12,7 +12,6 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.linearized.descent import FactorOptions, factor_rows, factors_stage
 from bigembed.embedding.linearized.kernel import RULES, KernelChoice, StoredKernel, kernel_stages
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.nonnegative_kernel import STEPS
 from bigembed.runs import Run
@@ -142,7 +141,6 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
             "careful_steps": found["careful_steps"],
             "kernel_nonnegative": "proved" if scale["proved"] else "not disproved",
             "seed": found["seed"],
-            "versions": versions(),
             "warnings": {"convergence": lost, "degenerate": degenerate},
         }
 

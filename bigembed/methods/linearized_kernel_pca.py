@@ -14,7 +14,6 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, PrincipalOptions, solve_stage
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import combine_sums, spread_block
 from bigembed.runs import Run
@@ -144,7 +143,6 @@ class LinearizedKernelPCA(RowwiseEstimator):
             "converged": solve["converged"],
             "epsilon": self.epsilon_,
             "seed": run.manifest("solve").parameters["seed"],
-            "versions": versions(),
             "warnings": {"convergence": [] if solve["converged"] else [solve["advice"]]},
         }
 

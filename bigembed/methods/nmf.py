@@ -12,7 +12,6 @@ from bigembed.embedding.extension import Extension
 from bigembed.embedding.nonnegative.descent import factors_stage, start_stage, survey_stage, weight_rows
 from bigembed.embedding.nonnegative.start import GRAM_COLUMNS, RULES, given_start
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -161,7 +160,6 @@ class NMF(RowwiseEstimator):
             "relative_error": error,
             "empty_components": empty,
             "seed": found["seed"],
-            "versions": versions(),
             "warnings": {"convergence": lost, "degenerate": unused if empty and error > EMPTY else []},
         }
 

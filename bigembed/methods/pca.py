@@ -15,7 +15,6 @@ from bigembed.embedding.linear.density import Density, log_density
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, PrincipalOptions, solve_stage, whitening
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -205,7 +204,6 @@ class PCA(RowwiseEstimator):
             "explained": float(self.explained_variance_ratio_.sum()),
             "residual": solve["residual"],
             "gap": solve["gap"],
-            "versions": versions(),
             "warnings": {"convergence": [] if solve["converged"] else [_unfinished(solve)]},
         }
 

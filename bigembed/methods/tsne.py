@@ -15,9 +15,9 @@ from bigembed.embedding.forces.start import start_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.placing import extension_of
 from bigembed.estimator.base import seed_of
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_distances import Rule
 from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
@@ -156,8 +156,8 @@ class TSNE(DescendedEstimator):
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
 
-    def _neighbors(self, n: int) -> int:
-        return neighbors_for(self.perplexity, n)
+    def _rule(self, n: int) -> Rule:
+        return Rule(neighbors_for(self.perplexity, n))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._whole(), seed)
@@ -201,7 +201,6 @@ class TSNE(DescendedEstimator):
             "start": run.results("start")["start"],
             "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "start"),
-            "versions": versions(),
         }
         return self._certified(run, figures, self._degenerate())
 

@@ -24,9 +24,9 @@ from bigembed.embedding.placing import extension_of
 from bigembed.embedding.sampling.options import SamplingOptions, curve, epochs_for
 from bigembed.embedding.sampling.stages import sampling_stages
 from bigembed.estimator.base import seed_of
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.descended import DescendedEstimator
 from bigembed.neighbors.algorithms import ALGORITHMS
+from bigembed.neighbors.given_distances import Rule
 from bigembed.neighbors.given_graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
@@ -156,8 +156,8 @@ class UMAP(DescendedEstimator):
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
 
-    def _neighbors(self, n: int) -> int:
-        return max(1, min(self.n_neighbors, n - 1))
+    def _rule(self, n: int) -> Rule:
+        return Rule(max(1, min(self.n_neighbors, n - 1)))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
@@ -200,7 +200,6 @@ class UMAP(DescendedEstimator):
             "start": run.results("start")["start"],
             "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "descent"),
-            "versions": versions(),
         }
         return self._certified(run, figures, self._degenerate(run))
 

@@ -106,12 +106,12 @@ def count_block(b: int, *, right: str, above: Array) -> Array:
     return np.asarray((np.abs(read_array(f"{right}/{b}")) > above).sum(axis=0))
 
 
-def carried_by_few(found: Participation, n: int) -> Array:
+def carried_by_few(share: Array, rows: Array, n: int) -> Array:
     """Which coordinates are carried by fewer than 1 % of the n rows or of the mass, or by at most five rows, (m,) bool.
 
     (By a twentieth of fewer than 100 rows.) Of 15 coordinates of digits, breast cancer, iris, wine, mixtures and
     manifolds, k = 15: with the self-tuned scale it is the first of digits (1 row) and no other, the next having 8 % of
     the rows and 2 % of the mass; with the fixed scale all of Gaussian rows, 13 of digits, 10 of breast cancer.
     """
-    few = (found.rows < FEW_SHARE * n) | (found.rows <= min(FEW_ROWS, n // 20))
-    return np.asarray(few | (found.share < FEW_SHARE))
+    few = (rows < FEW_SHARE * n) | (rows <= min(FEW_ROWS, n // 20))
+    return np.asarray(few | (share < FEW_SHARE))

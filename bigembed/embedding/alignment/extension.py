@@ -16,9 +16,10 @@ from bigembed.embedding.extension import Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.landmarks.barycentric import affine_weights
 from bigembed.neighbors.exact import empty_lists
+from bigembed.neighbors.joined import Joined
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory
+from bigembed.neighbors.query import MAX_PAIRS, Index, index_of, join_batches, join_memory
 from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array, read_by_id

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-FEW = 0.01
-"""Share of the rows that must carry a coordinate."""
 TURNED = 0.1
 """Sine of the angle of a coordinate to the eigenvector from which it is called undetermined."""
 
@@ -64,21 +62,6 @@ def left_open(solve: dict[str, Any]) -> list[str]:
                 f"eigenvalues are 0 but for rounding), and {asked} {'is' if asked == 1 else 'are'} asked for: rounding "
                 "decides which are found. The conditions are too few. Raise n_neighbors, ask for more coordinates, or "
                 "take another method (of HessianLLE with one component own_row='auto')"
-            )
-    return out
-
-
-def localized(solve: dict[str, Any]) -> list[str]:
-    """Coordinates that a few rows, or landmarks, carry."""
-    out, n = [], sum(part["rows"] for part in solve["solved"].values())
-    what = "landmarks" if solve["solver"] == "landmarks" else "rows"
-    for at, (share, rows) in enumerate(zip(solve["participation"], solve["rows_above_a_tenth"], strict=True)):
-        if 0 < share < FEW or 0 < rows < FEW * n:
-            leading = ", ".join(map(str, solve["leading_rows"][at][: min(rows, 5)]))
-            out.append(
-                f"coordinate {at + 1} is carried by few {what}: {rows} of {n} above a tenth of the largest entry "
-                f"(participation {share:.2g}), first the {what} {leading}. What is seen is these against all others. "
-                "Raise n_neighbors or reg, or leave these rows out"
             )
     return out
 

@@ -14,11 +14,11 @@ from bigembed.blocks.rows import Array
 from bigembed.eigen.base import extremes
 from bigembed.eigen.smallest import MOST_BYTES, SmallestPairs, smallest_pairs
 from bigembed.embedding.alignment.conditions import assembled
+from bigembed.embedding.graph.judgement import AGAIN
 from bigembed.embedding.graph.parts import Parts, contrast, solved_sizes
 from bigembed.quality.harmonics import ROWS, harmonics
+from bigembed.quality.participation import participation_of
 
-AGAIN = 0.2
-"""A coordinate of which regression on earlier ones leaves less is called a harmonic."""
 NAMED = 5
 
 
@@ -123,15 +123,13 @@ def closed_groups(ids: Array) -> list[Array]:
 
 def _judged(coordinates: Array, rows: Array) -> dict[str, Any]:
     """How many rows carry each coordinate, and which coordinates are functions of earlier ones."""
-    n, square = len(coordinates), coordinates**2
-    second, fourth = square.sum(axis=0), (square**2).sum(axis=0)
-    largest = np.abs(coordinates).max(axis=0)
-    few = (np.abs(coordinates) > 0.1 * largest).sum(axis=0)
+    n = len(coordinates)
+    carried = participation_of(coordinates, np.ones(n))
     found = harmonics(coordinates[np.linspace(0, n - 1, min(n, ROWS)).astype(int)], AGAIN)
     leading = np.argsort(-np.abs(coordinates), axis=0, kind="stable")[:NAMED].T
     return {
-        "participation": np.where(fourth > 0, second**2 / np.where(fourth > 0, n * fourth, 1.0), 0.0).tolist(),
-        "rows_above_a_tenth": np.where(second > 0, few, 0).tolist(),
+        "participation": carried.share.tolist(),
+        "rows_above_a_tenth": carried.rows.tolist(),
         "leading_rows": rows[leading].tolist(),
         "harmonic_residual": found.residual.tolist(),
         "harmonic_local": found.local.tolist(),
@@ -139,14 +137,14 @@ def _judged(coordinates: Array, rows: Array) -> dict[str, Any]:
     }
 
 
-def solve_memory(n: int, k: int, count: int, m: int, most: int = MOST_BYTES) -> int:
+def solve_memory(n: int, k: int, count: int, m: int) -> int:
     """Bytes that :func:`solve_parts` holds at most for n rows: conditions, AᵀA, its factor, vectors."""
     entries = n * count * (1 + k)
     gram = min(n * n, n * (1 + k) ** 2 * (1 + k if count > 1 else 1))
-    return 48 * entries + 44 * gram + min(8 * n * n, most) + 8 * n * 24 * (m + 6)
+    return 48 * entries + 44 * gram + min(8 * n * n, MOST_BYTES) + 8 * n * 24 * (m + 6)
 
 
-def solve_flops(n: int, m: int, most: int = MOST_BYTES) -> float:
+def solve_flops(n: int, m: int) -> float:
     """Operations of :func:`solve_parts` at most: the factor, and some ten steps."""
-    band = min(n, most // (8 * n))
+    band = min(n, MOST_BYTES // (8 * n))
     return float(n) * band * (band + 80.0 * (m + 4))

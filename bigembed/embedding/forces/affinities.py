@@ -30,7 +30,7 @@ def affinities_stage(graph: GraphShape, edges: int, perplexity: float) -> Stage:
         inputs = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
 
     def run(context: Context) -> dict[str, Any]:
-        given = context.home.matrix("weights" if graph.weighted else "graph", "given" if graph.weighted else "squared")
+        given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
         space, out = StoredSpace(given, context.exchange), context.path("")
         if graph.weighted:
             whole = tree_sum(space.sweep(mass_block, arguments=(given,)))
@@ -114,5 +114,4 @@ def given_block(b: int, given: StoredMatrix, whole: float, out: str) -> tuple[tu
 def without_own(b: int, given: StoredMatrix) -> Array:
     """Weights of one block, 0 of rows to themselves."""
     block = given.block(b)
-    row = np.repeat(np.arange(len(block.indptr) - 1), np.diff(block.indptr))
-    return np.where(block.indices == row, 0.0, block.data)
+    return np.where(block.indices == block.row, 0.0, block.data)

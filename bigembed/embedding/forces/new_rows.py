@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.embedding.placing import Placing, places_of
-from bigembed.neighbors.query import Joined
+from bigembed.embedding.placing import Placing, held_array, places_of
+from bigembed.neighbors.joined import Joined
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array, read_by_id
+from bigembed.store.arrays import read_by_id
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class PlacingModel(Placing):
             1.0 / self.dof,
             self.spacing,
             np.array(self.low),
-            _field(self.field, self.version),
+            held_array(self.field, self.version),
             self.shape.n / self.total,
             np.array(self.box),
             (0,) * self.width,
@@ -62,8 +61,3 @@ def model_of(run: Run, dof: float, metric: Any = None) -> PlacingModel:
         run.manifest("kernel").parameters["perplexity"],
         dof,
     )
-
-
-@lru_cache(maxsize=1)
-def _field(path: str, version: str) -> Array:
-    return read_array(path)

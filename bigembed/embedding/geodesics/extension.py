@@ -17,9 +17,9 @@ from bigembed.landmarks.triangulate import triangulated
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_graph import GIVEN
 from bigembed.neighbors.given_query import GivenIndex, given_index_of
+from bigembed.neighbors.joined import Joined
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import Joined
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.paths.geodesic import KeptDistances

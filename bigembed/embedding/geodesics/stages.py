@@ -11,26 +11,23 @@ from bigembed.embedding.geodesics.distances import (
     landmarks_stage,
 )
 from bigembed.embedding.geodesics.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
+from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
 from bigembed.neighbors.bridge import bridge_stage
-from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_graph import GIVEN
-from bigembed.neighbors.survey import Shape
 from bigembed.stages import Stage
 
 AUTO_ROWS = 4_096
 """Up to here solver="auto" is exact."""
 
 
-def geodesic_stages(asked: Any, shape: Shape, edges: int, seed: int) -> list[Stage]:
-    """Components, distances along the graph of about ``edges`` entries, their scaling, and coordinates.
+def geodesic_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
+    """Components, distances along the graph, their scaling, and coordinates.
 
     ``asked`` has the parameters of :class:`~bigembed.Isomap`.
     """
-    n, m, policy, block = shape.n, int(asked.n_components), asked.components, min(shape.block, shape.n)
-    given = shape.metric == GIVEN
-    by = None if given else by_metric(shape)
-    if given and policy in ("bridge", "largest"):
+    n, m, policy, block = graph.n, int(asked.n_components), asked.components, min(graph.block, graph.n)
+    edges, by = graph.planned_edges, graph.by
+    if graph.given and policy in ("bridge", "largest"):
         raise InputError(
             f"components={policy!r} looks for near rows in other components, and distances that are given have no "
             "rows; allowed: 'error' or 'per-component'. Raise n_neighbors or radius, or add edges to the graph"
@@ -47,7 +44,7 @@ def geodesic_stages(asked: Any, shape: Shape, edges: int, seed: int) -> list[Sta
     count = min(n, int(asked.n_landmarks))
     return [
         *first,
-        landmarks_stage(policy, m, count, "uniform" if given else asked.landmarks, shape.ordered_bytes, n, seed),
+        landmarks_stage(policy, m, count, "uniform" if graph.given else asked.landmarks, graph.row_bytes, n, seed),
         landmark_distances_stage(n, edges, count, block),
         landmark_solve_stage(policy, m, n, count, block),
         coordinates_stage(policy, m, n, block, count, by),

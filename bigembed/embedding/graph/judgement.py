@@ -24,6 +24,12 @@ from bigembed.store.source import RowSource
 SAMPLES = 400
 """Rows that are compared with all rows."""
 NEIGHBORS = 15
+AGAIN = 0.2
+"""A coordinate of which regression on earlier ones leaves less is called a harmonic: 96 % of its variance is there.
+
+Harmonics of manifolds leave .17 and less. Groups of rows differ from them in what is left among nearby rows
+(:func:`~bigembed.quality.harmonics.harmonics`).
+"""
 
 
 def preserved_given(context: Context, n: int, m: int, seed: int) -> dict[str, Any]:
@@ -61,6 +67,25 @@ def map_judgement_stages(graph: GraphShape, m: int, seed: int) -> list[Stage]:
     return [judgement_stage(rows, shape, m, seed, ordered=True, by=graph.by)]
 
 
+def preserved_in_order(
+    context: Context, ordered: Ordered, d: int, shown: RowSource, seed: int, by: ByMetric | None
+) -> dict[str, Any]:
+    """Figures of coordinates in the order of a graph against its rows of d columns, of rows with their own ones."""
+    rows, own = own_rows(context, ordered, (compared_rows(ordered, d), shown))
+    return preserved_rows(context, rows, own, seed, **comparison(by))
+
+
+def preserved_rows(context: Context, rows: RowSource, shown: RowSource, seed: int, **compared: Any) -> dict[str, Any]:
+    """Figures of the coordinates of rows against these; nothing of too few rows."""
+    if rows.shape[0] <= 2 * NEIGHBORS:
+        return {}
+    asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": seed, **compared}
+    try:
+        return preserved(rows, shown, context.exchange, **asked)
+    except InputError as error:  # distances beyond float64
+        return {"unmeasured": str(error)}
+
+
 def judgement_stage(
     source: RowSource, shape: Shape, m: int, seed: int, *, ordered: bool, by: ByMetric | None = None
 ) -> Stage:
@@ -69,19 +94,14 @@ def judgement_stage(
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
     def run(context: Context) -> dict[str, Any]:
-        there, shown = source, replace(coordinates, path=context.of("coordinates", "embedding"))
-        if ordered:
+        shown: RowSource = replace(coordinates, path=context.of("coordinates", "embedding"))
+        if not ordered:
+            found = preserved_rows(context, source, shown, seed)
+        else:
             lies = Ordered.open(context.of("order"))
             shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
-            there, shown = own_rows(context, lies, (compared_rows(lies, shape.d), shown))
-        if there.shape[0] <= 2 * NEIGHBORS:
-            return {}
-        exchange = context.exchange
-        try:
-            asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": seed, **comparison(by)}
-            return {"map": preserved(there, shown, exchange, **asked)}
-        except InputError as error:  # distances beyond float64
-            return {"map": {"unmeasured": str(error)}}
+            found = preserved_in_order(context, lies, shape.d, shown, seed, by)
+        return {"map": found} if found else {}
 
     inputs = ("order", "coordinates") if ordered else ("coordinates",)
     cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0)

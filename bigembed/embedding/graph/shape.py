@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bigembed.neighbors.by_metric import ByMetric
+from bigembed.neighbors.radius import EDGES_PLANNED
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,24 @@ class GraphShape:
     """A user's weights, without rows."""
     by: ByMetric | None = None
     """How rows are compared pair by pair, where distances are not the Euclidean ones of the rows that are ordered."""
+    row_bytes: int = 8
+    """Of a row that is ordered."""
+    edges: int | None = None
+    """Entries, where they are known before it is built."""
+
+    @property
+    def planned_edges(self) -> int:
+        """Entries that a plan counts with."""
+        if self.edges is not None:
+            return self.edges
+        if self.radius is not None:
+            return self.n * min(self.n, EDGES_PLANNED)
+        return 2 * self.n * min(self.n, self.k or self.n)
+
+    @property
+    def stage(self) -> str:
+        """The stage that holds its edges."""
+        return "weights" if self.weighted else "graph"
 
     @property
     def rowless(self) -> bool:

@@ -152,7 +152,7 @@ def carried(coordinates: Array) -> dict[str, Any]:
     found = participation_of(coordinates, np.ones(len(coordinates)))
     return {
         "participation": found.share.tolist(),
-        "carried_by_few": carried_by_few(found, len(coordinates)).tolist(),
+        "carried_by_few": carried_by_few(found.share, found.rows, len(coordinates)).tolist(),
     }
 
 

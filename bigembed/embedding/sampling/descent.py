@@ -42,8 +42,7 @@ def descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memo
         maps=2 * passes,
         blocks=1 if held else 0,
     )
-    weights = "weights" if graph.weighted else "graph"
-    return Stage("descent", ("kernel", "start", weights), asdict(asked), run, cost, resumes=True)
+    return Stage("descent", ("kernel", "start", graph.stage), asdict(asked), run, cost, resumes=True)
 
 
 class SampledDescent(MapDescent):

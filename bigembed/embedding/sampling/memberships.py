@@ -29,7 +29,7 @@ def memberships_stage(graph: GraphShape, edges: int, connectivity: float, mix: f
         parameters, inputs = {"given": True}, ("weights",)
 
     def run(context: Context) -> dict[str, Any]:
-        given = context.home.matrix("weights" if graph.weighted else "graph", "given" if graph.weighted else "squared")
+        given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
         space, out = StoredSpace(given, context.exchange), context.path("")
         if graph.weighted:
             largest = max(space.sweep(largest_block, arguments=(given,)))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.embedding.placing import Placing, places_of
+from bigembed.embedding.placing import Placing, held_array, places_of
 from bigembed.embedding.sampling.options import SamplingOptions
-from bigembed.neighbors.query import Joined
+from bigembed.neighbors.joined import Joined
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array, read_by_id
+from bigembed.store.arrays import read_by_id
 
 SHARE = 3
 """Epochs of the fit for one epoch of a new row."""
@@ -43,7 +42,7 @@ class SampledPlacing(Placing):
             self.n_neighbors,
             self.k,
             self.connectivity,
-            _pool(self.pool, self.version),
+            held_array(self.pool, self.version),
             np.array(keys),
             self.asked.at(0, 1.0),
             RATE * self.asked.learning_rate,
@@ -56,8 +55,3 @@ def model_of(run: Run, asked: SamplingOptions, connectivity: float, metric: Any 
     width = run.results("coordinates")["n_components"]
     pool = run.path("coordinates", "pool")
     return SampledPlacing(*places, width, pool, asked, kernel["n_neighbors"], connectivity)
-
-
-@lru_cache(maxsize=1)
-def _pool(path: str, version: str) -> Array:
-    return read_array(path)

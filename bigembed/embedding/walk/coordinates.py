@@ -106,7 +106,7 @@ def coordinates_stage(
         chosen, reason = scaling_of(eigenvalues, **scaling), ""
         if auto:
             carried = participation(context.of("solve", "right"), context.of("kernel", "degree"), len(sizes))
-            few = carried_by_few(carried, sum(sizes))
+            few = carried_by_few(carried.share, carried.rows, sum(sizes))
             kept, reason = chosen_components(eigenvalues, few)
             chosen = replace(chosen, count=kept)
         found = context.results("components")

@@ -14,14 +14,15 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
-from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import local_squared
+from bigembed.kernels.scale import Bandwidth, own_scales
 from bigembed.landmarks.nystrom import divided
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.given_query import GivenIndex, nearest_given
+from bigembed.neighbors.joined import Joined
 from bigembed.neighbors.nearest_embedded import nearest_embedded
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Joined
+from bigembed.neighbors.query import MAX_PAIRS
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.survey import Shape
@@ -133,7 +134,7 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
     inside = total > 0
     own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
     if model.unit:
-        own = _held(own, np.maximum(joined.rho, model.floor) ** 2 / model.unit)
+        own = _held(own, own_scales(joined.rho, model.floor) ** 2 / model.unit)
     mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
     extended = mean if model.averaged else divided(mean, own)
     coordinates = model.fitted.scaled(extended, np.maximum(home, 0))
@@ -182,8 +183,8 @@ def _component(joined: Joined, kernel: Array, label: Array) -> Array:
 def _kernel(joined: Joined, near: _Neighborhood, model: WalkModel, theirs: bool = False) -> Array:
     squared = joined.squared.astype(np.float64)
     if model.bandwidth.local:
-        fitted = np.maximum(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
-        own = fitted if theirs else np.repeat(np.maximum(joined.rho, model.floor), np.diff(joined.indptr))
+        fitted = own_scales(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
+        own = fitted if theirs else np.repeat(own_scales(joined.rho, model.floor), np.diff(joined.indptr))
         squared = local_squared(squared, own, fitted, model.bandwidth.rule)
     return model.bandwidth.weights(squared, model.epsilon)
 

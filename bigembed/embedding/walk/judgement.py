@@ -14,34 +14,29 @@ import numpy as np
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
-from bigembed.embedding.graph.judgement import given_cost, preserved_given
-from bigembed.embedding.graph.ordered_rows import compared_rows, comparison, spans_of
-from bigembed.embedding.graph.own_rows import own_rows
+from bigembed.embedding.graph.judgement import (
+    AGAIN,
+    NEIGHBORS,
+    SAMPLES,
+    given_cost,
+    preserved_given,
+    preserved_in_order,
+)
+from bigembed.embedding.graph.ordered_rows import spans_of
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
-from bigembed.errors import InputError
-from bigembed.kernels.affinity import Bandwidth
+from bigembed.kernels.scale import Bandwidth
 from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.degrees import effective_degrees
 from bigembed.quality.harmonics import ROWS, harmonics, sampled
-from bigembed.quality.neighborhoods import cost_of, preserved
+from bigembed.quality.neighborhoods import cost_of
 from bigembed.quality.participation import carried_by_few, participation
 from bigembed.quality.separation import near_one, separation
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.source import RowSource
-
-SAMPLES = 400
-"""Rows that are compared with all rows."""
-NEIGHBORS = 15
-AGAIN = 0.2
-"""A coordinate of which regression on earlier ones leaves less is called a harmonic: 96 % of its variance is there.
-
-Harmonics of manifolds leave .17 and less. Groups of rows differ from them in what is left among nearby rows
-(:func:`~bigembed.quality.harmonics.harmonics`).
-"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
             "rows_above_a_tenth": carried.rows[:kept].tolist(),
             "leading_rows": _numbers(carried.leading[:kept], ordered),
             "leading_share": carried.leading_share[:kept].tolist(),
-            "carried_by_few": carried_by_few(carried, n)[:kept].tolist(),
+            "carried_by_few": carried_by_few(carried.share, carried.rows, n)[:kept].tolist(),
             "harmonic_residual": harmonic.residual.tolist(),
             "harmonic_local": harmonic.local.tolist(),
             "harmonic": harmonic.harmonic.tolist(),
@@ -154,13 +149,7 @@ def _preserved(
     )
     walk = WalkCoordinates(*paths, ordered.starts, read_array(eigenvalues), scaling)
     coordinates = OrderedCoordinates((n, scaling.count), np.dtype(np.float64), found=walk, replaced=replaced)
-    rows, shown = own_rows(context, ordered, (compared_rows(ordered, d), coordinates))
-    try:
-        return preserved(
-            rows, shown, context.exchange, n_neighbors=NEIGHBORS, samples=SAMPLES, seed=seed, **comparison(by)
-        )
-    except InputError as error:  # distances beyond float64
-        return {"unmeasured": str(error)}
+    return preserved_in_order(context, ordered, d, coordinates, seed, by)
 
 
 def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
             "reason": "landmarks",
             "advice": advice,
             "participation": carried.share.tolist(),
-            "carried_by_few": carried_by_few(carried, len(rows)).tolist(),
+            "carried_by_few": carried_by_few(carried.share, carried.rows, len(rows)).tolist(),
             "n_components": kept,
             "gap": float(result.gap) if np.isfinite(result.gap) else float(result.eigenvalues[kept - 1]),
             "orthogonality": float(result.orthogonality),

@@ -14,8 +14,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from bigembed.blocks.rows import Array
-from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import local_squared
+from bigembed.kernels.scale import Bandwidth, own_scales
 
 MOST_ROWS = 2_000
 """More rows than these are not mapped a second time."""
@@ -38,7 +38,7 @@ def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floo
     n, k = ids.shape
     half = k // 2
     row, column = np.repeat(np.arange(n), half), ids[:, :half].ravel()
-    rho = np.maximum(np.sqrt(squared[:, half - 1].astype(np.float64)), floor)
+    rho = own_scales(np.sqrt(squared[:, half - 1].astype(np.float64)), floor)
     r2 = squared[:, :half].ravel().astype(np.float64)
     scaled = local_squared(r2, rho[row], rho[column], choice.rule) if choice.local else r2
     one_way = sparse.csr_array((choice.weights(scaled, epsilon), (row, column)), shape=(n, n))

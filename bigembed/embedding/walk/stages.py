@@ -13,15 +13,8 @@ from bigembed.embedding.walk.judgement import judgement_stage
 from bigembed.embedding.walk.landmark_solve import Landmarks
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError, InputTypeError
-from bigembed.kernels.affinity import (
-    EDGES,
-    LISTS,
-    PAIRS,
-    Bandwidth,
-    bandwidth_stage,
-    bandwidth_within_stage,
-    kernel_stage,
-)
+from bigembed.kernels.affinity import kernel_stage
+from bigembed.kernels.scale import EDGES, LISTS, PAIRS, Bandwidth, bandwidth_stage, bandwidth_within_stage
 from bigembed.kernels.target import Target
 from bigembed.neighbors.bridge import bridge_stage
 from bigembed.neighbors.radius import EDGES_PLANNED

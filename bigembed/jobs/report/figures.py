@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array
+from bigembed.jobs.units import padded
 from bigembed.plotting.vector import number
 from bigembed.quality.judgement import FAITHFUL, said
 
@@ -154,12 +155,4 @@ def text_table(lines: Sequence[Line]) -> list[str]:
         return []
     rows: list[tuple[str, ...]] = [("coordinate", *HEADINGS, "")]
     rows += [(str(one.number), *(c.text for c in one.cells), "amber" if one.flagged else "") for one in lines]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    last = len(HEADINGS)
-    return [
-        "  ".join(
-            cell.ljust(width) if column >= last else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return padded(rows, [len(HEADINGS), len(HEADINGS) + 1])

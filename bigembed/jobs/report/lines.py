@@ -7,7 +7,7 @@ from typing import Any
 from bigembed.errors import BigembedError
 from bigembed.jobs.report.figures import MEANING, coordinate_lines, map_figures, text_table
 from bigembed.jobs.report.glossary import CATEGORIES, entries_of
-from bigembed.jobs.units import duration, size
+from bigembed.jobs.units import duration, padded, size
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import UNLIMITED, at
@@ -32,14 +32,7 @@ def plan_lines(plan: Any) -> list[str]:
         )
         for name, cost in plan.costs
     ]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    lines += [
-        "  ".join(
-            cell.ljust(width) if not column else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in table
-    ]
+    lines += padded(table, [0])
     if plan.published:
         lines.append("* there already, with these parameters and inputs: used again")
     lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
@@ -212,9 +205,8 @@ def sweep_lines(found: dict[str, Any]) -> list[str]:
         stages = f"{row['stages_computed']} of {row['stages']}"
         end = f"refused: {row['error']}" if row["error"] else row["coordinates"]
         table.append((row["point"], *figures, stages, duration(row["seconds"]), end))
-    widths = [*(max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)), 0]
     return [
-        *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table),
+        *padded(table, range(len(table[0]))),
         f"{found['points']} points, {found['stages']} stages computed for {found['asked']} asked; "
         f"{found['seconds']:.1f} s",
         f"table: {found['table']}",

@@ -16,6 +16,7 @@ from bigembed.jobs.report.figures import HEADINGS
 from bigembed.jobs.report.glossary import shown
 from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.warned import warnings_of
 from bigembed.jobs.units import duration, size
 from bigembed.store.output_paths import require_apart
 from bigembed.store.paths import AnyPath, PathLike, at, put
@@ -62,7 +63,7 @@ def write_report(
         "page": str(page),
         "bytes": len(text.encode()),
         "seconds": round(time.perf_counter() - began, 3),
-        "warnings": len(summary.warnings()),
+        "warnings": len(warnings_of(summary)),
         "points": 0 if drawn is None else drawn.count - drawn.missing,
     }
 
@@ -85,7 +86,7 @@ def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
         drawn,
         summary=summary,
         title=title or f"{summary.title} of {summary.source}",
-        warnings=summary.warnings(),
+        warnings=warnings_of(summary),
         stages=summary.stages(),
         charts=charts,
         headings=HEADINGS,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,37 +24,18 @@ from bigembed.jobs.copied import older_source
 from bigembed.jobs.describe import documented
 from bigembed.jobs.record import ELSEWHERE, made_here, read_record
 from bigembed.jobs.report.figures import Figure, Line, coordinate_lines, map_figures
-from bigembed.jobs.report.glossary import CATEGORIES, Entry, entries_of, plain, shown
+from bigembed.jobs.report.glossary import Entry, entries_of, plain, shown
 from bigembed.jobs.report.job_file import job_file
 from bigembed.jobs.report.timeline import StageLine, stage_lines
-from bigembed.jobs.units import size
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import AnyPath, at
-from bigembed.store.superseded import explanation, superseded
+from bigembed.store.superseded import superseded
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""
-
-
-@dataclass(frozen=True)
-class Warned:
-    """A kind of warning and its messages."""
-
-    kind: str
-    messages: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        """What it is called."""
-        return CATEGORIES[self.kind][0]
-
-    @property
-    def level(self) -> str:
-        """``"bad"`` or ``"warn"``."""
-        return CATEGORIES[self.kind][1]
 
 
 @dataclass
@@ -303,55 +283,6 @@ class RunSummary:
     def warn(self, kind: str, message: str) -> None:
         """A warning of the page itself."""
         self.extra.setdefault(kind, []).append(message)
-
-    def warnings(self) -> list[Warned]:
-        """All that was said, the worst first, each message once."""
-        found: dict[str, list[str]] = {kind: [] for kind in CATEGORIES}
-        for kind, messages in self.certificate.get("warnings", {}).items():
-            found[kind if kind in found else "other"] += messages
-        known = {message for messages in found.values() for message in messages}
-        found["other"] += [message for message in self.record.get("warnings", []) if message not in known]
-        for kind, messages in (*self._own().items(), *self.extra.items()):
-            found[kind] += messages
-        return [Warned(kind, tuple(dict.fromkeys(messages))) for kind, messages in found.items() if messages]
-
-    def _own(self) -> dict[str, list[str]]:
-        out: dict[str, list[str]] = {}
-        error = self.status.get("error") or {}
-        state = self.status.get("state")
-        if state in ("planned", "running") and not self.finished:
-            out["running"] = [f"It works on {self.status.get('stage') or 'its plan'} as this page is written"]
-        elif state == "failed" and not self.finished:
-            out["failed"] = [str(error.get("message", "it ended with an error"))]
-        elif not self.finished:
-            out["unfinished"] = [self._unfinished(error)]
-        for name, predicted, measured in self.memory():
-            if measured > predicted:
-                out.setdefault("memory", []).append(
-                    f"{name} held {size(measured)}; {size(predicted)} were planned. Give the workers of the next run "
-                    "more room, and report it: the plan is meant to be an upper bound"
-                )
-        if self.old:
-            out["superseded"] = [
-                "Not shown: "
-                + "; ".join(explanation(name, why) for name, why in self.old.items())
-                + ". Run the job again"
-            ]
-        if any(line.flagged for line in self.coordinates) and not any(self.certificate.get("warnings", {}).values()):
-            marked = ", ".join(str(line.number) for line in self.coordinates if line.flagged)
-            out["other"] = [f"Coordinates {marked}: see the amber cells of their table"]
-        gone = [name for name in self.record.get("keys", {}) if not self.has(name)]
-        if gone:
-            out["damaged"] = [f"Published before, and gone now: {', '.join(gone)}. Run the job again to make them anew"]
-        return out
-
-    def _unfinished(self, error: Mapping[str, Any]) -> str:
-        lines = self.stages()
-        left = [line.name for line in lines if line.state == "not made"]
-        there = f"{len(lines) - len(left)} of {len(lines)} stages are there" if lines else "No stage is there yet"
-        then = f"; still to come: {', '.join(left)}" if left else ""
-        why = f"{error['message']}. " if error.get("message") else ""
-        return f"{why}{there}{then}. Run the job again: it goes on from there"
 
     # --------------------------------------------------------------------------------- repeat
 

@@ -27,7 +27,7 @@ def sweep(
     trust: given.Trust,
     printing: given.Printing,
 ) -> None:
-    """Fit every point of a job's [sweep]: what points share is computed once; a table, and a page of all maps.
+    """Fit every point of the sweep in a job file: what points share is computed once; a table, and a page of all maps.
 
     What is there already is used again: run it again after a stop, or with values added or left out. Exit status: 0
     done, 1 some points were refused or failed (the table says why), 2 bad input, 3 refused by the plan, 4 another sweep

@@ -8,8 +8,8 @@ import pytest
 import bigembed as be
 from bigembed.embedding.walk.stability import half_map, shares_kept
 from bigembed.errors import MapWarning, SeparationWarning
-from bigembed.kernels.affinity import Bandwidth
 from bigembed.kernels.gaussian import NARROW
+from bigembed.kernels.scale import Bandwidth
 
 
 def lists(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -35,7 +35,7 @@ def test_limits(tmp_path: Path) -> None:
     assert found.share[5] == 0
     assert found.rows[:3].tolist() == [n, 500, 1]
     assert found.rows[5] == 0
-    assert carried_by_few(found, n).tolist() == [False, False, True, False, False, True]
+    assert carried_by_few(found.share, found.rows, n).tolist() == [False, False, True, False, False, True]
 
 
 def test_the_leading_rows_are_named_over_blocks(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_blocks_change_rounding_only_and_scale_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("n", "rows", "few"), [(1797, 14, True), (1797, 30, False), (150, 5, True), (40, 3, False)])
 def test_few_is_a_share_and_a_number(n: int, rows: int, few: bool) -> None:
     found = Participation(np.array([0.5]), np.array([rows]), np.zeros((1, 5)), np.zeros((1, 5)))
-    assert carried_by_few(found, n).tolist() == [few]
+    assert carried_by_few(found.share, found.rows, n).tolist() == [few]

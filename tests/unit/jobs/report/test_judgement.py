@@ -19,6 +19,7 @@ from bigembed.jobs.report.charts import curves
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, map_figures
 from bigembed.jobs.report.glossary import entries_of
 from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.warned import warnings_of
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from tests.unit.jobs.report.test_page import Page, edit, page_of
@@ -130,7 +131,7 @@ def test_flags_without_a_sentence_are_never_green(bad, tmp_path):
     record["certificate"]["warnings"] = {}
     contents = RunSummary.read(bad)
     contents.record = record | {"warnings": []}
-    assert any("amber cells" in message for one in contents.warnings() for message in one.messages)
+    assert any("amber cells" in message for one in warnings_of(contents) for message in one.messages)
 
 
 def test_a_map_that_python_made_is_judged_too(tmp_path):
