@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -16,10 +18,12 @@ import pytest
 
 from bigembed.store.scratch import new_folder
 from tests.blocks import on_workers
+from tests.compiled import make_ready
 
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
-folder = pytest.StashKey[str]()
+CLAIMS = "BIGEMBED_TESTS_CLAIMS"
+folder, claimed = pytest.StashKey[str](), pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
 hypothesis.settings.register_profile("tests", deadline=None)  # (a busy machine is no failure)
 hypothesis.settings.load_profile("tests")
@@ -29,10 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Temporary files lie in memory where there is room for them: thousands of tests write and sync small files.
 
     They lie in one folder under the name of this process, so that the next run removes what a killed one left.
+    The processes of a run of all tests compile together what a fresh tree lacks.
     """
     if "TMPDIR" not in os.environ and has_room():
         config.stash[folder] = os.environ["TMPDIR"] = str(new_folder("tests", MEMORY))
         tempfile.tempdir = None
+    if claims := os.environ.pop(CLAIMS, ""):
+        make_ready(Path(claims))
+    elif config.args_source is config.ArgsSource.TESTPATHS and config.getoption("numprocesses", None):
+        config.stash[claimed] = os.environ[CLAIMS] = tempfile.mkdtemp()
 
 
 def has_room() -> bool:
@@ -42,6 +51,16 @@ def has_room() -> bool:
     return min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > ROOM
 
 
+def pytest_collection() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no search for garbage looks through half a million objects of it."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """What a failed run left stays to be looked at, until the next one."""
     if exitstatus:
@@ -49,8 +68,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if made := config.stash.get(folder, ""):
-        shutil.rmtree(made, ignore_errors=True)
+    for key in (folder, claimed):
+        if made := config.stash.get(key, ""):
+            shutil.rmtree(made, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

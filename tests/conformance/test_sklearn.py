@@ -34,7 +34,12 @@ OTHERS = [
 ]
 """Other solvers of classes that are checked by default."""
 SAMPLE = ("diffusion_map", "pca", "tsne")
-"""Of which a check is made in both of its forms; of others the second, which reads alike, is slow."""
+"""Of which every check is made; of others those are slow that are a second form of one, or rows of another kind."""
+KINDS = {
+    "check_dtype_object", "check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_estimators_dtypes",
+    "check_f_contiguous_array_estimator", "check_transformer_data_not_an_array", "check_transformer_preserve_dtypes",
+}  # fmt: skip
+"""Checks of rows of many kinds, which are fitted like any others once one function for all methods has read them."""
 
 
 def checks() -> list[Any]:
@@ -46,8 +51,8 @@ def checks() -> list[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for one, check in estimator_checks_generator(estimator):
-                second = check.keywords.get("readonly_memmap") or check.func.__name__ == "check_estimator_sparse_matrix"
-                slow = (name, parameters) not in default or (second and name not in SAMPLE)
+                repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in KINDS
+                slow = (name, parameters) not in default or (repeated and name not in SAMPLE)
                 marks = pytest.mark.slow if slow else ()
                 found.append(pytest.param(one, check, id=f"{estimator}-{check.func.__name__}", marks=marks))
     return found
