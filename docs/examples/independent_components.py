@@ -16,7 +16,6 @@ from bigembed.embedding.costs import pass_memory
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.linear.moments import moments_stage
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import versions
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
@@ -117,7 +116,6 @@ class IndependentComponents(RowwiseEstimator):
             "rank": found["rank"],
             "kurtosis": self.kurtosis_.tolist(),
             "gap": found["gap"],
-            "versions": versions(),
             "warnings": {"degenerate": alike if found["gap"] < 3 * found["standard_error"] else []},
         }
 
