@@ -66,6 +66,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bigembed.blocks.rows import one_blas_thread
 from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import ADVICE, EigenResult, Reason, gaps_of
 from bigembed.eigen.coarse import KEPT, NAMES, build, entries, shape_of
@@ -83,6 +84,7 @@ NOISE = (3e-4, 3e-2)
 """Size of the noise in a starting vector of length one: ten times tol, within these."""
 
 
+@one_blas_thread()
 def init(
     operator: BlockOperator,
     n_components: int,
@@ -119,6 +121,7 @@ def init(
     return _counted(operator, state, lambda: _start(operator, state, active, known))
 
 
+@one_blas_thread()
 def step(operator: BlockOperator, state: State) -> State:
     """Half an iteration: the update, from vectors of generation g to those of g + 1, or the pass (of the last X alone,
     into g + 2, where a certificate is due)."""
@@ -132,6 +135,7 @@ def step(operator: BlockOperator, state: State) -> State:
     return _counted(operator, state, lambda: certify(operator, state, reason))
 
 
+@one_blas_thread()
 def finish(operator: BlockOperator, state: State) -> EigenResult:
     """The result of a state that has stopped; its vectors are in the space under ``"V"``. No pass."""
     if state.dense:
@@ -160,6 +164,7 @@ def finish(operator: BlockOperator, state: State) -> EigenResult:
     )
 
 
+@one_blas_thread()
 def solve(operator: BlockOperator, state: State, on_step: Callable[[State], None] | None = None) -> EigenResult:
     """Step until the state stops.
 
