@@ -116,9 +116,10 @@ class Multigrid:
     def solve(self, right: Array) -> Array:
         """One cycle from zero for all columns of ``right``, in single precision: an approximation of L⁻¹ right.
 
-        As many columns as fit into registers are gone through by themselves, at the same time where a thread is idle.
+        Both halves of the columns are gone through by themselves, at the same time where another thread is idle.
         """
-        parts = [right[:, start:stop] for start, stop in bounds(right.shape[1], 2 * LANES)]
+        half = -(-right.shape[1] // (2 * LANES)) * LANES
+        parts = [right[:, start:stop] for start, stop in bounds(right.shape[1], half)]
         return np.concatenate(spread([partial(self._filled_cycle, part, 0) for part in parts]), axis=1)
 
     def _filled_cycle(self, right: Array, depth: int) -> Array:
