@@ -3,8 +3,8 @@
 Vectors are (unknowns, columns), of a multiple of :data:`~bigembed.blocks.tile_product.LANES` columns. Rows are taken
 one after the other on one thread, so that the bytes of a result depend on nothing else. The blocks of a row lie
 transposed, so that a column of one is read in a line, and a sum over them stays in registers (a cycle on 31 000
-unknowns, 7 blocks a row: 4 ms for 37 with a call of BLAS for each row). Importing this imports numba. (What is compiled
-is kept on disk only if no function stands inside of another that others name.)
+unknowns, 7 blocks a row: 14 ms for 37 with a call of BLAS for each row). Importing this imports numba. (What is
+compiled is kept on disk only if no function stands inside of another that others name.)
 """
 
 from __future__ import annotations
