@@ -16,8 +16,8 @@ Matrices and vectors are in single precision (a preconditioner may be off by 1e-
 A cycle of 15 columns took .12 s on one core at 85 000 unknowns (10⁶ rows of a surface; 25 steps of conjugate
 gradients on 61 000 took 1.2 s), .9 s at 850 000 (10⁷ rows), where making the levels takes 10 s; that was block by
 block. With the blocks of a row in one product it takes .46 of it (.028 for .060 s at 25 536 unknowns of a mixture in 64
-dimensions, 18 aggregates a row; the same passes), and with sums in registers .38 of that (31 000 unknowns of a surface).
-Its share of the processor time of the passes, 3·10⁵ rows of that mixture: 8 % before that, 15–17 % block by block.
+dimensions, 18 aggregates a row; the same passes), and with sums in registers .38 of that (31 000 of a surface). Its
+share of the processor time of the passes, 3·10⁵ rows of that mixture: 8 % before that, 15–17 % block by block.
 """
 
 from __future__ import annotations
