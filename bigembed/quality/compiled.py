@@ -16,6 +16,7 @@ from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import lowest_bit, near_bits, squared_distance
 
 _WIDTH = 16
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @njit(cache=True, nogil=True)
@@ -32,6 +33,52 @@ def _lowered(norms: Array, slack: float) -> Array:
 def _bound(limit: float, own: Any, slack: float) -> float:
     """What −2 x·y + (1 − slack) ‖y‖² may not exceed if the distance may still be within the limit."""
     return limit - (1.0 - slack) * np.float64(own)
+
+
+@njit(cache=True, nogil=True)
+def balls(rows: Array, size: int) -> tuple[Array, Array]:
+    """Means (tiles, d) of each ``size`` rows, and the radius (tiles,) of a ball about it that holds them, in float64."""
+    n, d = rows.shape
+    tiles = -(-n // size)
+    centers, radii = np.empty((tiles, d), rows.dtype), np.empty(tiles)
+    mean = np.empty(d)
+    for t in range(tiles):
+        first, last = t * size, min(n, (t + 1) * size)
+        mean[:] = 0.0
+        for i in range(first, last):
+            for f in range(d):
+                mean[f] += rows[i, f]
+        for f in range(d):
+            centers[t, f] = mean[f] / (last - first)
+        farthest = 0.0
+        for i in range(first, last):
+            apart = _apart(rows, i, centers[t])
+            farthest = apart if not apart <= farthest else farthest
+        radii[t] = np.sqrt(farthest + d * _TINY)  # (of squares below it nothing is left)
+    return centers, radii
+
+
+@njit(cache=True, nogil=True)
+def within(queries: Array, limits: Array, center: Array, radius: float, slack: float) -> Array:
+    """Which queries may have a row of the ball within their limits, squared distances (s,)."""
+    out = np.empty(queries.shape[0], np.int64)
+    count = 0
+    for m in range(queries.shape[0]):
+        apart = np.sqrt(_apart(queries, m, center)) * (1.0 - slack) - radius * (1.0 + slack)
+        if not apart > np.sqrt(limits[m]) * (1.0 + slack):
+            out[count] = m
+            count += 1
+    return out[:count]
+
+
+@njit(cache=True, nogil=True)
+def _apart(rows: Array, i: int, center: Array) -> float:
+    """Squared distance of a row to a center."""
+    total = 0.0
+    for f in range(rows.shape[1]):
+        difference = np.float64(rows[i, f]) - np.float64(center[f])
+        total += difference * difference
+    return total
 
 
 @njit(cache=True, nogil=True)

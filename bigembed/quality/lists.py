@@ -29,12 +29,20 @@ _ENTRIES = 1 << 19
 
 
 def nearest_block(
-    queries: Any, query_ids: Array, rows: Any, start: int, k: int, compiled: bool, metric: RowMetric | None = None
+    queries: Any,
+    query_ids: Array,
+    rows: Any,
+    start: int,
+    k: int,
+    compiled: bool,
+    metric: RowMetric | None = None,
+    limits: Array | None = None,
 ) -> tuple[Array, Array]:
     """The k nearest of the rows ``start``, ``start`` + 1, … to each query (s, d), itself left out.
 
     Returns ids (s, k) int64 and squared distances (s, k) float64, by (squared distance, id); −1 and inf where there
-    are fewer. ``metric``: of rows that are mapped for it, instead of Euclidean distances of dense ones.
+    are fewer. ``metric``: of rows that are mapped for it, instead of Euclidean distances of dense ones. ``limits`` (s,):
+    squared distances that the k nearest of all rows do not exceed; those of this block that do may be left out.
 
     >>> nearest_block(np.array([[0.0]]), np.array([7]), np.array([[1.0], [0.0], [-1.0]]), 6, 2, False)
     (array([[6, 8]]), array([[1., 1.]]))
@@ -44,12 +52,15 @@ def nearest_block(
         from bigembed.quality import compiled as kernels  # imports numba: only here
 
         slack = 2 * rounding(rows.shape[1], rows.dtype)
+        if limits is not None:
+            squared[:] = np.nextafter(limits, np.inf)[:, None]
         for within, first, tile, products, own, norms in _tiles(queries, rows, squared[:, -1], slack):
             found = ids[within], squared[within]
             kernels.nearest(
                 products, own, norms, slack, queries[within], query_ids[within], tile, start + first, *found
             )  # fmt: skip
             ids[within], squared[within] = found
+        squared[ids < 0] = np.inf
         return ids, squared
     if metric is not None and is_sparse(rows) and not metric.own:
         from bigembed.blocks.sparse_lists import take_sparse  # imports numba: only here
@@ -164,21 +175,22 @@ def _tiles(
     A query is left out where the ball about the mean that holds the tile is beyond its limit, a squared distance, which
     may fall from tile to tile.
     """
-    for first, last in bounds(len(rows), _ROWS):
-        tile = rows[first:last]
+    from bigembed.quality import compiled as kernels
+
+    if not (rows.flags.c_contiguous and queries.flags.c_contiguous):
+        rows, queries = np.ascontiguousarray(rows), np.ascontiguousarray(queries)
+    centers, radii = kernels.balls(rows, _ROWS)
+    for number, (first, last) in enumerate(bounds(len(rows), _ROWS)):
+        reached = kernels.within(queries, limits, centers[number], radii[number], slack)
+        if not len(reached):
+            continue
+        tile, center = rows[first:last], centers[number]
         with np.errstate(over="ignore", invalid="ignore"):
-            center = tile.mean(axis=0)
             near, norms = _padded(tile - center)
-            lost = tile.shape[1] * float(np.finfo(tile.dtype).tiny)  # (by squares below it)
-            radius = np.sqrt(np.float64(norms[: len(tile)].max()) + lost) * (1 + slack)
-        for low, high in bounds(len(queries), _QUERIES):
-            with np.errstate(over="ignore", invalid="ignore"):
-                x = queries[low:high] - center
-                own = np.einsum("ij,ij->i", x, x)
-                apart = np.sqrt(own.astype(np.float64)) * (1 - slack) - radius
-                within = np.flatnonzero(~(apart > np.sqrt(limits[low:high]) * (1 + slack)))
-                if len(within):
-                    yield within + low, first, tile, x[within] @ near.T, own[within], norms
+            for low, high in bounds(len(reached), _QUERIES):
+                part = reached[low:high]
+                x = queries[part] - center
+                yield part, first, tile, x @ near.T, np.einsum("ij,ij->i", x, x), norms
 
 
 def _padded(shifted: Array) -> tuple[Array, Array]:
