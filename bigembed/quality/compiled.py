@@ -37,7 +37,7 @@ def _bound(limit: float, own: Any, slack: float) -> float:
 
 @njit(cache=True, nogil=True)
 def balls(rows: Array, size: int) -> tuple[Array, Array]:
-    """Means (tiles, d) of each ``size`` rows, and the radius (tiles,) of a ball about it that holds them, in float64."""
+    """Means (tiles, d) of each ``size`` rows, and the radius (tiles,) of a ball about each that holds them."""
     n, d = rows.shape
     tiles = -(-n // size)
     centers, radii = np.empty((tiles, d), rows.dtype), np.empty(tiles)

@@ -41,8 +41,8 @@ def nearest_block(
     """The k nearest of the rows ``start``, ``start`` + 1, … to each query (s, d), itself left out.
 
     Returns ids (s, k) int64 and squared distances (s, k) float64, by (squared distance, id); −1 and inf where there
-    are fewer. ``metric``: of rows that are mapped for it, instead of Euclidean distances of dense ones. ``limits`` (s,):
-    squared distances that the k nearest of all rows do not exceed; those of this block that do may be left out.
+    are fewer. ``metric``: of rows that are mapped for it, instead of Euclidean distances of dense ones. ``limits``
+    (s,): squared distances that the k nearest of all rows do not exceed; those of this block that do may be left out.
 
     >>> nearest_block(np.array([[0.0]]), np.array([7]), np.array([[1.0], [0.0], [-1.0]]), 6, 2, False)
     (array([[6, 8]]), array([[1., 1.]]))

@@ -97,7 +97,7 @@ class Space:
         return found
 
     def _limits(self, k: int) -> Array:
-        """Squared distances (s,) that the k nearest of all rows do not exceed: those to the k-th of the sampled ones."""
+        """Squared distances (s,) that the k nearest of all rows do not exceed: to the k-th of the sampled ones."""
         queries, numbers = self.sampled(), np.arange(len(self.sample))
         return nearest_block(queries, numbers, queries, 0, k, self.compiled, self.pairwise)[1][:, -1]
 
