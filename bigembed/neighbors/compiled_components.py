@@ -43,7 +43,10 @@ def first_joined(indptr: Array, indices: Array, data: Array, least: Array, first
                 while first[b] != b:
                     first[b] = first[first[b]]
                     b = first[b]
-                first[max(a, b)] = min(a, b)
+                if a < b:
+                    first[b] = a
+                else:
+                    first[a] = b
     for i in range(len(least)):
         first[i] = first[first[i]]  # (that of a row before, which is done)
 

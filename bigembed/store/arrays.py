@@ -242,7 +242,7 @@ def _keep(path: PathLike, chunks: RowChunks) -> None:
 
 
 def _opened(path: PathLike) -> tuple[Any, RowChunks | None, RowChunks | None]:
-    """As :func:`_open_cached`; of what is as it is written here, its rows stand for the array, which nobody asks for."""
+    """As :func:`_open_cached`; of what is as written here, its rows stand for the array, too, which nobody asks for."""
     written = _stamped(path)
     made = _made.get(written)
     if made is None and not isinstance(place := at(path), ObjectPath) and (made := found_whole(place)) is not None:

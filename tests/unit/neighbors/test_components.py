@@ -1,5 +1,7 @@
 """Components of weights whose weak edges join nothing, across blocks, against SciPy."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -14,7 +16,7 @@ from bigembed.store.exchange import Exchange
 def blocks_of(matrix: csr_array, starts: list[int]) -> MemoryMatrix:
     """A symmetric matrix by blocks of rows."""
     blocks = []
-    for start, stop in zip(starts, starts[1:], strict=False):
+    for start, stop in pairwise(starts):
         part = matrix[start:stop]
         far = np.unique(part.indices[(part.indices < start) | (part.indices >= stop)])
         place = stop - start + np.searchsorted(far, part.indices)
@@ -36,7 +38,7 @@ def test_weak_edges_join_nothing(seed: int, dtype: type, tmp_path: object) -> No
     matrix = csr_array((weight.astype(dtype), (i, j)), shape=(n, n))
     matrix = csr_array(matrix.maximum(matrix.T) + 2 * csr_array((np.ones(n, dtype), (range(n), range(n)))))
     degree = np.asarray(matrix.sum(axis=1), np.float64)
-    for b, (start, stop) in enumerate(zip(starts, starts[1:], strict=False)):
+    for b, (start, stop) in enumerate(pairwise(starts)):
         write_array(f"{tmp_path}/degree/{b}", degree[start:stop])
     found = find_components(
         blocks_of(matrix, starts), Exchange(f"{tmp_path}/exchange"), f"{tmp_path}/", degree=f"{tmp_path}/degree"
