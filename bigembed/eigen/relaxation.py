@@ -127,12 +127,25 @@ def prolong(label: Array, functions: Array, y: Array, x: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def galerkin(
-    pointer: Array, index: Array, blocks: Array, functions: Array, slot: Array, half: Array, out: Array
-) -> None:
-    """out ← the blocks of QᵀAQ; ``slot`` is the place of each block of A among them."""
-    out[:] = 0
-    for a in range(len(pointer) - 1):
-        for e in range(pointer[a], pointer[a + 1]):
-            half[:] = 0
-            add(half, blocks[e].T, functions[index[e]], 1.0)
-            add(out[slot[e]], functions[a].T, half, 1.0)
+    first: int, last: int, starts: Array, order: Array, label: Array, pointer: Array, index: Array, blocks: Array,
+    functions: Array, below: Array, columns: Array, out: Array,
+) -> None:  # fmt: skip
+    """The rows first … last − 1 of QᵀAQ, transposed, in ``out``: their blocks stand at below[first] … in ``columns``.
+
+    Those of one row at a time are summed, in double precision.
+    """
+    p, q = functions.shape[1:]
+    place, half = np.empty(len(below) - 1, np.int64), np.empty((p, q))
+    sums = np.empty((np.diff(below[first : last + 1]).max(), q, q))
+    for s in range(first, last):
+        count = below[s + 1] - below[s]
+        for t in range(count):
+            place[columns[below[s] + t]] = t
+        sums[:count] = 0
+        for a in order[starts[s] : starts[s + 1]]:
+            for e in range(pointer[a], pointer[a + 1]):
+                half[:] = 0
+                add(half, blocks[e].T, functions[index[e]], 1.0)
+                add(sums[place[label[index[e]]]], functions[a].T, half, 1.0)
+        for t in range(count):
+            out[below[s] + t] = sums[t].T
