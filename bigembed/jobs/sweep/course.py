@@ -48,7 +48,7 @@ class Leg:
         """Whether it is there, as far as names and sizes say."""
         with suppress(DamagedError):
             found = manifests.find(self.folder, self.stage.name)
-            return found is not None and manifests.complete(self.folder, found)
+            return found is not None and self.stage.holds(found.results) and manifests.complete(self.folder, found)
         return False
 
 
