@@ -142,14 +142,17 @@ def test_what_a_stopped_job_left_is_room_for_what_goes_on(tmp_path, monkeypatch,
     folder = str(tmp_path / "scratch") if scratch else None
     be.PCA(2, workdir=str(tmp_path / "run")).fit(X)
     run = Run(str(tmp_path / "run"))
-    assert remains(run, folder) == (0, 0)
+    roots = [run.root, run.root, tmp_path / "not there"]
+    assert remains(roots, folder) == (0, 0)
+    assert not (tmp_path / "not there").exists()
     with exchanging(folder):
         left = exchange_home(run) / "begun"
     for place in (left, run.root / "stages" / "begun"):
         place.mkdir(parents=True)
         (place / "piece").write_bytes(bytes(1 << 20))
-    begun, exchanged = remains(run, folder)
+    begun, exchanged = remains(roots, folder)
     assert begun == exchanged >= 1 << 20
+    assert begun < 2 << 20  # (each is counted once)
     monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 10)
     short = replace(plan_of(free=10), scratch=folder)
     assert short.problems()
