@@ -109,8 +109,15 @@ class Plan:
 
     @property
     def stage_memory(self) -> dict[str, dict[str, int]]:
-        """Planned peaks of each stage, by process."""
-        return {name: replace(self, stages=((name, cost),)).memory for name, cost in self.stages}
+        """Planned peaks of each stage, by process; compiled functions stay in the coordinating one after a solve."""
+        found, alone = {}, self
+        for name, cost in self.stages:
+            found[name] = replace(alone, stages=((name, cost),)).memory
+            if cost.held and name not in self.published:
+                where = alone.resources
+                after = replace(where, coordinator=where.coordinator + where.compiler, compiler=0)
+                alone = replace(alone, resources=after)
+        return found
 
     @property
     def memory(self) -> dict[str, int]:

@@ -47,6 +47,21 @@ def test_sums():
     assert plan.problems() == []
 
 
+def test_compiled_functions_stay_in_the_coordinator_after_a_solve():
+    """It imports numba and compiles when it first solves, and what follows is planned with that."""
+    cost = Cost(coordinator=10 * MIB, held=10**12)
+    where = Resources("embedded", 3, 1000 * MIB, 100 * MIB, 50 * MIB, 5 * MIB, compiler=20 * MIB)
+    plan = replace(plan_of(), resources=where)
+    assert plan.peaks.coordinator == int((50 + 40) * MIB * (1 + MARGIN))  # a control: nothing is solved
+    solved = replace(plan, stages=(plan.stages[0], ("solve", cost), ("after", Cost()), ("last", Cost())))
+    expected = [50 + 10, 50 + 20 + 10, 50 + 20, 50 + 20]
+    planned = [memory["coordinator"] for memory in solved.stage_memory.values()]
+    assert planned == [int(held * MIB * (1 + MARGIN)) for held in expected]
+    assert solved.memory["coordinator"] == max(planned)
+    reused = replace(solved, published=("a", "solve")).stage_memory
+    assert reused["after"]["coordinator"] == int(50 * MIB * (1 + MARGIN))
+
+
 def test_in_one_process_tasks_and_coordinator_add_up():
     plan = plan_of("process", workers=1)
     assert plan.peaks.total == plan.peaks.worker == plan.peaks.coordinator == 100 * MIB + int(340 * MIB * (1 + MARGIN))
