@@ -42,7 +42,8 @@ DENSE = 1_200
 JOINED = 8
 """Aggregates that become one, at most."""
 FUNCTIONS = 8
-"""Functions on an aggregate of the levels that follow the first, or as many as there where those are more."""
+"""Functions on an aggregate of the levels that follow the first, or as many as there where those are more; fewer where
+a level would have more entries than the one before."""
 LANES = 8
 """Columns that a processor takes at a time in single precision."""
 STEPS = 4
