@@ -179,8 +179,9 @@ class Multigrid:
                 break
             ax = image @ mix
             away = np.where(np.arange(len(mix))[:, None] < width, 0.0, mix)
-            w = self._filled_cycle(ax - x * (1 - values), depth).astype(np.float64)
             p, ap = (basis @ away, image @ away) if turn else (x[:, :0], x[:, :0])
+            basis = image = x  # (the old ones are most of what is held)
+            w = self._filled_cycle(ax - x * (1 - values), depth).astype(np.float64)
             basis, image = np.concatenate([x, p, w], axis=1), np.concatenate([ax, ap, rows.product(w)], axis=1)
         return x
 
