@@ -22,6 +22,7 @@ ROW_STAGES = ("ids",)
 DAMAGED = "damaged: "
 """How the reason begins for which a damaged stage is computed again."""
 GONE = "made from what is gone"
+EARLIER = "made by an earlier version, by a rule that has changed since"
 OTHER = "made from other inputs, or from files that are missing"
 
 
@@ -44,7 +45,7 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
             why[stage.name] = _earlier(stage.name, run, listed) or _followed(changed[0], why[changed[0]])
             continue
         inputs = {name: digests.get(name) or run.manifest(name).digest for name in stage.inputs}
-        found, damaged = usable(stage.name, key_of(stage, inputs), run)
+        found, damaged = usable(stage, key_of(stage, inputs), run)
         if damaged:
             why[stage.name] = DAMAGED + damaged
         elif found is not None:
@@ -52,22 +53,26 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
         else:
             found = there(run, stage.name)
             why[stage.name] = (
-                (_difference(found.parameters, stage) or _earlier(stage.name, run, listed) or OTHER) if found else GONE
+                _difference(found.parameters, stage)
+                or _earlier(stage.name, run, listed)
+                or (OTHER if stage.holds(found.results) else EARLIER)
+                if found
+                else GONE
             )
     return why
 
 
-def usable(stage: str, key: str, run: Run) -> tuple[Manifest | None, str]:
+def usable(stage: Stage, key: str, run: Run) -> tuple[Manifest | None, str]:
     """What is there of a stage with this key if it can be used again, and else what is damaged, if that is why.
 
     The files of a stage that was superseded may be half replaced by others: that is not damage.
     """
     try:
-        published = manifests.find(run.root, stage)
-        found = published or (None if run.temporary else superseded.find(run.root, stage))
+        published = manifests.find(run.root, stage.name)
+        found = published or (None if run.temporary else superseded.find(run.root, stage.name))
     except DamagedError as error:
         return None, str(error)
-    if found is None or found.key != key:
+    if found is None or found.key != key or not stage.holds(found.results):
         return None, ""
     if not (problems := run.damage(found)):
         return found, ""

@@ -79,6 +79,8 @@ class Stage:
     """Whether the exchange of a killed run is kept, because the stage itself goes on from it."""
     on_demand: bool = False
     """Whether ``fit`` leaves it out: it writes what can also be had lazily. Jobs run it."""
+    holds: Callable[[Mapping[str, Any]], bool] = lambda results: True
+    """Whether what an earlier version published with the same key, and these results, is what this one would make."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     key = key_of(stage, inputs)
     if not run.temporary:
         superseded.restore(run.root, stage.name, key)
-    found, _ = usable(stage.name, key, run)
+    found, _ = usable(stage, key, run)
     if found is not None:
         run.forget(stage.name)
         run.note(found)

@@ -11,14 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import extending, njit, types
+from numba import njit, types
 from numba.core import cgutils
-from numba.np import arrayobj
 
-intrinsic: Any = extending.intrinsic
-_make_array: Any = arrayobj.make_array
-_allocate: Any = cgutils.alloca_once
-_declared: Any = cgutils.get_or_insert_function
+from bigembed.blocks.llvm import allocate, declared, intrinsic, make_array
 
 _LANES = 8
 _BITS = 16
@@ -28,7 +24,7 @@ _BYTE = ir.IntType(8)
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     """Pointer to an element of a contiguous array, counted flat."""
-    return builder.gep(_make_array(array_type)(context, builder, array).data, [index])
+    return builder.gep(make_array(array_type)(context, builder, array).data, [index])
 
 
 @intrinsic
@@ -51,7 +47,7 @@ def squared_distance(_typing: Any, a: Any, a_at: Any, b: Any, b_at: Any, n_featu
                 values = [builder.fpext(value, target) for value in values]
             return builder.fsub(*values)
 
-        lanes = _allocate(builder, wide)
+        lanes = allocate(builder, wide)
         builder.store(ir.Constant(wide, [0.0] * _LANES), lanes)
         zero, one, step = (ir.Constant(intp, value) for value in (0, 1, _LANES))
         whole = builder.and_(n, ir.Constant(intp, -_LANES))
@@ -117,11 +113,11 @@ def _row_functions(lanes: int) -> tuple[Any, Any]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kinds = signature.args
             first, weights, indices, own, other = (
-                _make_array(kinds[place])(context, builder, args[place]) for place in (0, 2, 5, 7, 8)
+                make_array(kinds[place])(context, builder, args[place]) for place in (0, 2, 5, 7, 8)
             )
             intp, pair = args[1].type, _pair(builder, lanes)
             vector = ir.VectorType(ir.DoubleType(), lanes)
-            sums = [_allocate(builder, vector) for _ in range(2)]
+            sums = [allocate(builder, vector) for _ in range(2)]
             for total in sums:
                 builder.store(ir.Constant(vector, [0.0] * lanes), total)
             rows = builder.extract_value(own.shape, 0)
@@ -146,7 +142,7 @@ def _row_functions(lanes: int) -> tuple[Any, Any]:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kinds = signature.args
-            first, second = (_make_array(kinds[place])(context, builder, args[place]) for place in (0, 3))
+            first, second = (make_array(kinds[place])(context, builder, args[place]) for place in (0, 3))
             pair, value = _pair(builder, lanes), _alike(builder, args[2], lanes)
             targets = pair(first.data, args[1], args[5:7])
             terms = [
@@ -253,7 +249,7 @@ def prefetch(_typing: Any, a: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.bitcast(_address(context, builder, signature.args[0], *args), _BYTE.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INT32, _INT32, _INT32])
-        function = _declared(builder.module, kind, "llvm.prefetch.p0i8")
+        function = declared(builder.module, kind, "llvm.prefetch.p0i8")
         builder.call(function, [pointer, *(ir.Constant(_INT32, said) for said in (0, 3, 1))])  # to read; to keep; data
         return context.get_dummy_value()
 

@@ -9,14 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import extending, njit, types
+from numba import njit, types
 from numba.core import cgutils
-from numba.np import arrayobj
 
-intrinsic: Any = extending.intrinsic
-_make_array: Any = arrayobj.make_array
-_allocate: Any = cgutils.alloca_once
-_declared: Any = cgutils.get_or_insert_function
+from bigembed.blocks.llvm import allocate, declared, intrinsic, make_array
 
 LANES = 8
 """Widths are multiples of it."""
@@ -47,7 +43,7 @@ def _added(rows: int, groups: int) -> Any:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kinds = signature.args
-            target, left, right = (_make_array(kinds[place])(context, builder, args[place]).data for place in (0, 2, 7))
+            target, left, right = (make_array(kinds[place])(context, builder, args[place]).data for place in (0, 2, 7))
             out_at, a_at, a_row, a_step, count, b_at, width = (args[place] for place in (1, 3, 4, 5, 6, 8, 9))
             intp, bits = out_at.type, kinds[0].dtype.bitwidth
             kind = ir.VectorType(context.get_value_type(kinds[0].dtype), LANES)
@@ -61,10 +57,10 @@ def _added(rows: int, groups: int) -> Any:
                 (r, g): vector(target, builder.add(out_at, builder.mul(width, ir.Constant(intp, r))), g)
                 for r, g in every
             }
-            sums = {one: _allocate(builder, kind) for one in every}
+            sums = {one: allocate(builder, kind) for one in every}
             for one in every:
                 builder.store(builder.load(places[one], align=4), sums[one])
-            fused = _declared(builder.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fmuladd.v{LANES}f{bits}")
+            fused = declared(builder.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fmuladd.v{LANES}f{bits}")
             with cgutils.for_range(builder, count, intp=intp) as loop:
                 at = builder.add(b_at, builder.mul(loop.index, width))
                 row = [builder.load(vector(right, at, g), align=4) for g in range(groups)]
@@ -94,7 +90,7 @@ def _moved(_typing: Any, out: Any, at: Any, x: Any, x_at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         places = []
         for place in (0, 2):
-            array = _make_array(signature.args[place])(context, builder, args[place])
+            array = make_array(signature.args[place])(context, builder, args[place])
             kind = ir.VectorType(context.get_value_type(signature.args[place].dtype), LANES)
             places.append((builder.bitcast(builder.gep(array.data, [args[place + 1]]), kind.as_pointer()), kind))
         (target, to), (source, of) = places
@@ -118,7 +114,7 @@ def settle_lanes(_typing: Any, tiles: Any, at: Any, step: Any, limits: Any, plac
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def pointers(place: int, at: Any, step: Any, count: int) -> list[Any]:
-            data = _make_array(signature.args[place])(context, builder, args[place]).data
+            data = make_array(signature.args[place])(context, builder, args[place]).data
             offsets = [builder.add(at, builder.mul(step, ir.Constant(step.type, k))) for k in range(count)]
             return [builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer()) for offset in offsets]
 

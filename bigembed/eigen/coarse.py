@@ -82,14 +82,22 @@ def unknowns(n: int) -> int:
 def held_here(n: int, width: int) -> int:
     """Bytes that the coordinating process holds: L_c up to three times and its factor, or the levels above it.
 
-    Where aggregates touch many others the next level has as many entries as L_c, in double precision while they are
-    summed; vectors before, in and after a cycle take 48 bytes for each unknown and column.
+    Vectors before, in and after a cycle take 48 bytes for each unknown and column.
     """
     size = unknowns(n)
     few = min(size, EXACT)
     exact = max(28 * min(ENTRIES[1], few**2), 12 * min(FACTOR, few**2)) + 64 * width * few
-    levels = 20 * min(entries(n), size**2) + (48 * width + 400) * size
+    levels = held_by_levels(min(entries(n), size**2), size) + 48 * width * size
     return int(exact if size <= EXACT else max(exact, levels))
+
+
+def held_by_levels(entries: float, unknowns: int) -> float:
+    """Bytes of L_c and of the levels over it while they are made.
+
+    Most is needed where aggregates have one function: columns and the weights of edges, beside each entry, while
+    aggregates are joined. Where they have more, L_c takes 4 bytes an entry, and all smaller levels as much again.
+    """
+    return 20 * entries + 400 * unknowns
 
 
 def held_on_disk(n: int, width: int) -> int:

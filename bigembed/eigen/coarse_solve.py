@@ -93,7 +93,7 @@ def solver_of(space: VectorSpace, counts: Sequence[int], functions: int) -> Coar
     constant = np.zeros((len(pointer) - 1, functions))
     constant[:, 0] = assembled(space, "coarse.root")
     blocks = transposed(blocks) if small else blocks
-    return multigrid(BlockRows(pointer, index.astype(np.int32), blocks, constant))
+    return multigrid(BlockRows(pointer, index, blocks, constant))
 
 
 def _assembled(space: VectorSpace, counts: Sequence[int], p: int, small: bool) -> tuple[Array, Array, Array]:
@@ -102,18 +102,23 @@ def _assembled(space: VectorSpace, counts: Sequence[int], p: int, small: bool) -
     Where it is ``small`` the blocks are in double precision, elsewhere as :class:`BlockRows` holds them.
     """
     start = offsets(counts)
-    pairs = [_joined(space, "coarse.pairs", "coarse.cross", b, counts[b], int(start[b])) for b in range(len(counts))]
-    blocks = np.empty((sum(map(len, pairs)), p, p), np.float64 if small else np.float32)
-    end = 0
-    for b, where in enumerate(pairs):
+    degrees = [np.bincount(_pairs(space, counts, b)[:, 0] - start[b], minlength=counts[b]) for b in range(len(counts))]
+    pointer = offsets(np.concatenate(degrees))
+    index = np.empty(pointer[-1], np.int32)
+    blocks = np.empty((pointer[-1], p, p), np.float64 if small else np.float32)
+    for b in range(len(counts)):
+        where = _pairs(space, counts, b)
         order = np.lexsort((where[:, 1], where[:, 0]))
-        pairs[b] = where = where[order]
+        where = where[order]
         values = _joined(space, "coarse.values", "coarse.cross_values", b, counts[b])[order]
         settle(values, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
-        begin, end = end, end + len(where)
-        blocks[begin:end] = values if small else values.transpose(0, 2, 1)
-    row, column = np.concatenate(pairs).T
-    return np.searchsorted(row, np.arange(int(start[-1]) + 1)), column, blocks
+        part = slice(pointer[start[b]], pointer[start[b + 1]])
+        index[part], blocks[part] = where[:, 1], values if small else values.transpose(0, 2, 1)
+    return pointer, index, blocks
+
+
+def _pairs(space: VectorSpace, counts: Sequence[int], block: int) -> Array:
+    return _joined(space, "coarse.pairs", "coarse.cross", block, counts[block], int(offsets(counts)[block]))
 
 
 def _joined(space: VectorSpace, inner: str, cross: str, block: int, count: int, start: int = 0) -> Array:

@@ -117,7 +117,7 @@ def joined(pointer: Array, index: Array, data: Array, pair: Array, count: int) -
                 else:
                     sums[place[pair[j]]] += data[e]
         starts[c + 1] = at
-    return starts, columns[:at].copy(), sums[:at].copy()
+    return starts, columns[:at], sums[:at]
 
 
 @njit(_tuple((_count, _count))(_pointer, types.int64), cache=True, nogil=True)
@@ -135,6 +135,36 @@ def grouped(label: Array, count: int) -> tuple[Array, Array]:
             order[at[label[i]]] = i
             at[label[i]] += 1
     return starts, order
+
+
+@njit(
+    _tuple((_count, types.Array(types.int32, 1, "C")))(_pointer, _pointer, _pointer, _pointer, _index),
+    cache=True, nogil=True,
+)  # fmt: skip
+def touched(starts: Array, order: Array, label: Array, pointer: Array, index: Array) -> tuple[Array, Array]:
+    """The aggregates that each aggregate has entries with, in CSR form, ascending; no column is of another block."""
+    count = len(starts) - 1
+    seen, below = np.full(count, -1, np.int64), np.zeros(count + 1, np.int64)
+    for a in range(count):
+        below[a + 1] = below[a]
+        for i in order[starts[a] : starts[a + 1]]:
+            for e in range(pointer[i], pointer[i + 1]):
+                b = label[index[e]]
+                if seen[b] != a:
+                    seen[b] = a
+                    below[a + 1] += 1
+    columns, at = np.empty(below[count], np.int32), 0
+    seen[:] = -1
+    for a in range(count):
+        for i in order[starts[a] : starts[a + 1]]:
+            for e in range(pointer[i], pointer[i + 1]):
+                b = label[index[e]]
+                if seen[b] != a:
+                    seen[b] = a
+                    columns[at] = b
+                    at += 1
+        columns[below[a] : at].sort()
+    return below, columns
 
 
 @njit(_tuple((_count, types.int64))(_pointer, _pointer, _pointer, *_matrix, types.int64), cache=True, nogil=True)

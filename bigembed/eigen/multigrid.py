@@ -30,8 +30,9 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.blocks.rows import Array, bounds
-from bigembed.blocks.stripes import spread
-from bigembed.eigen.aggregate import TOGETHER, Groups, Rows, aggregates, local, start_of
+from bigembed.blocks.stripes import spread, stripes
+from bigembed.eigen.aggregate import TOGETHER, Groups, Rows, aggregates, local, matching, start_of
+from bigembed.eigen.coarse import affordable
 from bigembed.eigen.ritz import rayleigh_ritz
 
 SHIFT = 1e-8
@@ -41,7 +42,8 @@ DENSE = 1_200
 JOINED = 8
 """Aggregates that become one, at most."""
 FUNCTIONS = 8
-"""Functions on an aggregate of the levels that follow the first, or as many as there where those are more."""
+"""Functions on an aggregate of the levels that follow the first, or as many as there where those are more; fewer where
+a level would have more entries than the one before."""
 LANES = 8
 """Columns that a processor takes at a time."""
 STEPS = 4
@@ -80,9 +82,10 @@ class BlockRows:
         return int(self.constant.size)
 
     @property
-    def row(self) -> Array:
-        """Row of each block."""
-        return np.repeat(np.arange(len(self.constant)), np.diff(self.pointer))
+    def diagonal(self) -> Array:
+        """The place of each diagonal block."""
+        row = np.repeat(np.arange(len(self.constant), dtype=np.int32), np.diff(self.pointer))
+        return np.flatnonzero(row == self.index)
 
     def product(self, x: Array) -> Array:
         """L x."""
@@ -181,8 +184,9 @@ class Multigrid:
                 break
             ax = image @ mix
             away = np.where(np.arange(len(mix))[:, None] < width, 0.0, mix)
-            w = self._filled_cycle(ax - x * (1 - values), depth).astype(np.float64)
             p, ap = (basis @ away, image @ away) if turn else (x[:, :0], x[:, :0])
+            basis = image = x  # (the old ones are most of what is held)
+            w = self._filled_cycle(ax - x * (1 - values), depth).astype(np.float64)
             basis, image = np.concatenate([x, p, w], axis=1), np.concatenate([ax, ap, rows.product(w)], axis=1)
         return x
 
@@ -201,23 +205,23 @@ def multigrid(rows: BlockRows) -> Multigrid:
 
 
 def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
-    """A level, and the next one."""
-    row = rows.row
-    label = _joined(rows, row)
-    functions, constant = _functions(rows, label)
-    joined, width = constant.shape
-    pairs, slot = np.unique(label[row] * joined + label[rows.index], return_inverse=True)
-    wide = filled(functions.reshape(-1, width), np.float64)
-    blocks = np.empty((len(pairs) * width, wide.shape[1]))
-    relaxation().galerkin(rows.pointer, rows.index, rows.blocks, functions, wide, slot, blocks)
-    blocks = np.ascontiguousarray(blocks[:, :width]).reshape(-1, width, width)
-    settle(blocks, np.flatnonzero(pairs // joined == pairs % joined))
-    diagonal = rows.blocks[row == rows.index].astype(np.float64)
+    """A level, and the next one: of as many entries at most, by fewer functions where aggregates touch many others."""
+    groups = Groups.of(_joined(rows))
+    pointer, index = matching().touched(groups.starts, groups.order, groups.label, rows.pointer, rows.index)
+    width = affordable(len(index), max(FUNCTIONS, rows.constant.shape[1]), rows.blocks.size)
+    functions, constant = _functions(rows, groups, width)
+    blocks = np.empty((len(index), width, width), np.float32)
+    run = partial(
+        relaxation().galerkin, starts=groups.starts, order=groups.order, label=groups.label, pointer=rows.pointer,
+        index=rows.index, blocks=rows.blocks, functions=functions,
+        wide=filled(functions.reshape(-1, width), np.float64), below=pointer, columns=index, out=blocks,
+    )  # fmt: skip
+    spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    below = BlockRows(pointer, index, blocks, constant)
+    settle(blocks, below.diagonal)
+    diagonal = rows.blocks[rows.diagonal].astype(np.float64)
     inverse = np.linalg.inv((diagonal + diagonal.transpose(0, 2, 1)) / 2).astype(np.float32)
-    pointer = np.searchsorted(pairs, np.arange(joined + 1) * joined)
-    return Level(rows, inverse, label, functions), BlockRows(
-        pointer, (pairs % joined).astype(np.int32), transposed(blocks), constant
-    )
+    return Level(rows, inverse, groups.label, functions), below
 
 
 def transposed(blocks: Array) -> Array:
@@ -232,19 +236,28 @@ def settle(blocks: Array, diagonal: Array, shift: float = 0.0) -> None:
     blocks[diagonal[:, None], place, place] = entries + shift + (entries == 0)
 
 
-def _joined(rows: BlockRows, row: Array) -> Array:
+def _joined(rows: BlockRows) -> Array:
     """The larger aggregate of each aggregate: matched along heavy edges, or consecutive where few match."""
-    count, lead = len(rows.constant), np.sign(rows.constant[:, 0])
-    weight = np.where(row == rows.index, 0.0, -rows.blocks[:, 0, 0] * lead[row] * lead[rows.index])
-    edges = Rows(rows.pointer, rows.index, np.maximum(weight, 0.0).astype(np.float64))
-    label = aggregates(edges, np.ones(count, np.bool_), JOINED)
+    count = len(rows.constant)
+    label = aggregates(Rows(rows.pointer, rows.index, _edges(rows)), np.ones(count, np.bool_), JOINED)
     return np.arange(count) // JOINED if 2 * (int(label.max()) + 1) > count else label
 
 
-def _functions(rows: BlockRows, label: Array) -> tuple[Array, Array]:
+def _edges(rows: BlockRows) -> Array:
+    """Weights of the edges between the first functions of aggregates; 0 on the diagonal."""
+    lead, weight = np.sign(rows.constant[:, 0]), np.empty(len(rows.index))
+    for start, stop in stripes(len(lead)):
+        part = slice(rows.pointer[start], rows.pointer[stop])
+        row = np.repeat(np.arange(start, stop), np.diff(rows.pointer[start : stop + 1]))
+        along = -rows.blocks[part, 0, 0] * lead[row] * lead[rows.index[part]]
+        weight[part] = np.maximum(np.where(row == rows.index[part], 0.0, along), 0.0)
+    return weight
+
+
+def _functions(rows: BlockRows, groups: Groups, width: int) -> tuple[Array, Array]:
     """Q as (aggregates, p, functions), and the constant of the larger aggregates."""
-    groups, p = Groups.of(label), rows.constant.shape[1]
-    width, most = max(FUNCTIONS, p), int(np.diff(groups.starts).max()) * p
+    label, p = groups.label, rows.constant.shape[1]
+    most = int(np.diff(groups.starts).max()) * p
     functions, constant = np.zeros((len(label), p, width), np.float32), np.zeros((groups.count, width))
     run = partial(
         local().fill_joined, bounds=groups.starts, order=groups.order, place=groups.place, label=label,

@@ -100,17 +100,27 @@ def prolong(label: Array, functions: Array, y: Array, x: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def galerkin(
-    pointer: Array, index: Array, blocks: Array, functions: Array, wide: Array, slot: Array, out: Array
-) -> None:
-    """out ← the blocks of QᵀAQ, as rows of numbers; ``slot`` is the place of each block of A among them.
+    first: int, last: int, starts: Array, order: Array, label: Array, pointer: Array, index: Array, blocks: Array,
+    functions: Array, wide: Array, below: Array, columns: Array, out: Array,
+) -> None:  # fmt: skip
+    """The rows first … last − 1 of QᵀAQ, transposed, in ``out``: their blocks stand at below[first] … in ``columns``.
 
-    ``wide``: the rows of Q in double precision, with columns of zeros up to a multiple of the lanes.
+    Those of one row at a time are summed, in double precision. ``wide``: the rows of Q in double precision, with
+    columns of zeros up to a multiple of the lanes.
     """
     p, q = functions.shape[1:]
     flat, half = functions.reshape(-1), np.empty((p, wide.shape[1]))
-    out[:] = 0
-    for a in range(len(pointer) - 1):
-        for e in range(pointer[a], pointer[a + 1]):
-            half[:] = 0
-            add_blocks(half, 0, blocks, index, e, e + 1, wide)
-            add_product(out, flat, a * p * q, 1, q, q, p, half, slot[e] * q)
+    place = np.empty(len(below) - 1, np.int64)
+    sums = np.empty((np.diff(below[first : last + 1]).max() * q, wide.shape[1]))
+    for s in range(first, last):
+        count = below[s + 1] - below[s]
+        for t in range(count):
+            place[columns[below[s] + t]] = t
+        sums[: count * q] = 0
+        for a in order[starts[s] : starts[s + 1]]:
+            for e in range(pointer[a], pointer[a + 1]):
+                half[:] = 0
+                add_blocks(half, 0, blocks, index, e, e + 1, wide)
+                add_product(sums, flat, a * p * q, 1, q, q, p, half, place[label[index[e]]] * q)
+        for t in range(count):
+            out[below[s] + t] = sums[t * q : (t + 1) * q, :q].T

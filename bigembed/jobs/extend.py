@@ -23,6 +23,7 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.calibrate import rates
 from bigembed.jobs.planning.plan import Plan, input_costs
+from bigembed.jobs.planning.remains import remains
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, resources_of
 from bigembed.jobs.session import session, working
 from bigembed.jobs.watching import status
@@ -251,4 +252,5 @@ def _plan(fitted: Any, rows: Input, new: PathLike, out: PathLike, table: Cluster
         (),
         free_bytes(nearest_folder(at(out).absolute().parent)),
         rates(nearest_folder(at(out).absolute().parent)),
+        remains=remains([aside_of(out)], None),
     )

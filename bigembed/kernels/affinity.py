@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ def kernel_stage(
         space.sweep(density_block, reads=["rho"], halos=["rho"], writes=["q"], posts=["q"], arguments=(*shared, out))
         parts = space.sweep(weights_block, reads=["rho", "q"], halos=["rho", "q"], arguments=(*shared, power, out))
         stayed = sum(part[2] for part in parts) / sum(rows)
+        floored = sum(part[1] for part in rho)
         return {
             "edges": sum(part[0] for part in parts),
             "nonzero": sum(part[1] for part in parts),
@@ -60,8 +61,13 @@ def kernel_stage(
             "alpha": power,
             "unit": walk.unit if walk else 0.0,
             "stayed": stayed,
-            "floored": sum(part[1] for part in rho),
+            "floored": floored,
+            **({"floored_to": "median"} if floored else {}),
         }
+
+    def holds(results: Mapping[str, Any]) -> bool:
+        # (before, rows below the floor were raised to the floor itself, and nothing said to what)
+        return not (choice.local and results.get("floored")) or results.get("floored_to") == "median"
 
     edges = 2 * n * n_neighbors
     cost = Cost(
@@ -73,7 +79,7 @@ def kernel_stage(
         memory=(48 if target else 40) * 2 * block * n_neighbors,
     )
     inputs = tuple(dict.fromkeys(name for name in (graph, scales, "bandwidth") if name))
-    return Stage("kernel", inputs, parameters, run, cost)
+    return Stage("kernel", inputs, parameters, run, cost, holds=holds)
 
 
 def rho_block(b: int, farthest: str, floor: float, rows: Sequence[int]) -> tuple[tuple[Array], tuple[float, int]]:

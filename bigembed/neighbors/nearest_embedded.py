@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array
 from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.cell_spans import StoredCells
@@ -23,15 +22,26 @@ _TILE = 256
 
 
 def nearest_embedded(
-    ordered: Ordered, labels: str, given: Any, block: Array, cell: Array, parts: int = 1, by: ByMetric | None = None
+    ordered: Ordered,
+    labels: str,
+    given: Any,
+    block: Array,
+    cell: Array,
+    parts: int = 1,
+    by: ByMetric | None = None,
+    embedded: Array | None = None,
 ) -> Array:
     """Internal id of the nearest row of the first ``parts`` components, for rows (n, d) in cells ``cell`` of ``block``.
 
     Searched exactly in the 16 cells nearest to their own (by center) that hold such rows;
-    among equally near ones the lowest id.
+    among equally near ones the lowest id. ``embedded``: which cells hold some (:func:`embedded_block` of all blocks),
+    where many ask; else the labels of all rows are read.
     """
     cells, rows = StoredCells(ordered), compared_of(given)
-    open_cells = np.flatnonzero(_cells_with_embedded(ordered, labels, cells.starts, parts))
+    if embedded is None:
+        blocks = range(len(ordered.blocks))
+        embedded = np.concatenate([embedded_block(b, ordered=ordered, labels=labels, parts=parts) for b in blocks])
+    open_cells = np.flatnonzero(embedded)
     home, of_home = np.unique(cells.block_starts[block] + cell, return_inverse=True)
     probes = _nearest_open(cells.centers, home, open_cells)[of_home]
     probing, nobody = group_probes(probes.astype(np.int32)), np.full(len(cell), -1, np.int64)
@@ -41,6 +51,12 @@ def nearest_embedded(
     for span in cells.spans(probing.cells):
         search(ids, squared, rows, nobody, probing, _only(span.cells, span.read(labels) < parts))
     return ids[:, 0]
+
+
+def embedded_block(b: int, *, ordered: Ordered, labels: str, parts: int) -> Array:
+    """Which cells of block b hold rows of the first ``parts`` components."""
+    before = np.concatenate([[0], np.cumsum(read_array(f"{labels}/{b}") < parts)])
+    return np.diff(before[ordered.cells(b)[0]]) > 0
 
 
 def _nearest_open(centers: Array, home: Array, open_cells: Array) -> Array:
@@ -69,11 +85,3 @@ def _search_few(ids: Array, squared: Array, rows: Array, row_ids: Array, probing
         if len(asking):
             update_lists(*lists, rows[asking], row_ids[asking], piece.rows[part], piece.ids[part])
             ids[asking], squared[asking] = lists
-
-
-def _cells_with_embedded(ordered: Ordered, labels: str, starts: Array, parts: int) -> Array:
-    holds = np.zeros(len(starts) - 1, bool)
-    for b in range(len(ordered.blocks)):
-        ids = np.flatnonzero(read_array(f"{labels}/{b}") < parts) + ordered.starts[b]
-        holds[np.unique(owner_of(starts, ids))] = True
-    return holds

@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.by_metric import ByMetric
-from bigembed.neighbors.nearest_embedded import nearest_embedded
+from bigembed.neighbors.nearest_embedded import embedded_block, nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.stages import Context
 from bigembed.store.arrays import read_array, write_array
@@ -31,8 +31,10 @@ def find_replaced(
     """Find the rows that take the coordinates of another one: how many of each block are outside, and repeated."""
     ordered, labels = Ordered.open(order), context.of("components", "labels")
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    fixed: dict[str, Any] = {"ordered": ordered, "labels": labels, "parts": parts, "graph": graph, "by": by}
-    return map_blocks(fill_block, blocks, exchange=context.exchange, **fixed)
+    fixed: dict[str, Any] = {"ordered": ordered, "labels": labels, "parts": parts}
+    outside = parts < context.results("components")["components"]
+    embedded = np.concatenate(map_blocks(embedded_block, blocks, **fixed)) if outside else None
+    return map_blocks(fill_block, blocks, exchange=context.exchange, graph=graph, by=by, embedded=embedded, **fixed)
 
 
 def first_replaced(filled: list[tuple[int, int]], ordered: Ordered, exchange: Exchange) -> list[int]:
@@ -50,6 +52,7 @@ def fill_block(
     parts: int,
     graph: StoredMatrix | None,
     by: ByMetric | None,
+    embedded: Array | None,
 ) -> tuple[int, int]:
     """Leave the rows of block b that take the coordinates of another one, and the internal ids of these; how many.
 
@@ -62,7 +65,8 @@ def fill_block(
     if len(outside):
         offsets, _ = ordered.cells(b)
         cell = owner_of(offsets, outside)
-        nearest = nearest_embedded(ordered, labels, ordered.located(b)[outside], np.full(len(cell), b), cell, parts, by)
+        rows = ordered.located(b)[outside]
+        nearest = nearest_embedded(ordered, labels, rows, np.full(len(cell), b), cell, parts, by, embedded)
     repeated, firsts = repeated_block(b, graph, ordered.starts) if graph else (outside[:0], nearest[:0])
     inside = label[repeated] < parts
     repeated, firsts = repeated[inside], firsts[inside]

@@ -19,6 +19,7 @@ from bigembed.quality.participation import carried_by_few, participation
 from bigembed.quality.spectrum import ONE, chosen_by_spectrum
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_by_id
+from bigembed.store.parcels import journeys
 
 
 @dataclass(frozen=True)
@@ -143,10 +144,11 @@ def coordinates_stage(
             **({"unplaced_rows": n - sum(found["sizes"][: parts.count])} if outside and not placed else {}),
         }
 
-    vectors = 8 * n * width
+    vectors, carried = 8 * n * width, (8 * width + 12) * n * journeys(-(-n // block))
     cost = Cost(
-        read=2 * vectors,
-        write=2 * vectors,
+        read=vectors + 4 * n + carried,
+        write=vectors + 4 * n + carried,
+        maps=4,
         disk=vectors + 4 * n,
         scratch=vectors + 12 * n,
         memory=6 * block * (8 * width + 16),

@@ -20,6 +20,7 @@ from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan
+from bigembed.jobs.planning.remains import remains
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, resources_of
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
@@ -144,4 +145,6 @@ def _plan(job: JobSpec, stage: Stage, there: Snapshot, place: Place | None, vers
         ((stage.name, stage.cost),),
         (),
         free_bytes(nearest_folder(version.root)),
+        scratch=job.output.scratch,
+        remains=remains((version.root / "placing").glob("*-*"), job.output.scratch),
     )

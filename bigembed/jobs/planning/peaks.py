@@ -107,4 +107,5 @@ class Peaks:
         return self._coordinator([cost.coordinator for cost in self.costs])
 
     def _coordinator(self, held: Sequence[int]) -> int:
-        return int((1 + MARGIN) * (self.resources.coordinator + max(held, default=0)))
+        compiler = self.resources.compiler if any(cost.held for cost in self.costs) else 0
+        return int((1 + MARGIN) * (self.resources.coordinator + compiler + max(held, default=0)))

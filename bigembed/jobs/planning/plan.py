@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -108,8 +109,15 @@ class Plan:
 
     @property
     def stage_memory(self) -> dict[str, dict[str, int]]:
-        """Planned peaks of each stage, by process."""
-        return {name: replace(self, stages=((name, cost),)).memory for name, cost in self.stages}
+        """Planned peaks of each stage, by process; compiled functions stay in the coordinating one after a solve."""
+        found, alone = {}, self
+        for name, cost in self.stages:
+            found[name] = replace(alone, stages=((name, cost),)).memory
+            if cost.held and name not in self.published:
+                where = alone.resources
+                after = replace(where, coordinator=where.coordinator + where.compiler, compiler=0)
+                alone = replace(alone, resources=after)
+        return found
 
     @property
     def memory(self) -> dict[str, int]:
@@ -247,7 +255,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     run = Run(job.output_path if _is_run(job.output_path) else None)
     chosen = estimator(job)
     stages = all_stages(chosen, rows.source(), run)
-    bare = replace(bare_plan(job, rows, place, calibrate), remains=remains(run, job.output.scratch))
+    bare = bare_plan(job, rows, place, [job.output_path], calibrate)
 
     def plan_of(some: list[Stage]) -> Plan:
         reused, damaged = _reused(rows, some, run)
@@ -265,14 +273,20 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     return replace(plan, advice=tuple(advice))
 
 
-def bare_plan(job: JobSpec, rows: Input, place: Place | None, calibrate: bool = False) -> Plan:
-    """Where a job will run, before its stages are costed; they are listed by now, so that their modules are loaded."""
+def bare_plan(
+    job: JobSpec, rows: Input, place: Place | None, roots: Iterable[AnyPath], calibrate: bool = False
+) -> Plan:
+    """Where a job will run, before its stages are costed; they are listed by now, so that their modules are loaded.
+
+    ``roots``: where it keeps its runs.
+    """
     folder = nearest_folder(job.output_path)
     speed = rates(folder, calibrate)
     picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate)
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
-    return Plan(*given, where, (), (), free_bytes(folder), speed, scratch=job.output.scratch)
+    scratch = job.output.scratch
+    return Plan(*given, where, (), (), free_bytes(folder), speed, scratch=scratch, remains=remains(roots, scratch))
 
 
 def need_libraries(job: JobSpec) -> None:

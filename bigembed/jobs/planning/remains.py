@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
+from bigembed.errors import DamagedError, ExistingOutputError
 from bigembed.runs import Run
 from bigembed.stages import exchange_home, exchanging
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike
 
 
-def remains(run: Run, scratch: PathLike | None) -> tuple[int, int]:
+def remains(roots: Iterable[AnyPath], scratch: PathLike | None) -> tuple[int, int]:
     """Bytes of stages that were begun and not published, and of their exchanges; none are counted in object stores.
 
-    ``scratch``: the folder of exchanges, if they do not lie in the run.
+    ``roots``: where the job keeps its runs, some of which may not be there yet; ``scratch``: the folder of exchanges,
+    if they do not lie in the runs.
     """
-    with exchanging(scratch):
-        home = exchange_home(run)
-    published, stages = run.published(), run.root / "stages"
-    begun = [place for place in stages.iterdir() if place.name not in published] if stages.is_dir() else []
-    return sum(map(space, begun)), space(home)
+    begun = exchanged = 0
+    for root in dict.fromkeys(roots):
+        if not (root / "zarr.json").exists():
+            continue
+        try:
+            run, stages = Run(root), root / "stages"
+        except (DamagedError, ExistingOutputError):  # (whoever goes on from it says so, or clears it away)
+            continue
+        with exchanging(scratch):
+            exchanged += space(exchange_home(run))
+        published = run.published()
+        begun += (
+            sum(space(place) for place in stages.iterdir() if place.name not in published) if stages.is_dir() else 0
+        )
+    return begun, exchanged
 
 
 def space(folder: AnyPath) -> int:

@@ -75,6 +75,8 @@ class Resources:
     """Seconds of handing out a task."""
     start: float = 0.0
     """Seconds until the processes there stand."""
+    compiler: int = 0
+    """What compiled functions add to the coordinating process from the first solve on."""
 
 
 def resources_of(
@@ -101,10 +103,12 @@ def resources_of(
         return Resources(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
     feet = footprint(renew)
     # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
-    coordinator = feet.coordinator + (feet.picture if picture else 0) + (feet.compiler if "numba" in sys.modules else 0)
+    compiler, later = (feet.compiler, 0) if "numba" in sys.modules else (0, feet.compiler)
+    coordinator = feet.coordinator + (feet.picture if picture else 0) + compiler
     if kind == "embedded":
         workers, limit = worker_count(table), embedded_memory(table)
-        return Resources(kind, workers, limit, feet.worker, coordinator, feet.helper, feet.task, feet.start)
+        return Resources(kind, workers, limit, feet.worker, coordinator, feet.helper, feet.task, feet.start, later)
     workers = place.workers if place else table.workers or 1
     remote_limit = place.memory_limit if place else table.memory
-    return Resources(kind, workers, remote_limit, feet.worker, coordinator, feet.coordinator, feet.task)
+    others = feet.coordinator
+    return Resources(kind, workers, remote_limit, feet.worker, coordinator, others, feet.task, compiler=later)

@@ -48,7 +48,7 @@ class Leg:
         """Whether it is there, as far as names and sizes say."""
         with suppress(DamagedError):
             found = manifests.find(self.folder, self.stage.name)
-            return found is not None and manifests.complete(self.folder, found)
+            return found is not None and self.stage.holds(found.results) and manifests.complete(self.folder, found)
         return False
 
 
@@ -74,7 +74,8 @@ def plan_sweep(job: JobSpec, place: Place | None = None, rows: Input | None = No
     rows = rows or find_input(job)
     before, run = steps_of(job, rows, lambda source: passes_of(job, source))
     courses = courses_of(job, before.source)
-    bare = bare_plan(job, rows, place, calibrate)
+    roots = [job.output_path / FOLDER, *(leg.folder for course in courses for leg in course.legs)]
+    bare = bare_plan(job, rows, place, roots, calibrate)
     todo = {} if run is None else outdated(before.stages, run)
     done = [stage.name for stage in before.stages if run is not None and stage.name not in todo]
     return plan_of(bare, refuse_large(bare, courses, job), job, rows, before.stages, done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
 import bigembed as be
+from bigembed.kernels import affinity
+from bigembed.stages import Event, Stage, observing
 from tests.blocks import blocks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
@@ -84,3 +87,32 @@ def test_rows_that_repeat_are_no_island_of_the_map() -> None:
     ends = np.abs(np.asarray(map_.embedding_)).max(axis=0)
     assert (ends < 5).all()  # (of a mean square of 1)
     assert (np.abs(map_.transform(csr_array(rows[copies])) - np.asarray(map_.embedding_)[copies]) < 0.05 * ends).all()
+
+
+def earlier_stage(*args: Any, **rest: Any) -> Stage:
+    """The kernel before rows that repeat got the median scale."""
+    stage = Stage(*args)
+
+    def run(context: Any) -> dict[str, Any]:
+        return {name: value for name, value in stage.run(context).items() if name != "floored_to"}
+
+    return Stage(stage.name, stage.inputs, stage.parameters, run, stage.cost)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_a_kernel_of_the_earlier_rule_is_made_anew_where_rows_repeat(copies: bool, tmp_path: Path) -> None:
+    """And used again where none do, with all that follows."""
+    X, which = repeated()
+    rows = X if copies else X[np.unique(which, return_index=True)[1]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(affinity, "own_scales", np.maximum)
+        patch.setattr(affinity, "Stage", earlier_stage)
+        before = fitted(rows, workdir=str(tmp_path / "run.zarr"))
+    assert "floored_to" not in before._run.results("kernel")
+    events: list[Event] = []
+    with observing(events.append):
+        dm = fitted(rows, workdir=str(tmp_path / "run.zarr"))
+    done = {event.stage for event in events if event.kind == "done"}
+    assert done == ({"kernel", "components", "solve", "coordinates", "judgement"} if copies else set())
+    np.testing.assert_array_equal(dm.embedding_, fitted(rows).embedding_)
+    assert np.array_equal(before.embedding_, dm.embedding_) != copies

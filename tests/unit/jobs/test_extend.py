@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import PlanError
+from bigembed.estimator.transform import aside_of
 from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.runs import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")  # four even dimensions
 
@@ -74,3 +76,18 @@ def test_the_command_line_plans_and_extends(model, tmp_path):
     assert next(event["event"] for event in events if event.get("stage") == "extend") == "start"
     assert events[-1]["measured"]["total"] > 0
     assert bigembed("extend", model, tmp_path / "new.npy", tmp_path / "out").exit_code == 2
+
+
+def test_what_a_stopped_extension_left_is_room_for_what_goes_on(model, tmp_path, monkeypatch):
+    new, out = tmp_path / "new.npy", tmp_path / "out"
+    assert plan_extension(model, new, out).remains == (0, 0)
+    assert not aside_of(out).exists()
+    left = Run(aside_of(out)).root / "stages" / "extend"
+    left.mkdir(parents=True)
+    (left / "begun").write_bytes(bytes(1 << 20))
+    monkeypatch.setattr("bigembed.jobs.extend.free_bytes", lambda folder: 0)
+    plan = plan_extension(model, new, out)
+    assert 1 << 20 <= plan.remains[0] < 2 << 20
+    assert plan.problems() == []
+    (left / "begun").unlink()
+    assert "0 B are free; free" in plan_extension(model, new, out).problems()[0]

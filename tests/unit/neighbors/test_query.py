@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
+from bigembed.blocks.owners import owner_of
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors import nearest_embedded as module
 from bigembed.neighbors import query
 from bigembed.neighbors.cell_spans import StoredCells
 from bigembed.neighbors.local import Cells
-from bigembed.neighbors.nearest_embedded import nearest_embedded
+from bigembed.neighbors.nearest_embedded import embedded_block, nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.probes import group_probes, pack_probes, probe_block, probe_rows, unpack_probes
 from bigembed.neighbors.query import join_batches, join_rows, locate
@@ -186,6 +187,13 @@ def test_the_nearest_embedded_row_is_exact(graph, monkeypatch, tmp_path, compile
     few = nearest_embedded(ordered, str(tmp_path / "labels"), rows, block, cell)
     assert (label[few] == 0).all()
     assert (few != got).any()  # a control: one cell is not enough
+    blocks, fixed = range(len(ordered.blocks)), {"ordered": ordered, "labels": str(tmp_path / "labels"), "parts": 1}
+    embedded = np.concatenate([embedded_block(b, **fixed) for b in blocks])
+    full = np.zeros(len(embedded), bool)
+    full[owner_of(StoredCells(ordered).starts, np.flatnonzero(label == 0))] = True
+    np.testing.assert_array_equal(embedded, full)
+    told = nearest_embedded(ordered, str(tmp_path / "labels"), rows, block, cell, embedded=embedded)
+    np.testing.assert_array_equal(told, few)
 
 
 def test_runs_of_cells_hold_what_was_asked_for(graph, monkeypatch):

@@ -47,6 +47,21 @@ def test_sums():
     assert plan.problems() == []
 
 
+def test_compiled_functions_stay_in_the_coordinator_after_a_solve():
+    """It imports numba and compiles when it first solves, and what follows is planned with that."""
+    cost = Cost(coordinator=10 * MIB, held=10**12)
+    where = Resources("embedded", 3, 1000 * MIB, 100 * MIB, 50 * MIB, 5 * MIB, compiler=20 * MIB)
+    plan = replace(plan_of(), resources=where)
+    assert plan.peaks.coordinator == int((50 + 40) * MIB * (1 + MARGIN))  # a control: nothing is solved
+    solved = replace(plan, stages=(plan.stages[0], ("solve", cost), ("after", Cost()), ("last", Cost())))
+    expected = [50 + 10, 50 + 20 + 10, 50 + 20, 50 + 20]
+    planned = [memory["coordinator"] for memory in solved.stage_memory.values()]
+    assert planned == [int(held * MIB * (1 + MARGIN)) for held in expected]
+    assert solved.memory["coordinator"] == max(planned)
+    reused = replace(solved, published=("a", "solve")).stage_memory
+    assert reused["after"]["coordinator"] == int(50 * MIB * (1 + MARGIN))
+
+
 def test_in_one_process_tasks_and_coordinator_add_up():
     plan = plan_of("process", workers=1)
     assert plan.peaks.total == plan.peaks.worker == plan.peaks.coordinator == 100 * MIB + int(340 * MIB * (1 + MARGIN))
@@ -142,14 +157,17 @@ def test_what_a_stopped_job_left_is_room_for_what_goes_on(tmp_path, monkeypatch,
     folder = str(tmp_path / "scratch") if scratch else None
     be.PCA(2, workdir=str(tmp_path / "run")).fit(X)
     run = Run(str(tmp_path / "run"))
-    assert remains(run, folder) == (0, 0)
+    roots = [run.root, run.root, tmp_path / "not there"]
+    assert remains(roots, folder) == (0, 0)
+    assert not (tmp_path / "not there").exists()
     with exchanging(folder):
         left = exchange_home(run) / "begun"
     for place in (left, run.root / "stages" / "begun"):
         place.mkdir(parents=True)
         (place / "piece").write_bytes(bytes(1 << 20))
-    begun, exchanged = remains(run, folder)
+    begun, exchanged = remains(roots, folder)
     assert begun == exchanged >= 1 << 20
+    assert begun < 2 << 20  # (each is counted once)
     monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 10)
     short = replace(plan_of(free=10), scratch=folder)
     assert short.problems()
