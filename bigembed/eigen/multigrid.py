@@ -210,11 +210,10 @@ def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     pointer, index = matching().touched(groups.starts, groups.order, groups.label, rows.pointer, rows.index)
     width = affordable(len(index), max(FUNCTIONS, rows.constant.shape[1]), rows.blocks.size)
     functions, constant = _functions(rows, groups, width)
-    blocks = np.empty((len(index), width, width), np.float32)
+    wide, blocks = filled(functions.reshape(-1, width), np.float64), np.empty((len(index), width, width), np.float32)
     run = partial(
         relaxation().galerkin, starts=groups.starts, order=groups.order, label=groups.label, pointer=rows.pointer,
-        index=rows.index, blocks=rows.blocks, functions=functions,
-        wide=filled(functions.reshape(-1, width), np.float64), below=pointer, columns=index, out=blocks,
+        index=rows.index, blocks=rows.blocks, functions=functions, wide=wide, below=pointer, columns=index, out=blocks,
     )  # fmt: skip
     spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     below = BlockRows(pointer, index, blocks, constant)

@@ -109,8 +109,7 @@ def galerkin(
     columns of zeros up to a multiple of the lanes.
     """
     p, q = functions.shape[1:]
-    flat, half = functions.reshape(-1), np.empty((p, wide.shape[1]))
-    place = np.empty(len(below) - 1, np.int64)
+    flat, half, place = functions.reshape(-1), np.empty((p, wide.shape[1])), np.empty(len(below) - 1, np.int64)
     sums = np.empty((np.diff(below[first : last + 1]).max() * q, wide.shape[1]))
     for s in range(first, last):
         count = below[s + 1] - below[s]
@@ -123,4 +122,4 @@ def galerkin(
                 add_blocks(half, 0, blocks, index, e, e + 1, wide)
                 add_product(sums, flat, a * p * q, 1, q, q, p, half, place[label[index[e]]] * q)
         for t in range(count):
-            out[below[s] + t] = sums[t * q : (t + 1) * q, :q].T
+            out[below[s] + t] = sums[t * q : t * q + q, :q].T
