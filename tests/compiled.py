@@ -24,6 +24,7 @@ EAGER = (
     "eigen.matching",
     "operators.row_product",
     "neighbors.compiled_components",
+    "blocks.edge_pairs",
 )
 """Modules that compile when they are imported, the longest first."""
 METHODS = ("umap", "nmf")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bigembed.blocks import csr
 from bigembed.blocks.csr import CSRBlock
 from bigembed.kernels.bandwidth import exact_median, histogram_median, ksum, pattern_counts, total
 from bigembed.kernels.gaussian import gaussian_block, local_squared, local_squared_block
@@ -100,3 +101,15 @@ def test_normalization_is_symmetric_to_the_last_bit() -> None:
 
 def test_row_sums_of_empty_rows_are_zero() -> None:
     np.testing.assert_array_equal(row_sums(np.array([0, 0, 2, 2, 3, 3]), np.array([1.0, 2.0, 4.0])), [0, 3, 0, 4, 0])
+
+
+@pytest.mark.parametrize("rule", ["self-tuned", "adaptive"])
+def test_compiled_scales_have_the_bytes_of_numpy(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rho, halo = rng.lognormal(size=2), rng.lognormal(size=1)
+    found = [local_squared_block(block(), rho, halo, rule), csr.products(block(), rho, halo)]
+    monkeypatch.setattr(csr, "COMPILED", 0)
+    for plain, fast in zip(
+        found, [local_squared_block(block(), rho, halo, rule), csr.products(block(), rho, halo)], strict=True
+    ):
+        np.testing.assert_array_equal(fast, plain)
