@@ -30,7 +30,9 @@ _basis = types.Array(types.float32, 2, "C", readonly=True)
 def _padded(a: Array, width: int) -> Array:
     """The columns of a, and columns of zeros up to ``width``."""
     out = np.zeros((len(a), width))
-    out[:, : a.shape[1]] = a
+    for i in range(len(a)):  # (an array given to a slice takes a second to compile: the message of an error is, too)
+        for c in range(a.shape[1]):
+            out[i, c] = a[i, c]
     return out
 
 
@@ -49,15 +51,23 @@ def _add_inner(out: Array, a: Array, begin: int, b: Array) -> None:
 
 
 @njit(nogil=True)
+def _add_columns(out: Array, at: int, a: Array, rows: int, columns: int) -> None:
+    """Columns of out from ``at`` on ← themselves + the first of a."""
+    for i in range(rows):
+        for c in range(columns):
+            out[i, at + c] += a[i, c]
+
+
+@njit(nogil=True)
 def _add_sums(gram: Array, form: Array, overlap: Array, products: Array, overlaps: Array, m: int, moved: bool) -> None:
     """Sums over the rows of a stripe, zᵀ of [X P SX SP W] and Tᵀ of [X P W], without the columns of zeros."""
     at = 0
     for k in range(3):
         if moved or k != 1:
-            gram[:, at : at + m] += products[4 if k == 2 else k, :m, :m]
-            overlap[:, at : at + m] += overlaps[k, :, :m]
+            _add_columns(gram, at, products[4 if k == 2 else k], m, m)
+            _add_columns(overlap, at, overlaps[k], len(overlap), m)
             if k < 2:
-                form[:, at : at + m] += products[2 + k, :m, :m]
+                _add_columns(form, at, products[2 + k], m, m)
             at += m
 
 
@@ -89,7 +99,8 @@ def update(
     flat, size = tiles.reshape(-1), TILE * width
     products, overlaps = np.zeros((5, width, width)), np.zeros((3, known, width))
     limits = np.zeros(3 * width)
-    limits[:m], limits[width : width + m] = values, inverse
+    for c in range(m):
+        limits[c], limits[width + c] = values[c], inverse[c]
     moved, functions_of = new_p.shape[1] > 0, basis.reshape(-1)
     out_x, out_p, out_w, out_ax, out_ap = (
         new_x.reshape(-1), new_p.reshape(-1), new_w.reshape(-1), new_ax.reshape(-1), new_ap.reshape(-1)
@@ -107,7 +118,8 @@ def update(
         if known:
             _add_rows(q, t, begin, drift_rest)
             _add_rows(aq, t, begin, along_rest)
-        bx[:], bax[:] = q, aq
+        for c in range(rows * width):
+            flat[c], flat[2 * size + c] = flat[size + c], flat[3 * size + c]
         _add_rows(bx, x, begin, cx)
         _add_rows(bax, ax, begin, cx)
         if known:
@@ -135,7 +147,8 @@ def update(
                 if known and (k < 2 or k == 4):
                     _add_inner(overlaps[k % 3 + k // 4], t, begin, part)
     _add_sums(gram, form, overlap, products, overlaps, m, moved)
-    squares[0] += limits[2 * width : 2 * width + m]
+    for c in range(m):
+        squares[0, c] += limits[2 * width + c]
 
 
 @njit([types.void(_labels, _labels, _basis, x, _write) for x in (_read, _read_single)], cache=True, nogil=True)
