@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -165,8 +166,6 @@ _executor: ContextVar[Executor] = ContextVar("executor", default=_dask_executor)
 
 def _distributed_client() -> bool:
     """Whether Dask would send work to other processes. Asks Dask only if it is loaded already."""
-    import sys
-
     if "distributed" not in sys.modules:
         return False
     import dask.base
@@ -194,7 +193,8 @@ def threads() -> int:
     import dask.threaded
     from dask.system import CPU_COUNT
 
-    if dask.base.get_scheduler() not in (None, dask.threaded.get):
+    chosen = "distributed" in sys.modules or dask.config.get("scheduler", None) is not None  # (to ask Dask loads it)
+    if chosen and dask.base.get_scheduler() not in (None, dask.threaded.get):
         return 1
     return int(dask.config.get("num_workers", None) or CPU_COUNT)
 
@@ -212,8 +212,6 @@ def threads_nearby() -> int:
 
 
 def _processes() -> bool:
-    import sys
-
     if "dask" not in sys.modules:
         return False
     import dask

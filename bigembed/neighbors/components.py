@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from bigembed.blocks.csr import BlockMatrix, CSRBlock
+from bigembed.blocks.csr import COMPILED, BlockMatrix, CSRBlock
 from bigembed.blocks.rows import Array, offsets
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -70,26 +70,54 @@ def local_components_block(
     b: int, least: Array, matrix: BlockMatrix, starts: Array
 ) -> tuple[tuple[Array], tuple[Array, Array]]:
     """Name each row by the smallest global id of its component within the block; names and their sizes."""
-    from bigembed.neighbors.compiled_components import first_joined
+    block = matrix.block(b)
+    if len(block.data) < COMPILED:
+        first = first_joined(block, least)
+    else:
+        from bigembed.neighbors import compiled_components
 
-    first = np.empty(len(least), np.int64)
-    first_joined(*_edges(matrix.block(b)), _column(least), first)
+        first = np.empty(len(least), np.int64)
+        compiled_components.first_joined(*_edges(block), _column(least), first)
     sizes = np.bincount(first)
     names = np.flatnonzero(sizes)
     return ((first + starts[b])[:, None],), (names + starts[b], sizes[names])
+
+
+def first_joined(block: CSRBlock, least: Array) -> Array:
+    """The first row of the component of each row, by the edges within a small block."""
+    rows, inside = len(least), block.indices < block.row  # (of a symmetric matrix; those to later rows are the same)
+    row, column = block.row[inside], block.indices[inside]
+    joins = joining(block.data[inside], least[row, 0], least[column, 0])
+    graph = coo_array((joins[joins], (row[joins], column[joins])), shape=(rows, rows))
+    count, member = connected_components(graph, directed=False)
+    first = np.full(count, rows)
+    np.minimum.at(first, member, np.arange(rows))
+    return first[member]
+
+
+def joining(data: Array, own: Array, other: Array) -> Array:
+    """Whether each edge joins its rows, with what is given of both."""
+    return np.ones(len(data), bool) if len(own) and own[0] < 0 else np.asarray(data > own * other)
 
 
 def links_block(
     b: int, label: Array, least: Array, halo: Array, halo_least: Array, matrix: BlockMatrix
 ) -> tuple[tuple[()], Array]:
     """Distinct pairs of names joined by an edge that leaves the block."""
-    from bigembed.neighbors.compiled_components import links
-
     if not len(halo):
         return (), np.zeros((0, 2), np.int64)
-    edges = _edges(matrix.block(b))
+    block = matrix.block(b)
+    if len(block.data) < COMPILED:
+        far = block.indices >= len(least)
+        row, other = block.row[far], block.indices[far] - len(least)
+        joins = joining(block.data[far], least[row, 0], halo_least[other, 0])
+        return (), np.unique(np.column_stack([label[row[joins], 0], halo[other[joins], 0]]), axis=0)
+    from bigembed.neighbors import compiled_components
+
+    edges = _edges(block)
     ends = np.empty((2, np.count_nonzero(edges[1] >= len(least))), np.int64)
-    count = links(*edges, *(_column(each) for each in (least, halo_least, label, halo)), *ends)
+    given = (_column(each) for each in (least, halo_least, label, halo))
+    count = compiled_components.links(*edges, *given, *ends)
     return (), np.unique(ends[:, :count].T, axis=0)
 
 

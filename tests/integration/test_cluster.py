@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -268,6 +269,29 @@ def test_a_cluster_that_does_not_close_hides_nothing(caplog):
     with pytest.raises(InterruptedRun, match="the real one"):
         ends()
     assert "Stuck did not close: TimeoutError" in caplog.text
+
+
+def test_a_cluster_that_does_not_close_leaves_the_loggers_of_others_as_they_were(monkeypatch):
+    from distributed import LocalCluster
+
+    close, left = LocalCluster.close, []
+
+    def stuck(self, timeout=None):
+        left.append(self)
+        raise TimeoutError
+
+    stream = logging.StreamHandler()
+    logging.getLogger("distributed").addHandler(stream)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalCluster, "close", stuck)
+            with cluster(ClusterTable(workers=1, memory=1 << 30), "embedded"):
+                assert stream.level > logging.CRITICAL
+        assert stream.level == logging.NOTSET
+    finally:
+        logging.getLogger("distributed").removeHandler(stream)
+        for each in left:
+            close(each, 10)
 
 
 def test_what_workers_print_is_logged_and_not_shown(capfd, caplog):

@@ -28,6 +28,8 @@ ARENA_MAX, MMAP_THRESHOLD, TRIM_THRESHOLD = -8, -3, -1
 """Of glibc's ``mallopt``."""
 STARTS = 2
 """Times that the processes of an embedded cluster are started."""
+SILENT = logging.CRITICAL + 1
+"""Level of what Dask's loggers print while an embedded cluster runs: errors of tasks come with their results."""
 PRINTED = "printed"
 """File in the workers' folder: what they printed on standard error."""
 PRINTED_MAX = 16 << 10
@@ -38,9 +40,11 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     """Worker processes on this machine, one thread each; the scheduler in this process, on 127.0.0.1 only."""
     import dask
     from distributed import Client
+    from distributed.utils import silence_logging_cmgr
 
     _keep_memory()
     stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
+    stack.enter_context(silence_logging_cmgr(SILENT))  # (one that did not close would leave it so)
     scratch = stack.enter_context(temporary("workers"))
     stack.callback(_log_printed, scratch / PRINTED)
     local = _started(table, scratch)
@@ -86,7 +90,7 @@ def _started(table: ClusterTable, scratch: Path) -> Any:
                 security=no_security(),
                 local_directory=str(scratch),
                 env={ERRORS: str(scratch / PRINTED)},
-                silence_logs=logging.CRITICAL + 1,  # (errors of tasks come with their results)
+                silence_logs=SILENT,
             )
         except (RuntimeError, OSError) as error:
             why = _deepest(error)

@@ -33,12 +33,17 @@ def held(name: str) -> int:
     return 1024 * int(found[1])
 
 
+def small() -> None:
+    """Compiles; what that leaves in the heap would take in what is measured, were it not in a process of its own."""
+    multigrid.multigrid(grid(6)).lowest(5, 0)
+
+
 def peak(full: bool) -> tuple[int, int]:
     """Bytes that making the levels adds to the matrix, and entries of the second level. ``full``: with as many
     functions there as there are elsewhere."""
     if full:
         multigrid.affordable = lambda pairs, functions, most: functions  # type: ignore[assignment]
-    multigrid.multigrid(grid(6)).lowest(5, 0)  # compiles
+    small()
     rows = grid(SIDE)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before = held("VmRSS")
@@ -54,6 +59,7 @@ def test_levels_take_what_is_planned():
     planned = coarse.held_by_levels(rows.blocks.size, rows.size)
     own = rows.blocks.nbytes + rows.index.nbytes + rows.pointer.nbytes
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
+        fresh.submit(small).result()
         added, entries = fresh.submit(peak, False).result()
         control, many = fresh.submit(peak, True).result()
     assert entries <= rows.blocks.size

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from bigembed.blocks.csr import CSRBlock, MemoryMatrix, halo_of
+from bigembed.neighbors import components
 from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -28,9 +29,13 @@ def blocks_of(matrix: csr_array, starts: list[int]) -> MemoryMatrix:
     return MemoryMatrix(tuple(blocks))
 
 
+@pytest.mark.parametrize("compiled", [0, components.COMPILED])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("seed", range(6))
-def test_weak_edges_join_nothing(seed: int, dtype: type, tmp_path: object) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_weak_edges_join_nothing(
+    seed: int, dtype: type, compiled: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(components, "COMPILED", compiled)
     rng = np.random.default_rng(seed)
     n, starts = 120, [0, 50, 51, 90, 120]
     i, j = rng.integers(0, n, (2, 130))
