@@ -33,7 +33,7 @@ from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import at, free_bytes, nearest_folder
 
-SEED_PROBES = 24
+SEED_PROBES = 48
 """Cells that each row is compared with first."""
 SEEDS_BY_PAIRS = 16
 """The same of rows that are compared pair by pair."""
@@ -197,8 +197,8 @@ def held(shape: Shape, k: int) -> int:
 
 def traveling(n: int, width: int) -> int:
     """Bytes of what goes from block to block in a round, with lists of a width: these, as they were and as they are,
-    who has whom, and what was found, two or three entries for each of theirs."""
-    return 80 * n * width
+    who has whom, and what was found, up to four entries for each of theirs."""
+    return 100 * n * width
 
 
 def room(n: int, k: int) -> int:
