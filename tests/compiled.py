@@ -17,7 +17,14 @@ import dask
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EAGER = ("eigen.update_kernel", "eigen.local_functions", "eigen.galerkin", "eigen.matching", "operators.row_product")
+EAGER = (
+    "eigen.update_kernel",
+    "eigen.local_functions",
+    "eigen.galerkin",
+    "eigen.matching",
+    "operators.row_product",
+    "neighbors.compiled_components",
+)
 """Modules that compile when they are imported, the longest first."""
 METHODS = ("umap", "nmf")
 

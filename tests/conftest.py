@@ -15,6 +15,8 @@ import dask
 import hypothesis
 import psutil
 import pytest
+import scipy.linalg  # noqa: F401  (so that its BLAS is loaded and found)
+from threadpoolctl import threadpool_limits
 
 from bigembed.store.scratch import new_folder
 from tests.blocks import on_workers
@@ -33,8 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Temporary files lie in memory where there is room for them: thousands of tests write and sync small files.
 
     They lie in one folder under the name of this process, so that the next run removes what a killed one left.
-    The processes of a run of all tests compile together what a fresh tree lacks.
+    The processes of a run of all tests compile together what a fresh tree lacks. One BLAS thread each: they share the
+    cores, and threads that wait for each other would spin on them.
     """
+    threadpool_limits(limits=1, user_api="blas")
     if "TMPDIR" not in os.environ and has_room():
         config.stash[folder] = os.environ["TMPDIR"] = str(new_folder("tests", MEMORY))
         tempfile.tempdir = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,9 @@ import numpy as np
 
 from bigembed.blocks.owners import Starts, owner_of
 from bigembed.blocks.rows import Array, offsets
+
+COMPILED = 1 << 17
+"""Entries of a block from which compiled code is loaded."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,28 @@ def products(block: CSRBlock, own: Array, halo: Array) -> Array:
     """x_i x_j of the stored entries (i, j) of a block, x (rows,) of its rows and (h,) of its halo."""
     if len(block.data) == len(own) ** 2 and not len(halo):  # all entries of the only block
         return np.outer(own, own).ravel()
+    if len(block.data) >= COMPILED:
+        from bigembed.blocks import edge_pairs  # imports numba: only here
+
+        return _of_pairs(edge_pairs.products, block, own, halo)
     return np.asarray(np.repeat(own, np.diff(block.indptr)) * np.concatenate([own, halo])[block.indices])
+
+
+def mean_squares(block: CSRBlock, own: Array, halo: Array) -> Array:
+    """(x_i² + x_j²) / 2 of the stored entries (i, j) of a block, as of :func:`products`."""
+    if len(block.data) >= COMPILED:
+        from bigembed.blocks import edge_pairs
+
+        return _of_pairs(edge_pairs.mean_squares, block, own, halo)
+    square, other = own**2, halo**2
+    return np.asarray((np.repeat(square, np.diff(block.indptr)) + np.concatenate([square, other])[block.indices]) / 2)
+
+
+def _of_pairs(function: Callable[..., None], block: CSRBlock, *sides: Array) -> Array:
+    out = np.empty(len(block.data))
+    own, halo = (np.ascontiguousarray(side, np.float64) for side in sides)
+    function(block.indptr.astype(np.int64, copy=False), block.indices, own, halo, out)
+    return out
 
 
 class BlockMatrix(Protocol):

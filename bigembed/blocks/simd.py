@@ -74,15 +74,22 @@ def squared_distance(_typing: Any, a: Any, a_at: Any, b: Any, b_at: Any, n_featu
 
 
 def _pair(builder: Any, lanes: int) -> Callable[..., Any]:
-    """Loads two vectors of ``lanes`` float64 at two columns of a row, or stores them there."""
-    vector = ir.VectorType(ir.DoubleType(), lanes)
+    """Where two vectors of ``lanes`` numbers stand, at two columns of a row."""
 
     def pointers(data: Any, row: Any, columns: Any) -> list[Any]:
+        vector = ir.VectorType(data.type.pointee, lanes)
         return [
             builder.bitcast(builder.gep(data, [builder.add(row, column)]), vector.as_pointer()) for column in columns
         ]
 
     return pointers
+
+
+def _wide(builder: Any, place: Any) -> Any:
+    """The vector there, in double precision."""
+    value = builder.load(place, align=4)
+    single = isinstance(value.type.element, ir.FloatType)
+    return builder.fpext(value, ir.VectorType(ir.DoubleType(), value.type.count)) if single else value
 
 
 def _alike(builder: Any, value: Any, lanes: int) -> Any:
@@ -125,7 +132,7 @@ def _row_functions(lanes: int) -> tuple[Any, Any]:
                 data = builder.select(builder.icmp_signed("<", j, rows), own.data, beyond)
                 value = _alike(builder, builder.load(builder.gep(weights.data, [e])), lanes)
                 for total, place in zip(sums, pair(data, builder.mul(j, args[9]), args[10:12]), strict=True):
-                    term = builder.fmul(value, builder.load(place, align=8))
+                    term = builder.fmul(value, _wide(builder, place))
                     builder.store(builder.fadd(builder.load(total), term), total)
             for total, place in zip(sums, pair(first.data, args[1], args[10:12]), strict=True):
                 builder.store(builder.load(total), place, align=8)
@@ -168,8 +175,8 @@ def weighted_rows(
 ) -> None:
     """Row ``at`` of out ← Σ_e weight[e] x[index[e + shift]] for e = start … stop − 1, in this order.
 
-    All are float64 (weights also float32) and contiguous; rows from len(x) on are those of ``far``. Columns before
-    ``column`` may be left out.
+    All are contiguous, ``out`` in double precision, the others in double or single; rows from len(x) on are those of
+    ``far``. Columns before ``column`` may be left out.
     """
     width = x.shape[1]
     first = at * width

@@ -27,10 +27,10 @@ _INT32 = ir.IntType(32)
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 
-def _broadcast(builder: Any, value: Any) -> Any:
-    if not isinstance(value.type, ir.DoubleType):
-        value = builder.fpext(value, ir.DoubleType())
-    nothing = ir.Constant(_VECTOR, ir.Undefined)
+def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
+    if value.type != kind.element:
+        value = builder.fpext(value, kind.element)
+    nothing = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(nothing, value, ir.Constant(_INT32, 0))
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES))
 
@@ -49,32 +49,33 @@ def _added(rows: int, groups: int) -> Any:
             kinds = signature.args
             target, left, right = (_make_array(kinds[place])(context, builder, args[place]).data for place in (0, 2, 7))
             out_at, a_at, a_row, a_step, count, b_at, width = (args[place] for place in (1, 3, 4, 5, 6, 8, 9))
-            intp = out_at.type
+            intp, bits = out_at.type, kinds[0].dtype.bitwidth
+            kind = ir.VectorType(context.get_value_type(kinds[0].dtype), LANES)
 
             def vector(data: Any, at: Any, group: int) -> Any:
                 place = builder.gep(data, [builder.add(at, ir.Constant(intp, group * LANES))])
-                return builder.bitcast(place, _VECTOR.as_pointer())
+                return builder.bitcast(place, kind.as_pointer())
 
             every = [(r, g) for r in range(rows) for g in range(groups)]
             places = {
                 (r, g): vector(target, builder.add(out_at, builder.mul(width, ir.Constant(intp, r))), g)
                 for r, g in every
             }
-            sums = {one: _allocate(builder, _VECTOR) for one in every}
+            sums = {one: _allocate(builder, kind) for one in every}
             for one in every:
-                builder.store(builder.load(places[one], align=8), sums[one])
-            fused = _declared(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fmuladd.v{LANES}f64")
+                builder.store(builder.load(places[one], align=4), sums[one])
+            fused = _declared(builder.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fmuladd.v{LANES}f{bits}")
             with cgutils.for_range(builder, count, intp=intp) as loop:
                 at = builder.add(b_at, builder.mul(loop.index, width))
-                row = [builder.load(vector(right, at, g), align=8) for g in range(groups)]
+                row = [builder.load(vector(right, at, g), align=4) for g in range(groups)]
                 first = builder.add(a_at, builder.mul(loop.index, a_step))
                 for r in range(rows):
                     place = builder.add(first, builder.mul(a_row, ir.Constant(intp, r)))
-                    value = _broadcast(builder, builder.load(builder.gep(left, [place])))
+                    value = _broadcast(builder, builder.load(builder.gep(left, [place])), kind)
                     for g in range(groups):
                         builder.store(builder.call(fused, [value, row[g], builder.load(sums[r, g])]), sums[r, g])
             for one in every:
-                builder.store(builder.load(sums[one]), places[one], align=8)
+                builder.store(builder.load(sums[one]), places[one], align=4)
             return context.get_dummy_value()
 
         return signature, generate
@@ -152,8 +153,8 @@ def add_product(
 ) -> None:  # fmt: skip
     """out[first + r] ← itself + Σ_k a[a_at + r · a_row + k · a_step] b[b_first + k] for r < ``rows``, k < ``count``.
 
-    Sums are taken in this order. ``a``, of which places are counted flat, is in double or single precision; ``out`` and
-    ``b`` are float64 of one width, a multiple of :data:`LANES`. All are contiguous.
+    Sums are taken in this order, in the precision of ``out`` and ``b``, which are of one width, a multiple of
+    :data:`LANES`. ``a``, of which places are counted flat, is in that precision or in single. All are contiguous.
     """
     width = b.shape[1]
     four = rows - rows % ROWS

@@ -23,8 +23,10 @@ from bigembed.blocks.stripes import spread
 
 TOGETHER = 64
 """Aggregates whose functions one thread makes at a time."""
-GUARDS = 12
-"""Functions beyond those wanted in the iteration that makes them."""
+GUARDS = 9
+"""Functions at least beyond those wanted in the iteration that makes them."""
+LANES = 8
+"""Columns that a processor takes at a time."""
 
 
 @dataclass(frozen=True)
@@ -130,4 +132,4 @@ def matching() -> Any:
 
 def start_of(rows: int, functions: int) -> Array:
     """The random columns from which functions on at most ``rows`` rows are made."""
-    return np.random.default_rng(0).standard_normal((rows, functions + GUARDS - 1))
+    return np.random.default_rng(0).standard_normal((rows, -(-(functions + GUARDS - 1) // LANES) * LANES))

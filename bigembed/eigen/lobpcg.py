@@ -28,7 +28,9 @@ the new X and P follows from their coefficients, until a pass over X makes it an
 an iteration, 15 columns, on a machine under load (before the sweeps were compiled; SciPy's product alone): swiss
 roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of 70 000 .10 (.18; .021). The
 start takes .8 s at 2·10⁵ rows of the swiss roll, 1.0 at 3·10⁵ (1.6 and 2.4 with LAPACK's eigenvectors on each aggregate
-and SciPy's products).
+and SciPy's products). BLAS has one thread throughout: with two, the coordinating process rounds otherwise, and threads
+of BLAS that wait take from the block tasks (2·10⁵ rows, other work on the machine: 4.4 s for 6.4 to 8.6). With products
+in registers and single-precision vectors multiplied as they are 3.9.
 
 Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sphere 12), everything counted, by
 ``benchmarks/eigenpairs.py`` and ``coarse_solve.py`` (in brackets: one constant function on aggregates of
@@ -66,6 +68,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bigembed.blocks.rows import one_blas_thread
 from bigembed.blocks.vector_space import tree_sum
 from bigembed.eigen.base import ADVICE, EigenResult, Reason, gaps_of
 from bigembed.eigen.coarse import KEPT, NAMES, build, entries, shape_of
@@ -83,6 +86,7 @@ NOISE = (3e-4, 3e-2)
 """Size of the noise in a starting vector of length one: ten times tol, within these."""
 
 
+@one_blas_thread()
 def init(
     operator: BlockOperator,
     n_components: int,
@@ -119,6 +123,7 @@ def init(
     return _counted(operator, state, lambda: _start(operator, state, active, known))
 
 
+@one_blas_thread()
 def step(operator: BlockOperator, state: State) -> State:
     """Half an iteration: the update, from vectors of generation g to those of g + 1, or the pass (of the last X alone,
     into g + 2, where a certificate is due)."""
@@ -132,6 +137,7 @@ def step(operator: BlockOperator, state: State) -> State:
     return _counted(operator, state, lambda: certify(operator, state, reason))
 
 
+@one_blas_thread()
 def finish(operator: BlockOperator, state: State) -> EigenResult:
     """The result of a state that has stopped; its vectors are in the space under ``"V"``. No pass."""
     if state.dense:
@@ -160,6 +166,7 @@ def finish(operator: BlockOperator, state: State) -> EigenResult:
     )
 
 
+@one_blas_thread()
 def solve(operator: BlockOperator, state: State, on_step: Callable[[State], None] | None = None) -> EigenResult:
     """Step until the state stops.
 

@@ -16,6 +16,7 @@ from numba import njit, types
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import add_row, weighted_rows
+from bigembed.blocks.tile_product import add_product
 
 SHIFT = 1e-5
 """δ."""
@@ -90,19 +91,17 @@ def _beside(unit: Array, z: Array) -> None:
 @njit(nogil=True)
 def _inner(a: Array, b: Array) -> Array:
     """aᵀb."""
-    out = np.zeros((a.shape[1], b.shape[1]))
-    for i in range(len(a)):
-        for k in range(a.shape[1]):
-            add_row(out, k, a[i, k], b, i)
+    columns = a.shape[1]
+    out = np.zeros((columns, b.shape[1]))
+    add_product(out, a.reshape(-1), 0, 1, columns, columns, len(a), b)
     return out
 
 
 @njit(nogil=True)
-def _mixed(z: Array, by: Array, ids: Array) -> Array:
+def _mixed(z: Array, by: Array) -> Array:
     """z by."""
-    q, out = z.shape[1], np.empty((len(z), by.shape[1]))
-    for i in range(len(z)):
-        weighted_rows(out, i, z.reshape(-1), i * q, i * q + q, ids, -i * q, by, by)
+    columns, out = z.shape[1], np.zeros((len(z), by.shape[1]))
+    add_product(out, z.reshape(-1), 0, columns, 1, len(z), columns, by)
     return out
 
 
@@ -116,7 +115,7 @@ def _orthonormal(z: Array, ids: Array, sums: Array) -> tuple[Array, Array]:
         least = factored(gram, inverse, ids)
         _forward(gram, inverse, ids, by, sums)
         by = by.T.copy()
-        z, whole = _mixed(z, by, ids), _mixed(whole, by, ids)
+        z, whole = _mixed(z, by), _mixed(whole, by)
         if least > CANCELLED:
             break
     return z, whole
@@ -127,16 +126,18 @@ def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None
     """rows ← ``unit``, which a positive semidefinite matrix of norm at most 2 maps to 0, and orthonormal functions
     near to its next eigenvectors, in ascending order of their Rayleigh quotients.
 
-    ``start``: random columns, at least as many rows as the matrix has, which is written over.
+    ``start``: random columns, a multiple of what a processor takes at a time, and at least as many rows as the matrix
+    has, which is written over.
     """
     n, count = len(unit), len(rows) - 1
     for i in range(n):
         rows[0, i] = unit[i]
     if not count:
         return
-    q = min(start.shape[1], n - 1)
+    q = start.shape[1]
     ids = np.arange(max(n, q))
-    z, sums, inverse = start[:n, :q].copy(), np.empty((n, q)), np.empty(n)
+    z, sums, inverse = start[:n].copy(), np.empty((max(n, q), q)), np.empty(n)
+    z[:, n - 1 :] = 0
     before, by = z, np.zeros((q, q))
     for i in range(n):
         matrix[i, i] += SHIFT
@@ -147,12 +148,12 @@ def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None
         _backward(matrix, inverse, ids, z, sums)
         _beside(unit, z)
         z, by = _orthonormal(z, ids, sums)
-    form = _mixed(_inner(z, before), by, ids)
+    form = _mixed(_inner(z, before), by)
     for i in range(q):
         if by[i, i] == 0:
             form[i, :], form[:, i] = 0, 0
             form[i, i] = 1 / SHIFT
-    z = _mixed(z, np.linalg.eigh((form + form.T) / 2)[1][:, :count].copy(), ids)
+    z = _mixed(z, np.linalg.eigh((form + form.T) / 2)[1].copy())
     for k in range(count):
         for i in range(n):
             rows[1 + k, i] = z[i, k]

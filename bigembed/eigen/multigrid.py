@@ -16,8 +16,8 @@ Matrices and vectors are in single precision (a preconditioner may be off by 1e-
 A cycle of 15 columns took .12 s on one core at 85 000 unknowns (10⁶ rows of a surface; 25 steps of conjugate
 gradients on 61 000 took 1.2 s), .9 s at 850 000 (10⁷ rows), where making the levels takes 10 s; that was block by
 block. With the blocks of a row in one product it takes .46 of it (.028 for .060 s at 25 536 unknowns of a mixture in 64
-dimensions, 18 aggregates a row; the same passes). Its share of the processor time of the passes, 3·10⁵ rows of that
-mixture: 8 %, 15–17 % before.
+dimensions, 18 aggregates a row; the same passes), and with sums in registers .38 of that (31 000 of a surface). Its
+share of the processor time of the passes, 3·10⁵ rows of that mixture: 8 % before that, 15–17 % block by block.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ JOINED = 8
 FUNCTIONS = 8
 """Functions on an aggregate of the levels that follow the first, or as many as there where those are more."""
 LANES = 8
-"""Columns that a processor takes at a time in single precision."""
+"""Columns that a processor takes at a time."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
 
@@ -54,6 +54,13 @@ def relaxation() -> Any:
     from bigembed.eigen import relaxation as kernels  # imports numba: only here
 
     return kernels
+
+
+def filled(x: Array, dtype: Any) -> Array:
+    """In a precision, with columns of zeros up to a multiple of what a processor takes at a time."""
+    out = np.zeros((len(x), -(-x.shape[1] // LANES) * LANES), dtype)
+    out[:, : x.shape[1]] = x
+    return out
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,10 @@ class BlockRows:
 
     def product(self, x: Array) -> Array:
         """L x."""
-        out = np.empty_like(x)
-        relaxation().product(self.pointer, self.index, self.blocks, np.ascontiguousarray(x), out)
-        return out
+        whole = filled(x, x.dtype)
+        out = np.empty_like(whole)
+        relaxation().product(self.pointer, self.index, self.blocks, whole, out)
+        return np.ascontiguousarray(out[:, : x.shape[1]])
 
 
 @dataclass(frozen=True)
@@ -115,11 +123,8 @@ class Multigrid:
         return np.concatenate(spread([partial(self._filled_cycle, part, 0) for part in parts]), axis=1)
 
     def _filled_cycle(self, right: Array, depth: int) -> Array:
-        """From a level down, with the columns filled up by zeros to as many as the processor takes at a time."""
         width = right.shape[1]
-        filled = np.zeros((len(right), -(-width // LANES) * LANES), np.float32)
-        filled[:, :width] = right
-        return np.ascontiguousarray(self._cycle(filled, depth, width)[:, :width])
+        return np.ascontiguousarray(self._cycle(filled(right, np.float32), depth, width)[:, :width])
 
     def _cycle(self, right: Array, depth: int, width: int) -> Array:
         if depth == len(self.levels):
@@ -143,9 +148,7 @@ class Multigrid:
         x = self._cycle(right, depth, width)
         if depth == len(self.levels):
             return x
-        rows, left = self.levels[depth].rows, np.empty_like(right)
-        relaxation().remainder(rows.pointer, rows.index, rows.blocks, right, x, left)
-        return x + self._cycle(left, depth, width)
+        return x + self._cycle(right - self.levels[depth].rows.product(x), depth, width)
 
     def _size(self, depth: int) -> int:
         return self.levels[depth].rows.size if depth < len(self.levels) else len(self.values)
@@ -160,9 +163,11 @@ class Multigrid:
         x = self.vectors[:, :count]
         for depth in reversed(range(len(self.levels))):
             level = self.levels[depth]
-            fine = np.zeros((level.rows.size, x.shape[1]))
-            relaxation().prolong(level.label, level.functions, np.ascontiguousarray(x), fine)
-            x = self._improved(fine, depth) if depth else fine
+            below = filled(x, np.float64)
+            fine = np.zeros((level.rows.size, below.shape[1]))
+            relaxation().prolong(level.label, level.functions, below, fine)
+            x = fine[:, : x.shape[1]]
+            x = self._improved(x, depth) if depth else x
         return x
 
     def _improved(self, x: Array, depth: int) -> Array:
@@ -197,13 +202,15 @@ def multigrid(rows: BlockRows) -> Multigrid:
 
 def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     """A level, and the next one."""
-    row, p = rows.row, rows.constant.shape[1]
+    row = rows.row
     label = _joined(rows, row)
     functions, constant = _functions(rows, label)
     joined, width = constant.shape
     pairs, slot = np.unique(label[row] * joined + label[rows.index], return_inverse=True)
-    blocks, half = np.empty((len(pairs), width, width)), np.empty((p, width))
-    relaxation().galerkin(rows.pointer, rows.index, rows.blocks, functions, slot, half, blocks)
+    wide = filled(functions.reshape(-1, width), np.float64)
+    blocks = np.empty((len(pairs) * width, wide.shape[1]))
+    relaxation().galerkin(rows.pointer, rows.index, rows.blocks, functions, wide, slot, blocks)
+    blocks = np.ascontiguousarray(blocks[:, :width]).reshape(-1, width, width)
     settle(blocks, np.flatnonzero(pairs // joined == pairs % joined))
     diagonal = rows.blocks[row == rows.index].astype(np.float64)
     inverse = np.linalg.inv((diagonal + diagonal.transpose(0, 2, 1)) / 2).astype(np.float32)

@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.blocks.stripes import spread, stripes
 from bigembed.blocks.vector_space import tree_sum
+from bigembed.eigen.aggregate import Groups
 from bigembed.eigen.base import extremes
 
 
@@ -144,18 +145,22 @@ def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
     *vectors, count = rest
     xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
     whole, image = _beside(xs), _beside(ys)
-    inner = [partial(_inner, whole[start:stop], image[start:stop]) for start, stop in stripes(len(whole))]
+    inner = [partial(_inner, whole, image, *stripe) for stripe in stripes(len(whole))]
     restricted, *sums = spread([partial(restrict, label, basis, ys[-1]), *inner])
     return (restricted,), tree_sum(sums)
 
 
-def _inner(x: Array, y: Array) -> Array:
-    return np.asarray(x.T @ y)
+def _inner(x: Array, y: Array, start: int, stop: int) -> Array:
+    """xᵀy over some rows."""
+    columns = x.shape[1]
+    out = np.zeros([-(-columns // LANES) * LANES] * 2)
+    compiled().inner(start, stop, x, y, out)
+    return out[:columns, :columns]
 
 
 def _beside(vectors: Sequence[Array]) -> Array:
-    """Vectors side by side, in double precision."""
-    return np.asarray(vectors[0] if len(vectors) == 1 else np.concatenate(vectors, axis=1), np.float64)
+    """Vectors side by side."""
+    return np.ascontiguousarray(vectors[0] if len(vectors) == 1 else np.concatenate(vectors, axis=1))
 
 
 def certify_block(
@@ -204,7 +209,7 @@ def prolong(label: Array, basis: Array, y: Array) -> Array:
 
 def restrict(label: Array, basis: Array, *vectors: Array) -> Array:
     """P_cᵀ of some vectors."""
-    count, x = max(1, int(label.max(initial=-1)) + 1), _beside(vectors)
-    out = np.empty((count * basis.shape[1], x.shape[1]))
-    compiled().restrict(label, basis, np.ascontiguousarray(x), out)
+    groups, x = Groups.of(label), _beside(vectors)
+    out = np.zeros((max(1, groups.count) * basis.shape[1], x.shape[1]))
+    compiled().restrict(groups.starts, groups.order, basis, x, out)
     return out

@@ -21,6 +21,7 @@ _read = types.Array(types.float64, 2, "C", readonly=True)
 _line = types.Array(types.float64, 1, "C", readonly=True)
 _write = types.Array(types.float64, 2, "C")
 _single = types.Array(types.float32, 2, "C")
+_read_single = types.Array(types.float32, 2, "C", readonly=True)
 _labels = types.Array(types.int64, 1, "C", readonly=True)
 _basis = types.Array(types.float32, 2, "C", readonly=True)
 
@@ -137,14 +138,43 @@ def update(
     squares[0] += limits[2 * width : 2 * width + m]
 
 
-@njit(types.void(_labels, _basis, _read, _write), cache=True, nogil=True)
-def restrict(label: Array, basis: Array, x: Array, out: Array) -> None:
-    """out ← P_cᵀ x, rows in their order."""
-    functions = basis.shape[1]
-    out[:] = 0
-    for i in range(len(label)):
-        for f in range(functions if label[i] >= 0 else 0):
-            add_row(out, label[i] * functions + f, basis[i, f], x, i)
+@njit([types.void(_labels, _labels, _basis, x, _write) for x in (_read, _read_single)], cache=True, nogil=True)
+def restrict(starts: Array, order: Array, basis: Array, x: Array, out: Array) -> None:
+    """out ← P_cᵀ x, by aggregates: the rows of a are order[starts[a] : starts[a + 1]]."""
+    functions, columns = basis.shape[1], x.shape[1]
+    width = -(-columns // LANES) * LANES
+    near, own, sums = np.zeros((TILE, width)), np.empty((TILE, functions), np.float32), np.empty((functions, width))
+    target, given = out.reshape(-1), x.reshape(-1)
+    flat, flat_own, flat_sums = near.reshape(-1), own.reshape(-1), sums.reshape(-1)
+    for a in range(len(starts) - 1):
+        sums[:] = 0
+        for begin in range(starts[a], starts[a + 1], TILE):
+            rows = min(TILE, starts[a + 1] - begin)
+            for r in range(rows):
+                i = order[begin + r]
+                move(flat, r * width, given, i * columns, columns)
+                for f in range(functions):
+                    own[r, f] = basis[i, f]
+            add_product(sums, flat_own, 0, 1, functions, functions, rows, near)
+        for f in range(functions):
+            move(target, (a * functions + f) * columns, flat_sums, f * width, columns)
+
+
+@njit([types.void(types.intp, types.intp, x, _read, _write) for x in (_read, _read_single)], cache=True, nogil=True)
+def inner(start: int, stop: int, x: Array, y: Array, out: Array) -> None:
+    """out ← out + xᵀy over the rows start … stop − 1, of as many columns each.
+
+    ``out`` has rows and columns of zeros up to a multiple of what a processor takes at a time.
+    """
+    columns, width = x.shape[1], len(out)
+    left, right = np.zeros((TILE, width)), np.zeros((TILE, width))
+    flat_left, flat_right, flat_x, flat_y = left.reshape(-1), right.reshape(-1), x.reshape(-1), y.reshape(-1)
+    for begin in range(start, stop, TILE):
+        rows = min(TILE, stop - begin)
+        for r in range(rows):
+            move(flat_left, r * width, flat_x, (begin + r) * columns, columns)
+            move(flat_right, r * width, flat_y, (begin + r) * columns, columns)
+        add_product(out, flat_left, 0, 1, width, width, rows, right)
 
 
 @njit(types.void(_labels, _basis, _read, _write), cache=True, nogil=True)

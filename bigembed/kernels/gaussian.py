@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigembed.blocks.csr import CSRBlock
+from bigembed.blocks.csr import CSRBlock, mean_squares, products
 from bigembed.blocks.rows import Array
 
 LOCAL = ("adaptive", "self-tuned")
@@ -53,5 +53,5 @@ def local_squared(squared: Array, rho: Array, other: Array, rule: str) -> Array:
 
 def local_squared_block(block: CSRBlock, rho: Array, halo_rho: Array, rule: str) -> Array:
     """:func:`local_squared` of the edges of a block: ``rho`` (rows,), and that of the halo rows."""
-    every = np.concatenate([rho, halo_rho])
-    return local_squared(block.data, np.repeat(rho, np.diff(block.indptr)), every[block.indices], rule)
+    scale = (products if rule == "self-tuned" else mean_squares)(block, rho, halo_rho)
+    return np.divide(block.data, scale, out=scale)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bigembed.blocks.insertion import insert
 from bigembed.blocks.rows import Array
 from bigembed.kernels.forces import field_at
 from bigembed.kernels.perplexity import precision
@@ -34,26 +35,31 @@ def place(
     out = np.empty((n, m))
     stencil, nodes = np.ones((3, 4)), np.zeros(3, np.int64)
     push, moved, p = np.empty(m), np.empty(m), np.empty(most)
+    order, gaps, near = np.empty(most, np.int64), np.empty(most), np.empty((most, m))
     for i in range(n):
-        mine = squared[indptr[i] : indptr[i + 1]].astype(np.float64)
-        order = np.argsort(mine, kind="mergesort")[:most]
-        near = points[indptr[i] + order]
-        if mine[order[0]] == 0.0:
-            out[i] = near[0]
-            continue
-        gaps = mine[order] - mine[order[0]]
-        beta, log_z = precision(gaps, len(gaps), perplexity)
-        for j in range(len(gaps)):
-            p[j] = np.exp(-beta * gaps[j] - log_z)
+        count, least = min(most, indptr[i + 1] - indptr[i]), np.inf
+        order[:], gaps[:] = -1, np.inf
+        for e in range(indptr[i], indptr[i + 1]):
+            least = min(least, squared[e])
+            insert(order[:count], gaps[:count], e, squared[e])
+        for j in range(count):
+            gaps[j] -= least
+            for k in range(m):
+                near[j, k] = points[order[j], k]
         y = out[i]
         for k in range(m):
-            y[k] = np.median(near[:FIRST, k])
+            y[k] = near[0, k] if least == 0.0 else _median(near[: min(count, FIRST), k])
+        if least == 0.0:
+            continue
+        beta, log_z = precision(gaps, count, perplexity)
+        for j in range(count):
+            p[j] = np.exp(-beta * gaps[j] - log_z)
         for _ in range(ITERATIONS):
             total, length = 0.0, 0.0
             field_at(y, axes, spacing, low, field, stencil, nodes, push)
             for k in range(m):
                 moved[k] = ratio * push[k]
-            for j in range(len(gaps)):
+            for j in range(count):
                 r = 0.0
                 for k in range(m):
                     r += (y[k] - near[j, k]) ** 2
@@ -68,3 +74,13 @@ def place(
             if length < SETTLED:
                 break
     return out
+
+
+@njit(cache=True, nogil=True)
+def _median(values: Array) -> float:
+    """Of a few; NumPy's, which puts many in order, takes seconds to compile."""
+    count = len(values)
+    numbers, ascending = np.full(count, -1, np.int64), np.full(count, np.inf)
+    for j in range(count):
+        insert(numbers, ascending, j, values[j])
+    return float((ascending[(count - 1) // 2] + ascending[count // 2]) / 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bigembed.blocks.insertion import insert
 from bigembed.blocks.rows import Array
 from bigembed.kernels.fuzzy import bandwidth, membership
 from bigembed.kernels.sampling import advance, attract, has_turn, number_of, repel
@@ -24,18 +25,21 @@ def place(
     m, n, epochs = points.shape[1], indptr.shape[0] - 1, len(keys)
     a, b, strength, draws = options[0], options[1], options[2], int(options[3])
     out = np.empty((n, m))
-    distances, weights = np.empty(most), np.empty(most)
-    force, moved = np.empty(m), np.empty(m)
+    order, distances, weights = np.empty(most, np.int64), np.empty(most), np.empty(most)
+    near, force, moved = np.empty((most, m)), np.empty(m), np.empty(m)
     for i in range(n):
-        mine = squared[indptr[i] : indptr[i + 1]].astype(np.float64)
-        order = np.argsort(mine, kind="mergesort")[:most]
-        near = points[indptr[i] + order]
-        if mine[order[0]] == 0.0:
-            out[i] = near[0]
-            continue
-        count = len(order)
+        count = min(most, indptr[i + 1] - indptr[i])
+        order[:], distances[:] = -1, np.inf
+        for e in range(indptr[i], indptr[i + 1]):
+            insert(order[:count], distances[:count], e, squared[e])
         for j in range(count):
-            distances[j] = np.sqrt(mine[order[j]])
+            distances[j] = np.sqrt(distances[j])
+            for c in range(m):
+                near[j, c] = points[order[j], c]
+        if distances[0] == 0.0:
+            for c in range(m):
+                out[i, c] = near[0, c]
+            continue
         rho, sigma = bandwidth(distances, count, k, connectivity)
         y, total = out[i], 0.0
         y[:] = 0.0

@@ -159,6 +159,7 @@ def nearest_cells(rows: Array, home: Array, listed: Array, wanted: Array, center
     """
     d = rows.shape[1]
     place, squared = np.empty(probes.shape[1], np.int64), np.empty(probes.shape[1])
+    near = np.empty(listed.shape[1], np.bool_)
     for i in range(rows.shape[0]):
         cells = listed[home[i]]
         size = 0
@@ -173,6 +174,11 @@ def nearest_cells(rows: Array, home: Array, listed: Array, wanted: Array, center
         for s in range(size):
             value = squared_distance(rows, i * d, centers, cells[s] * d, d)
             insert(place[:count], squared[:count], s, value)
-        nearest = np.sort(place[:count])
+        near[:size] = False
         for s in range(count):
-            probes[i, s] = cells[nearest[s]]
+            near[place[s]] = True
+        at = 0
+        for s in range(size):
+            if near[s]:
+                probes[i, at] = cells[s]
+                at += 1

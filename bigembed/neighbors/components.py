@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from bigembed.blocks.csr import BlockMatrix, CSRBlock, products
+from bigembed.blocks.csr import BlockMatrix, CSRBlock
 from bigembed.blocks.rows import Array, offsets
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -35,7 +35,6 @@ def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, degree
     found = space.sweep(
         local_components_block,
         reads=["least"],
-        halos=["least"],
         writes=["label"],
         posts=["label"],
         arguments=(matrix, starts),
@@ -67,42 +66,39 @@ def least_block(b: int, matrix: BlockMatrix, degree: str) -> tuple[tuple[Array],
     return (np.sqrt(RESOLVED * read_array(f"{degree}/{b}"))[:, None],), None
 
 
-def joining(block: CSRBlock, least: Array, halo: Array) -> Array:
-    """Whether each edge joins its rows."""
-    if len(least) and least[0, 0] < 0:
-        return np.ones(len(block.data), bool)
-    return np.asarray(block.data > products(block, least[:, 0], halo[:, 0]))
-
-
 def local_components_block(
-    b: int, least: Array, halo: Array, matrix: BlockMatrix, starts: Array
+    b: int, least: Array, matrix: BlockMatrix, starts: Array
 ) -> tuple[tuple[Array], tuple[Array, Array]]:
     """Name each row by the smallest global id of its component within the block; names and their sizes."""
-    block = matrix.block(b)
-    rows = len(block.indptr) - 1
-    joins = joining(block, least, halo) & (block.indices < rows)
-    indptr = np.append(0, np.cumsum(joins))[block.indptr]
-    graph = csr_array((np.ones(indptr[-1], np.int8), block.indices[joins], indptr), shape=(rows, rows))
-    count, member = connected_components(graph, connection="strong")  # of a symmetric graph: without its transpose
-    first = np.full(count, rows, np.int64)
-    np.minimum.at(first, member, np.arange(rows))
-    label = first[member] + starts[b]
-    names, sizes = np.unique(label, return_counts=True)
-    return (label[:, None],), (names, sizes)
+    from bigembed.neighbors.compiled_components import first_joined
+
+    first = np.empty(len(least), np.int64)
+    first_joined(*_edges(matrix.block(b)), _column(least), first)
+    sizes = np.bincount(first)
+    names = np.flatnonzero(sizes)
+    return ((first + starts[b])[:, None],), (names + starts[b], sizes[names])
 
 
 def links_block(
     b: int, label: Array, least: Array, halo: Array, halo_least: Array, matrix: BlockMatrix
 ) -> tuple[tuple[()], Array]:
     """Distinct pairs of names joined by an edge that leaves the block."""
-    block = matrix.block(b)
-    rows = len(block.indptr) - 1
+    from bigembed.neighbors.compiled_components import links
+
     if not len(halo):
         return (), np.zeros((0, 2), np.int64)
-    far = joining(block, least, halo_least) & (block.indices >= rows)
-    near = np.repeat(label[:, 0], np.diff(block.indptr))[far]
-    pairs = np.column_stack([near, halo[block.indices[far] - rows, 0]])
-    return (), np.unique(pairs, axis=0)
+    edges = _edges(matrix.block(b))
+    ends = np.empty((2, np.count_nonzero(edges[1] >= len(least))), np.int64)
+    count = links(*edges, *(_column(each) for each in (least, halo_least, label, halo)), *ends)
+    return (), np.unique(ends[:, :count].T, axis=0)
+
+
+def _edges(block: CSRBlock) -> tuple[Array, Array, Array]:
+    return block.indptr.astype(np.int64, copy=False), block.indices, block.data
+
+
+def _column(values: Array) -> Array:
+    return np.ascontiguousarray(values[:, 0])
 
 
 def label_block(b: int, label: Array, out: str) -> tuple[tuple[()], None]:

@@ -49,8 +49,7 @@ def multiply_block(
     """(s W s) x for the rows of one block."""
     far_scale, *far = halos
     stored = matrix.block(block)
-    together = (parts[0] if len(parts) == 1 else np.hstack(parts) for parts in (xs, far))
-    x, halo = (np.ascontiguousarray(whole, np.float64) for whole in together)
+    x, halo = (np.ascontiguousarray(parts[0] if len(parts) == 1 else np.hstack(parts)) for parts in (xs, far))
     y = np.empty((len(scale), x.shape[1]))
     data = stored.data if stored.data.dtype in (np.float32, np.float64) else stored.data.astype(np.float64)
     full = np.concatenate([scale, far_scale])[:, 0]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, map_blocks, one_blas_thread
+from bigembed.blocks.rows import Array, bounds, map_blocks, one_blas_thread
+from bigembed.blocks.stripes import spread, working
 from bigembed.store.arrays import read_rows
 
 ROWS = 2_000
@@ -15,6 +18,8 @@ NEARBY, LOCAL = 0.1, 0.3
 """Among the nearest tenth of the rows regression has to explain 91 % of what a coordinate does there."""
 NEIGHBORS = 20
 """Rows that a fit is made from, and two more for every coordinate that it is a function of."""
+STRIPE = 250
+"""Rows whose distances to all others a thread has at a time."""
 RIDGE = 1e-3
 STEPS, STEPPED = 10, 0.5
 _TAG = 12
@@ -75,31 +80,56 @@ def harmonics(sample: Array, limit: float = HARMONIC) -> Harmonics:
     unit, moving = _standardized(np.asarray(sample, np.float64))
     stepped = _stepped(unit) | ~moving
     residual, local, new = np.ones(m), np.ones(m), list[int]()
-    near: Neighbors = {}
-    with one_blas_thread():
+    near: Near | None = None
+    with one_blas_thread(), working():
         for l in np.flatnonzero(~stepped).tolist():
             if new and s > 2 * len(new) + 2:
                 earlier = np.take(unit, new, axis=1)
+                near = near or Near.of(earlier)
                 residual[l] = float(np.sqrt(np.mean((unit[:, l] - local_linear(earlier, unit[:, l], near)) ** 2)))
                 if residual[l] < limit:
-                    spread = local_spread(earlier, unit[:, l], near)
-                    local[l] = residual[l] / spread if spread > 0 else 1.0
+                    around = local_spread(unit[:, l], near)
+                    local[l] = residual[l] / around if around > 0 else 1.0
             if not (residual[l] < limit and local[l] < LOCAL):
                 new.append(l)
-                near.clear()
+                near = None
     return Harmonics(residual, stepped, (residual < limit) & (local < LOCAL), local, s)
 
 
-Neighbors = dict[int, Array]
-"""The k nearest other rows of each row, by k: found once for all functions that are fitted on the same rows."""
+@dataclass(frozen=True)
+class Near:
+    """The nearest other rows of each row by number, ascending: found once for all functions fitted on the same rows."""
+
+    fitted: Array
+    """(s, 20 + 2p), those that a fit is made from."""
+    around: Array
+    """(s, K) the nearest tenth of the rows, or as many as those."""
+
+    @classmethod
+    def of(cls, x: Array) -> Self:
+        """Those of the rows of x (s, p), in stripes on the threads that are idle."""
+        s, p = x.shape
+        few = min(NEIGHBORS + 2 * p, s - 1)
+        many = min(max(few, round(NEARBY * s)), s - 1)
+        norms = np.einsum("ip,ip->i", x, x)
+        found = spread([partial(nearest_rows, x, norms, *part, (few, many)) for part in bounds(s, STRIPE)])
+        return cls(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
-def local_linear(x: Array, y: Array, known: Neighbors) -> Array:
+def nearest_rows(x: Array, norms: Array, start: int, stop: int, counts: tuple[int, ...]) -> list[Array]:
+    """Numbers of the nearest other rows of the rows ``start:stop`` of x (s, p), ascending, for each count of them."""
+    apart = norms[start:stop, None] + norms
+    apart -= 2 * x[start:stop] @ x.T
+    apart[np.arange(stop - start), np.arange(start, stop)] = np.inf
+    order = np.argpartition(apart, [count - 1 for count in counts], axis=1)
+    return [np.sort(order[:, :count], axis=1) for count in counts]
+
+
+def local_linear(x: Array, y: Array, near: Near) -> Array:
     """Leave-one-out local linear fit of y (s,) at the rows of x (s, p), s > 2p + 2."""
     s, p = x.shape
-    k = min(NEIGHBORS + 2 * p, s - 1)
-    near = _nearest(x, k, known)
-    offset = x[near] - x[:, None]
+    k = near.fitted.shape[1]
+    offset = x[near.fitted] - x[:, None]
     squared = np.einsum("ikp,ikp->ik", offset, offset)
     width = squared.max(axis=1)
     width[width == 0] = 1.0
@@ -109,26 +139,13 @@ def local_linear(x: Array, y: Array, known: Neighbors) -> Array:
     gram = weighted.transpose(0, 2, 1) @ basis
     slopes = np.arange(1, p + 1)
     gram[:, slopes, slopes] += RIDGE * weight.sum(axis=1)[:, None]
-    right = weighted.transpose(0, 2, 1) @ y[near][..., None]
+    right = weighted.transpose(0, 2, 1) @ y[near.fitted][..., None]
     return np.asarray(np.linalg.solve(gram, right)[:, 0, 0])
 
 
-def local_spread(x: Array, y: Array, known: Neighbors) -> float:
-    """Standard deviation of y (s,) among the nearest tenth of the rows of x (s, p), the root of its mean square."""
-    s, p = x.shape
-    near = _nearest(x, min(max(NEIGHBORS + 2 * p, round(NEARBY * s)), s - 1), known)
-    return float(np.sqrt(np.mean(np.var(y[near], axis=1))))
-
-
-def _nearest(x: Array, k: int, known: Neighbors) -> Array:
-    """The k nearest other rows of each row of x (s, p), by number, (s, k)."""
-    if k in known:
-        return known[k]
-    norms = np.einsum("ip,ip->i", x, x)
-    apart = norms[:, None] + norms[None, :] - 2 * x @ x.T
-    np.fill_diagonal(apart, np.inf)
-    known[k] = np.asarray(np.sort(np.argpartition(apart, k - 1, axis=1)[:, :k], axis=1))
-    return known[k]
+def local_spread(y: Array, near: Near) -> float:
+    """Standard deviation of y (s,) among the nearest tenth of the rows, the root of its mean square."""
+    return float(np.sqrt(np.mean(np.var(y[near.around], axis=1))))
 
 
 def _standardized(sample: Array) -> tuple[Array, Array]:

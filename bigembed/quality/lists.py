@@ -18,23 +18,31 @@ from bigembed.blocks.squared import LANES, every_squared, paired_squared, roundi
 
 COMPILED = 1 << 24
 """Numbers to compare (queries × all rows × columns) from which compiled code is loaded."""
-WIDTH = 16
-"""Tiles come padded to a multiple of this; padding has infinite norm."""
 SPARSE_ROWS = 1 << 12
 """Sparse rows of a tile."""
-_QUERIES, _ROWS = 1024, 512
-"""Of a tile of the compiled code."""
+WIDTH = 16
+"""Tiles of the compiled code come padded to a multiple of this; padding has infinite norm."""
+_QUERIES = 1024
+"""Whose products with such a tile there are at a time."""
 _ENTRIES = 1 << 19
 """Numbers in a tile of NumPy's."""
 
 
 def nearest_block(
-    queries: Any, query_ids: Array, rows: Any, start: int, k: int, compiled: bool, metric: RowMetric | None = None
+    queries: Any,
+    query_ids: Array,
+    rows: Any,
+    start: int,
+    k: int,
+    compiled: bool,
+    metric: RowMetric | None = None,
+    limits: Array | None = None,
 ) -> tuple[Array, Array]:
     """The k nearest of the rows ``start``, ``start`` + 1, … to each query (s, d), itself left out.
 
     Returns ids (s, k) int64 and squared distances (s, k) float64, by (squared distance, id); −1 and inf where there
-    are fewer. ``metric``: of rows that are mapped for it, instead of Euclidean distances of dense ones.
+    are fewer. ``metric``: of rows that are mapped for it, instead of Euclidean distances of dense ones. ``limits``
+    (s,): squared distances that the k nearest of all rows do not exceed; those of this block that do may be left out.
 
     >>> nearest_block(np.array([[0.0]]), np.array([7]), np.array([[1.0], [0.0], [-1.0]]), 6, 2, False)
     (array([[6, 8]]), array([[1., 1.]]))
@@ -43,13 +51,15 @@ def nearest_block(
     if compiled:
         from bigembed.quality import compiled as kernels  # imports numba: only here
 
+        if limits is not None:
+            squared[:] = np.nextafter(limits, np.inf)[:, None]
+        queries, rows = np.ascontiguousarray(queries), np.ascontiguousarray(rows)
         slack = 2 * rounding(rows.shape[1], rows.dtype)
-        for within, first, tile, products, own, norms in _tiles(queries, rows, squared[:, -1], slack):
-            found = ids[within], squared[within]
+        for some, first, products, own, norms in _tiles(queries, rows, squared[:, -1], slack):
             kernels.nearest(
-                products, own, norms, slack, queries[within], query_ids[within], tile, start + first, *found
+                products, own, norms, slack, queries, query_ids, some, rows, first, start, ids, squared
             )  # fmt: skip
-            ids[within], squared[within] = found
+        squared[ids < 0] = np.inf
         return ids, squared
     if metric is not None and is_sparse(rows) and not metric.own:
         from bigembed.blocks.sparse_lists import take_sparse  # imports numba: only here
@@ -112,14 +122,12 @@ def counts_block(
     if compiled:
         from bigembed.quality import compiled as kernels
 
+        queries, rows = np.ascontiguousarray(queries), np.ascontiguousarray(rows)
         slack = 2 * rounding(rows.shape[1], rows.dtype)
-        for within, first, tile, products, own, norms in _tiles(queries, rows, ends[:, -1], slack):
-            found = counts[within]
+        for some, first, products, own, norms in _tiles(queries, rows, ends[:, -1], slack):
             kernels.count(
-                products, own, norms, slack, queries[within], query_ids[within], tile, start + first, ends[within],
-                numbers[within], found,
+                products, own, norms, slack, queries, query_ids, some, rows, first, start, ends, numbers, counts
             )  # fmt: skip
-            counts[within] = found
     elif metric is not None and is_sparse(rows) and not metric.own:
         from bigembed.blocks.sparse_lists import count_sparse
 
@@ -158,34 +166,33 @@ def _exact(queries: Any, rows: Any, metric: RowMetric | None) -> Iterator[tuple[
 
 def _tiles(
     queries: Array, rows: Array, limits: Array, slack: float
-) -> Iterator[tuple[Array, int, Array, Array, Array, Array]]:
-    """Numbers of queries x, the first row of a tile, its rows y, and about the mean of the tile −2 x·y, ‖x‖², ‖y‖².
+) -> Iterator[tuple[Array, int, Array, Array, Array]]:
+    """Numbers of queries x, the first row of a tile of y, and about the mean of the tile −2 x·y, ‖x‖², ‖y‖².
 
     A query is left out where the ball about the mean that holds the tile is beyond its limit, a squared distance, which
     may fall from tile to tile.
     """
-    for first, last in bounds(len(rows), _ROWS):
-        tile = rows[first:last]
-        with np.errstate(over="ignore", invalid="ignore"):
-            center = tile.mean(axis=0)
-            near, norms = _padded(tile - center)
-            lost = tile.shape[1] * float(np.finfo(tile.dtype).tiny)  # (by squares below it)
-            radius = np.sqrt(np.float64(norms[: len(tile)].max()) + lost) * (1 + slack)
-        for low, high in bounds(len(queries), _QUERIES):
+    from bigembed.quality import compiled as kernels
+
+    center = np.empty(rows.shape[1], rows.dtype)
+    for first, last in bounds(len(rows), kernels.TILE):
+        radius = kernels.ball(rows, first, last, center)
+        reached = kernels.within(queries, limits, center, radius, slack)
+        if not len(reached):
+            continue
+        near, norms = _shifted(rows, np.arange(first, last), center, WIDTH)
+        for low, high in bounds(len(reached), _QUERIES):
+            x, own = _shifted(queries, reached[low:high], center, 1)
             with np.errstate(over="ignore", invalid="ignore"):
-                x = queries[low:high] - center
-                own = np.einsum("ij,ij->i", x, x)
-                apart = np.sqrt(own.astype(np.float64)) * (1 - slack) - radius
-                within = np.flatnonzero(~(apart > np.sqrt(limits[low:high]) * (1 + slack)))
-                if len(within):
-                    yield within + low, first, tile, x[within] @ near.T, own[within], norms
+                products = (-2 * x) @ near.T
+            yield reached[low:high], first, products, own, norms
 
 
-def _padded(shifted: Array) -> tuple[Array, Array]:
-    """−2 y and ‖y‖² of the shifted rows of a tile, padded with rows of infinite norm."""
-    n, d = shifted.shape
-    padded = -(-n // WIDTH) * WIDTH
-    near, norms = np.zeros((padded, d), shifted.dtype), np.full(padded, np.inf, shifted.dtype)
-    np.multiply(shifted, -2, out=near[:n])
-    norms[:n] = np.einsum("ij,ij->i", shifted, shifted)
-    return near, norms
+def _shifted(rows: Array, places: Array, center: Array, multiple: int) -> tuple[Array, Array]:
+    """Some rows about a center and their squared lengths, padded to a multiple with zeros of infinite length."""
+    from bigembed.quality import compiled as kernels
+
+    room = -(-len(places) // multiple) * multiple
+    out, norms = np.empty((room, rows.shape[1]), rows.dtype), np.empty(room, rows.dtype)
+    kernels.shifted(rows, places, center, out, norms)
+    return out, norms

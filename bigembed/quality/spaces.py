@@ -90,10 +90,16 @@ class Space:
 
         InputError where distances exceed what float64 holds.
         """
-        found = self._pass(look_block, add_looks, "look", {"others": others}, k=k)
+        asked = {"others": others} | ({"limits": self._limits(k)} if k and self.compiled else {})
+        found = self._pass(look_block, add_looks, "look", asked, k=k)
         if k and (found["ids"] < 0).any():
             raise InputError(f"{self.name}: squared distances exceed what float64 holds. Scale the columns down")
         return found
+
+    def _limits(self, k: int) -> Array:
+        """Squared distances (s,) that the k nearest of all rows do not exceed: to the k-th of the sampled ones."""
+        queries, numbers = self.sampled(), np.arange(len(self.sample))
+        return nearest_block(queries, numbers, queries, 0, k, self.compiled, self.pairwise)[1][:, -1]
 
     def ranks(self, others: Array, limits: Array) -> Array:
         """One pass: rank (from 1) of each of ``others`` (s, p) among all rows, by distance from the sampled row."""
@@ -185,10 +191,12 @@ _MOMENTS = ("count", "weight", "mean", "scatter")
 def look_block(block: RowBlock, *, space: Space, asked: str, k: int) -> Parts:
     """Nearest rows and chosen distances of the sampled rows within a block."""
     queries, rows = space.sampled(), space.prepared(block.rows)
-    (others,) = space.exchange.get_many(asked, 0, ["others"])
+    others, limits = space.exchange.find(asked, 0, ["others", "limits"])
+    assert others is not None
     ids, squared = np.zeros((len(others), 0), int), np.zeros((len(others), 0))
     if k:
-        ids, squared = nearest_block(queries, space.sample, rows, block.start, k, space.compiled, space.pairwise)
+        given = queries, space.sample, rows, block.start, k, space.compiled, space.pairwise
+        ids, squared = nearest_block(*given, limits=limits)
     far = distances_block(queries, others, rows, block.start, space.pairwise)
     return {"far": far, "ids": ids, "squared": squared}
 

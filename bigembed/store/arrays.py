@@ -27,7 +27,7 @@ from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, at, stamp
 from bigembed.store.requests import asking
 from bigembed.store.seal import sealed_checksums
-from bigembed.store.whole import simple, write_whole
+from bigembed.store.whole import found_whole, simple, write_whole
 
 if TYPE_CHECKING:
     pass
@@ -230,7 +230,8 @@ def zarr_place(path: PathLike) -> Any:
 
 
 _made: dict[tuple[str, str], RowChunks] = {}
-"""The latest arrays that this process wrote, by path and stamp: to read their rows they need not be opened."""
+"""The latest arrays that are as this process writes them, by path and stamp: to read their rows zarr need not be
+asked."""
 
 
 def _keep(path: PathLike, chunks: RowChunks) -> None:
@@ -241,9 +242,12 @@ def _keep(path: PathLike, chunks: RowChunks) -> None:
 
 
 def _opened(path: PathLike) -> tuple[Any, RowChunks | None, RowChunks | None]:
-    """As :func:`_open_cached`; of what was written here, its rows stand for the array, too, which nobody asks for."""
+    """As :func:`_open_cached`; of what is as written here, its rows stand for the array, too, which nobody asks for."""
     written = _stamped(path)
-    return (made, made, None) if (made := _made.get(written)) is not None else _open_cached(*written)
+    made = _made.get(written)
+    if made is None and not isinstance(place := at(path), ObjectPath) and (made := found_whole(place)) is not None:
+        _keep(place, made)
+    return (made, made, None) if made is not None else _open_cached(*written)
 
 
 @lru_cache(maxsize=KEPT_OPEN)

@@ -40,7 +40,29 @@ def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:
             _write_chunks(content, array, inner, chunks)
     with _aside(f"{place}/zarr.json") as content:
         content.write(_metadata(array.dtype.str, array.shape, inner, chunks))
-    return RowChunks(array.shape, array.dtype, inner, chunks, True, copied, partial(_only, file), 0)
+    return _rows(array.shape, array.dtype, inner, chunks, file)
+
+
+def found_whole(place: Path) -> RowChunks | None:
+    """How the rows of an array in one shard are read whose metadata are, byte for byte, what :func:`write_whole` says.
+
+    None for any other: zarr opens it, which takes some 2 ms, on one event loop a process.
+    """
+    try:
+        text = (place / "zarr.json").read_bytes()
+        said = json.loads(text)
+        shape, dtype = tuple(said["shape"]), np.dtype(said["data_type"])
+        shard = said["chunk_grid"]["configuration"]["chunk_shape"][0]
+        inner = said["codecs"][0].get("configuration", {}).get("chunk_shape", [shard])[0]
+        chunks = shard // inner if shard > inner else 0
+        same = 0 < shape[0] <= shard and 0 not in shape and text == _metadata(dtype.str, shape, inner, chunks)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ZeroDivisionError):
+        return None
+    return _rows(shape, dtype, inner, chunks, "/".join([str(place), "c", *"0" * len(shape)])) if same else None
+
+
+def _rows(shape: tuple[int, ...], dtype: np.dtype[Any], inner: int, chunks: int, file: str) -> RowChunks:
+    return RowChunks(shape, dtype, inner, chunks, True, copied, partial(_only, file), 0)
 
 
 def _new_folders(place: Path, ndim: int) -> str:

@@ -24,6 +24,17 @@ def test_products_are_those_of_numpy_in_both_directions(width: int, rows: int, d
     np.testing.assert_allclose(inner, a[2:].astype(np.float64).T @ tall, atol=1e-14)
 
 
+@pytest.mark.parametrize("width", [8, 16, 24])
+@pytest.mark.parametrize("rows", [1, 4, 9])
+def test_products_in_single_precision_stay_there(width: int, rows: int) -> None:
+    rng = np.random.default_rng(1)
+    a, b, out = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 5), (5, width), (rows, width)))
+    expected = out.astype(np.float64) + a.astype(np.float64) @ b
+    add_product(out, a.reshape(-1), 0, 5, 1, rows, 5, b)
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out, expected, atol=5e-6)
+
+
 @pytest.mark.parametrize("columns", [1, 7, 8, 9, 15, 17])
 @pytest.mark.parametrize(("source", "target"), [(np.float64, np.float32), (np.float32, np.float64), (np.float64,) * 2])
 def test_move_takes_these_columns_and_no_others(columns: int, source: type, target: type) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from bigembed.eigen import iteration, lobpcg
 from bigembed.errors import InputError
@@ -268,3 +269,19 @@ def test_bad_arguments(graphs):
 
 def unit_block(block):
     return (np.eye(400)[:, :1],), None
+
+
+def test_blas_has_one_thread_in_every_step(graphs):
+    """What the coordinating process rounds must not depend on how many threads BLAS has on a machine."""
+
+    def most() -> int:
+        return max(found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas")
+
+    seen: list[int] = []
+    operator = graphs.operator(graphs.swiss_roll(1000), 500)
+    with threadpool_limits(2, user_api="blas"):
+        state = lobpcg.init(operator, 4, deflate="trivial")
+        lobpcg.solve(operator, state, lambda _: seen.append(most()))
+        assert most() == 2  # control, and as it was
+    assert len(seen) > 3
+    assert set(seen) == {1}

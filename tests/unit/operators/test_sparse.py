@@ -80,3 +80,19 @@ def test_outbox_mirrors_the_halo_lists():
     for b in range(3):
         for other, rows in matrix.outbox(b):
             np.testing.assert_array_equal(rows, dict(matrix.block(other).segments())[b])
+
+
+@pytest.mark.parametrize("width", [1, 5, 15, 16])
+def test_vectors_in_single_precision_are_multiplied_in_double(width):
+    """The bytes of the product with the same numbers in double precision."""
+    operator, _ = build(40, [(0, 15), (15, 40)])
+    x = np.random.default_rng(3).standard_normal((40, width))
+    for dtype, name in ((np.float32, "single"), (np.float64, "double")):
+        rounded = x.astype(np.float32).astype(dtype)
+        operator.space.sweep(put_block, writes=[name], posts=[name], arguments=(rounded, [(0, 15), (15, 40)]))
+        operator.product([name], [f"A {name}"])
+    for block in range(2):
+        single, double = (operator.space.read(f"A {name}", block) for name in ("single", "double"))
+        assert single.dtype == np.float64
+        assert single.tobytes() == double.tobytes()
+    assert operator.space.read("single", 0).dtype == np.float32

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigembed.blocks.rows import bounds
 from bigembed.blocks.squared import paired_squared
-from bigembed.quality import lists
+from bigembed.quality import compiled
 from bigembed.quality.lists import counts_block, distances_block, nearer, nearest_block
 
 KINDS = st.sampled_from(["normal", "lattice", "same", "far", "offset", "huge"])
@@ -94,5 +95,9 @@ def test_tiles_that_are_left_out_hold_nothing_near(dtype):
     np.testing.assert_array_equal(found, np.take_along_axis(squared, ids, 1))
     counts = counts_block(rows[sample], sample, ids, found, rows, 0, True)
     np.testing.assert_array_equal(counts, np.broadcast_to(np.arange(k), counts.shape))
-    looked_at = sum(len(part) for part, *_ in lists._tiles(rows[sample], rows, found[:, -1], 1e-6))
+    looked_at, center = 0, np.empty(2, dtype)
+    for first, last in bounds(len(rows), compiled.TILE):
+        radius = compiled.ball(rows, first, last, center)
+        assert np.linalg.norm(rows[first:last] - center, axis=1).max() <= radius * (1 + 1e-6)
+        looked_at += len(compiled.within(rows[sample], found[:, -1], center, radius, 1e-6))
     assert len(sample) <= looked_at < 1.5 * len(sample)  # (of five tiles)

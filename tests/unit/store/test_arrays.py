@@ -12,7 +12,7 @@ import zarr
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
 from bigembed.store import arrays
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.claims import sound
 from bigembed.store.manifest import publish
 from bigembed.store.opening import missing_shards, open_array, open_zarr
@@ -56,6 +56,20 @@ def test_the_bytes_are_those_that_zarr_writes(
         for folder in (tmp_path / "ours", tmp_path / "theirs")
     )
     assert ours == theirs
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 7])
+def test_an_array_of_another_process_is_read_as_it_was_written(tmp_path: Path, chunk_rows: int | None) -> None:
+    values = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    write_array(tmp_path / "a", values, chunk_rows=chunk_rows)
+    arrays._made.clear()
+    np.testing.assert_array_equal(read_array(tmp_path / "a", 5, 31), values[5:31])
+    np.testing.assert_array_equal(read_rows(tmp_path / "a", np.array([39, 0, 8])), values[[39, 0, 8]])
+    assert arrays._made  # (zarr was not asked)
+    zarr.open_array(tmp_path / "a", mode="r+").attrs["more"] = 1
+    arrays._made.clear()
+    np.testing.assert_array_equal(read_array(tmp_path / "a"), values)
+    assert not arrays._made
 
 
 def test_threads_that_write_zeros_lose_no_chunk(tmp_path: Path) -> None:
