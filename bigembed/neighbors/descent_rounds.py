@@ -36,7 +36,9 @@ SEEN = 1 << 22
 SEEN_BY_PRODUCTS = 1 << 16
 """The same where a pair takes less time to compare than to look up in memory."""
 ROOM = 1.1
-"""Squared distance of the last entry of a list with room, times which others are taken."""
+"""Squared distance of the last of a few entries of a list with room, times which others are taken at least."""
+TELLING = 8
+"""Entries of a list that tell how far those are that it lacks."""
 
 
 @dataclass(frozen=True)
@@ -67,49 +69,76 @@ class Lists:
 
     def put(self, b: int, ids: Array, squared: Array, fresh: Array) -> None:
         """Leave the lists of a block, and what is rejected by them: squared distances beyond their reach."""
-        real = np.count_nonzero(ids >= 0, axis=1)
-        last = np.where(real > 0, squared[np.arange(len(ids)), np.maximum(real - 1, 0)], np.inf)
-        reach = np.where(real < ids.shape[1], ROOM * last, last).astype(squared.dtype)
+        reach = reach_of(np.count_nonzero(ids >= 0, axis=1), squared)
         self.exchange.put(self.name, b, {"ids": ids, "squared": squared, "fresh": fresh, "reach": reach})
 
 
-def run_round(lists: Lists) -> float:
-    """One round; the share of the entries of the lists that it replaced."""
+def reach_of(real: Array, squared: Array) -> Array:
+    """Squared distances beyond which lists (n, L) with ``real`` (n,) entries take nothing.
+
+    That of the last entry where a list is full. Where it lacks some, as much beyond it as it is beyond that of half
+    its rank: then about twice as many rows are within reach. Where it has few, these tell little.
+
+    >>> reach_of(np.array([4, 3, 1]), np.array([[1.0, 2, 3, 4], [1, 2, 3, np.inf], [1, np.inf, np.inf, np.inf]]))
+    array([4. , 4.5, 1.1])
+    """
+    n, width = squared.shape
+    last, half = (squared[np.arange(n), np.maximum(rank, 0)] for rank in (real - 1, (real - 1) // 2))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        growth = np.where(half > 0, last / half, ROOM)
+        beyond = last * np.where(real < TELLING, np.maximum(growth, ROOM), growth)
+    reach = np.where(real < width, np.where(last > 0, beyond, last), last)
+    return np.where(real > 0, reach, np.inf).astype(squared.dtype)
+
+
+def run_round(lists: Lists, width: int) -> float:
+    """One round, which compares the ``width`` first of each list and as many rows that have a row among theirs; the
+    share of the entries of the lists that it replaced."""
     blocks = range(len(lists.ordered.blocks))
-    sent = map_blocks(reverse_block, [(b,) for b in blocks], lists=lists)
-    parts = map_blocks(join_block, list(enumerate(senders_of(sent))), lists=lists)
+    sent = map_blocks(reverse_block, [(b,) for b in blocks], lists=lists, width=width)
+    parts = map_blocks(join_block, list(enumerate(senders_of(sent))), lists=lists, width=width)
     found = [(b, part) for b, count in enumerate(parts) for part in range(count)]
-    changed = map_blocks(merge_block, [(b,) for b in blocks], lists=lists, found=found)
+    changed = map_blocks(merge_block, [(b,) for b in blocks], lists=lists, width=width, found=found)
     lists.exchange.drop("reversed", "found", lists.name)
     return float(sum(count for count, _ in changed) / sum(entries for _, entries in changed))
 
 
-def reverse_block(b: int, *, lists: Lists) -> list[int]:
-    """Leave with each block who of this block lists which of its rows; returns those blocks."""
-    ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
-    real = np.flatnonzero(ids.ravel() >= 0)
-    near = ids.ravel()[real]
-    marked = 2 * (lists.ordered.starts[b] + real // ids.shape[1]) + fresh.ravel()[real]
+def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
+    """Leave with each block who of this block has which of its rows among the ``width`` first; returns those blocks."""
+    ids, squared, fresh = (part[:, :width].ravel() for part in lists.get(b, "ids", "squared", "fresh"))
+    real = np.flatnonzero(ids >= 0)
+    marked = 2 * (lists.ordered.starts[b] + real // width) + fresh[real]
     pieces = {}
-    for block, at, rows in by_owner(lists.ordered.starts, near):
-        pieces[f"row{block}"] = rows.astype(np.int32)
+    for block, at, rows in _by_block(lists, ids[real]):
+        pieces[f"row{block}"] = rows
         pieces[f"source{block}"] = marked[at]
-        pieces[f"squared{block}"] = squared.ravel()[real[at]]
+        pieces[f"squared{block}"] = squared[real[at]]
     lists.exchange.put("reversed", b, pieces)
     return [int(name[3:]) for name in pieces if name.startswith("row")]
 
 
-def join_block(b: int, senders: list[int], *, lists: Lists) -> int:
+def _by_block(lists: Lists, ids: Array) -> Iterator[tuple[int, Array, Array]]:
+    """As :func:`bigembed.blocks.owners.by_owner` has it, compiled: block, which of the ids it holds, and their rows."""
+    from bigembed.neighbors import local_join  # imports numba: only here
+
+    starts = np.asarray(lists.ordered.starts, np.int64)
+    offsets, order = local_join.grouped_by_block(starts, ids)
+    for block in np.flatnonzero(np.diff(offsets)).tolist():
+        at = order[offsets[block] : offsets[block + 1]]
+        yield block, at, (ids[at] - starts[block]).astype(np.int32)
+
+
+def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> int:
     """Compare the candidates of every row of a block; leave what was found, in numbered parts. Returns how many."""
     from bigembed.neighbors import local_join  # imports numba: only here
 
     ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
-    sources, source_squared = empty_lists(len(ids), ids.shape[1], squared.dtype)
+    sources, source_squared = empty_lists(len(ids), width, squared.dtype)
     for sender in senders:
         wanted = [f"row{b}", f"source{b}", f"squared{b}"]
         row, source, value = lists.exchange.get_many("reversed", sender, wanted)
         local_join.nearest_sources(row, source, value, sources, source_squared)
-    chosen = np.full((len(ids), 2 * ids.shape[1]), -1, np.int64)
+    chosen = np.full((len(ids), 2 * width), -1, np.int64)
     counts = np.zeros((len(ids), 2), np.int64)
     local_join.candidates(ids, fresh, sources, chosen, counts)
     busy = np.flatnonzero(counts[:, 0])
@@ -151,8 +180,8 @@ def _joined(chosen: Array, counts: Array, numbers: Array, lists: Lists) -> Itera
     compared = _by_products if by is None else partial(_by_pairs, by)
     for row, other, squared in compared(places, counts, rows, last):
         pieces = {}
-        for block, which, inside in by_owner(lists.ordered.starts, numbers[row]):
-            pieces[f"row{block}"] = inside.astype(np.int32)
+        for block, which, inside in _by_block(lists, numbers[row]):
+            pieces[f"row{block}"] = inside
             pieces[f"id{block}"] = numbers[other[which]]
             pieces[f"squared{block}"] = squared[which]
         yield pieces
@@ -193,20 +222,31 @@ def _by_pairs(
         yield row[:found], other[:found], squared[:found]
 
 
-def merge_block(b: int, *, lists: Lists, found: list[tuple[int, int]]) -> tuple[int, int]:
+def merge_block(b: int, *, lists: Lists, width: int, found: list[tuple[int, int]]) -> tuple[int, int]:
     """Merge what all blocks found into the lists of one; how many entries are new, and how many there are."""
     from bigembed.neighbors import local_join
 
-    before, squared = lists.get(b, "ids", "squared")
-    ids = before.copy()
-    for block, part in found:
-        row, number, value = lists.exchange.find("found", _part(block, part), [f"row{b}", f"id{b}", f"squared{b}"])
-        if row is not None and number is not None and value is not None:
-            local_join.take(row, number, value, ids, squared)
-    fresh = np.zeros(ids.shape, np.uint8)
-    count = local_join.unlisted(ids, before, fresh)
-    lists.next.put(b, ids, squared, fresh)
+    ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
+    fresh[:, :width] = 0
+    for row, number, value in _found_for(b, lists, found):
+        local_join.take(row, number, value, ids, squared, fresh)
+    count = np.count_nonzero(fresh == local_join.NEW)
+    lists.next.put(b, ids, squared, np.minimum(fresh, 1))
     return int(count), ids.size
+
+
+def _found_for(b: int, lists: Lists, found: list[tuple[int, int]]) -> Iterator[list[Array]]:
+    """What was found for a block: rows, candidates and squared distances, up to some :data:`FOUND` entries at once."""
+    parts: list[list[Array]] = []
+    for block, part in found:
+        names = [f"row{b}", f"id{b}", f"squared{b}"]
+        pieces = [piece for piece in lists.exchange.find("found", _part(block, part), names) if piece is not None]
+        parts += [pieces] if pieces else []
+        if sum(len(row) for row, _, _ in parts) >= FOUND // 2:
+            yield [np.concatenate(each) for each in zip(*parts, strict=True)]
+            parts = []
+    if parts:
+        yield [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
 def recall_now(truth: Truth, lists: Lists) -> float:

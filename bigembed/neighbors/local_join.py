@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.insertion import insert
 from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import lowest_bit, near_bits, prefetch, squared_distance
 from bigembed.neighbors.topk import WIDTH
@@ -18,9 +17,58 @@ from bigembed.neighbors.topk import WIDTH
 PANEL = 32
 """Fresh candidates that are compared with others by one product."""
 AHEAD = 16
-"""Entries for other lists after which that of one is wanted."""
+"""Entries after which that of one is wanted."""
 LINE = 64
 """Bytes that a processor reads at a time."""
+NEW = 2
+"""Mark of an entry that a list did not have before."""
+
+
+@njit(cache=True, nogil=True)
+def grouped(keys: Array, count: int) -> tuple[Array, Array]:
+    """Which of the ``keys`` (m,) from 0 to ``count`` − 1 are the same: offsets (count + 1,) into their places (m,)."""
+    offsets = np.zeros(count + 1, np.int64)
+    for key in keys:
+        offsets[key + 1] += 1
+    for key in range(count):
+        offsets[key + 1] += offsets[key]
+    following, order = offsets[:-1].copy(), np.empty(keys.shape[0], np.int32)
+    for e in range(keys.shape[0]):
+        order[following[keys[e]]] = e
+        following[keys[e]] += 1
+    return offsets, order
+
+
+@njit(cache=True, nogil=True)
+def grouped_by_block(starts: Array, ids: Array) -> tuple[Array, Array]:
+    """:func:`grouped` by the block that holds each id, blocks beginning at ``starts`` (blocks + 1,)."""
+    owner = np.empty(ids.shape[0], np.int32)
+    for e in range(ids.shape[0]):
+        low, high = 0, starts.shape[0] - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if ids[e] < starts[middle]:
+                high = middle
+            else:
+                low = middle
+        owner[e] = low
+    return grouped(owner, starts.shape[0] - 1)
+
+
+@njit(cache=True, nogil=True)
+def _sort_in(ids: Array, squared: Array, count: int, number: int, value: float) -> int:
+    """Put (value, number) in its place of the ``count`` first, unless it is there or beyond room; how many these are
+    then."""
+    q = count
+    while q > 0 and (squared[q - 1] > value or (squared[q - 1] == value and ids[q - 1] > number)):
+        q -= 1
+    if q == ids.shape[0] or (q > 0 and squared[q - 1] == value and ids[q - 1] == number):
+        return count
+    count = min(count + 1, ids.shape[0])
+    for p in range(count - 1, q, -1):
+        squared[p], ids[p] = squared[p - 1], ids[p - 1]
+    squared[q], ids[q] = value, number
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -29,32 +77,38 @@ def nearest_sources(rows: Array, marked: Array, squared: Array, out: Array, out_
 
     ``out`` (n, R) begins as −1, ``out_squared`` as ∞.
     """
-    width = out.shape[1]
-    for e in range(rows.shape[0]):
-        if e + AHEAD < rows.shape[0]:
-            prefetch(out_squared, (rows[e + AHEAD] + 1) * width - 1)
-        i = rows[e]
-        insert(out[i], out_squared[i], marked[e], squared[e])
+    offsets, order = grouped(rows, out.shape[0])
+    for i in range(out.shape[0]):
+        count = 0
+        while count < out.shape[1] and out[i, count] >= 0:
+            count += 1
+        for at in range(offsets[i], offsets[i + 1]):
+            if at + AHEAD < order.shape[0]:
+                prefetch(squared, order[at + AHEAD])
+                prefetch(marked, order[at + AHEAD])
+            count = _sort_in(out[i], out_squared[i], count, marked[order[at]], squared[order[at]])
 
 
 @njit(cache=True, nogil=True)
 def candidates(ids: Array, fresh: Array, sources: Array, out: Array, counts: Array) -> None:
-    """Candidates of each row, fresh ones first: its list ``ids`` (n, K) and ``sources`` (n, R), each once.
+    """Candidates of each row, fresh ones first: of its list ``ids`` (n, L) and of ``sources`` (n, K) the K first.
 
-    Sources are 2 id + (1 if fresh), −1 for none. Fills ``out`` (n, K + R), and ``counts`` (n, 2): fresh ones, all.
+    Each is taken once. Sources are 2 id + (1 if fresh), −1 for none. Fills ``out`` (n, 2K), and ``counts`` (n, 2):
+    fresh ones, all.
     """
+    width = sources.shape[1]
     for i in range(ids.shape[0]):
         count = 0
         for turn in (1, 0):
-            for t in range(ids.shape[1]):
+            for t in range(width):
                 if ids[i, t] >= 0 and fresh[i, t] == turn:
                     out[i, count] = ids[i, t]
                     count += 1
-            for t in range(sources.shape[1]):
+            for t in range(width):
                 if sources[i, t] < 0 or sources[i, t] % 2 != turn:
                     continue
                 source, known = sources[i, t] // 2, False
-                for s in range(ids.shape[1]):
+                for s in range(width):
                     if ids[i, s] == source:
                         known = True
                         break
@@ -173,26 +227,37 @@ def _announce(places: Array, count: int, rows: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def take(rows: Array, numbers: Array, values: Array, ids: Array, squared: Array) -> None:
-    """Take rows ``numbers`` (m,) at squared distances ``values`` (m,) into the lists of ``rows`` (m,), in place."""
+def take(rows: Array, numbers: Array, values: Array, ids: Array, squared: Array, fresh: Array) -> None:
+    """Take rows ``numbers`` (m,) at squared distances ``values`` (m,) into the lists of ``rows`` (m,), in place.
+
+    Row by row: the nearest of what was found for it, in order, then these and its list into one. What is taken is
+    marked :data:`NEW` in ``fresh``.
+    """
+    offsets, order = grouped(rows, ids.shape[0])
     width = ids.shape[1]
-    for e in range(rows.shape[0]):
-        if e + AHEAD < rows.shape[0]:
-            prefetch(squared, (rows[e + AHEAD] + 1) * width - 1)
-        i = rows[e]
-        insert(ids[i], squared[i], numbers[e], values[e])
-
-
-@njit(cache=True, nogil=True)
-def unlisted(ids: Array, before: Array, out: Array) -> int:
-    """Mark in ``out`` (n, K) what of ``ids`` was not on the lists ``before``; how many these are."""
-    count = 0
+    near, merged = np.empty(width, ids.dtype), np.empty(width, ids.dtype)
+    near_squared, merged_squared = np.empty(width, squared.dtype), np.empty(width, squared.dtype)
+    marks = np.empty(width, fresh.dtype)
     for i in range(ids.shape[0]):
-        for t in range(ids.shape[1]):
-            out[i, t] = ids[i, t] >= 0
-            for s in range(before.shape[1]):
-                if before[i, s] == ids[i, t]:
-                    out[i, t] = 0
-                    break
-            count += out[i, t]
-    return count
+        count, limit = 0, squared[i, width - 1]
+        for at in range(offsets[i], offsets[i + 1]):
+            if at + AHEAD < order.shape[0]:
+                prefetch(values, order[at + AHEAD])
+                prefetch(numbers, order[at + AHEAD])
+            value = values[order[at]]
+            if value <= limit:
+                count = _sort_in(near, near_squared, count, numbers[order[at]], value)
+        if count == 0:
+            continue
+        a, b = 0, 0
+        for t in range(width):
+            if b < count and near[b] == ids[i, a]:
+                b += 1
+            value, same = squared[i, a], b < count and near_squared[b] == squared[i, a]
+            if b < count and (ids[i, a] < 0 or near_squared[b] < value or (same and near[b] < ids[i, a])):
+                merged[t], merged_squared[t], marks[t] = near[b], near_squared[b], NEW
+                b += 1
+            else:
+                merged[t], merged_squared[t], marks[t] = ids[i, a], value, fresh[i, a]
+                a += 1
+        ids[i], squared[i], fresh[i] = merged, merged_squared, marks

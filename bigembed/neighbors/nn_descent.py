@@ -1,19 +1,22 @@
 """NN-descent out of core: lists of the nearest cells first, then rounds over all blocks until the target is met.
 
 Rows of high intrinsic dimension have their neighbors in more cells than can be searched, but a neighbor of a neighbor
-is likely a neighbor (Dong, Charikar, Li 2011). Lists longer than asked for are what lets the descent go on; they are
-lengthened while the measured recall is below its target and the lists have settled.
+is likely a neighbor (Dong, Charikar, Li 2011). A round compares the first of each list only, the next one up to twice
+as many: when many are compared, the lists are good already, and reject nearly all. How many that must be is seen from
+the measured recall, which grows with them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.owners import owner_of
-from bigembed.blocks.rows import map_blocks
+from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import PlanError
 from bigembed.neighbors.algorithms import CELLS, NN_DESCENT
 from bigembed.neighbors.by_metric import by_metric
@@ -35,11 +38,14 @@ SEED_PROBES = 48
 SEEDS_BY_PAIRS = 16
 """The same of rows that are compared pair by pair."""
 MORE = 25
-"""Entries of a list beyond those asked for, at first."""
+"""Entries of a list beyond those asked for, where these cells find a good part of the neighbors."""
 MORE_BY_PAIRS = 10
-"""The same of rows that are compared pair by pair: their cells miss near rows that short lists then find."""
-LENGTHENED = 2
-"""Times that :data:`MORE` entries may be made half as many again."""
+"""The same of rows that are compared pair by pair: their cells miss near rows that short lists then find. Of all rows
+what is kept of the first cells, and compared in the first round."""
+GOOD = 0.5
+"""Part of the target below which the lists are the longest from the start: to lengthen them is to begin anew."""
+MARGIN = 1.25
+"""Times the candidates that would bring the rest of the recall if they brought as much as those before."""
 ROUNDS = 12
 WALKS = (2, 4, 8, 16)
 """Entries of the lists of new rows that walk, in units of k + 1."""
@@ -49,14 +55,16 @@ SETTLED = 0.03
 """Share of the entries of the lists that a round replaces, below which longer lists are needed."""
 
 
-def first_length(shape: Shape, k: int) -> int:
-    """Entries of the lists at first."""
+def first_length(shape: Shape, k: int, share: float) -> int:
+    """Entries of the lists at first; ``share``: recall that is expected of the first cells, as part of the target."""
+    if share < GOOD and shape.euclidean:
+        return longest(shape.n, k)
     return min(shape.n - 1, k + (MORE if shape.euclidean else MORE_BY_PAIRS))
 
 
 def longest(n: int, k: int) -> int:
-    """Entries of the lists at most."""
-    return min(n - 1, int((k + MORE) * 1.5**LENGTHENED))
+    """Entries of the lists at most: those of short ones made half as many again, twice."""
+    return min(n - 1, int((k + MORE) * 2.25))
 
 
 def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: float) -> dict[str, Any]:
@@ -64,9 +72,17 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
     require_room(n, k, context.results("witness")["why"], exchange.root)
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    width, seeds = first_length(shape, k), SEEDS_BY_PAIRS if by else SEED_PROBES
+    seeds = SEEDS_BY_PAIRS if by else SEED_PROBES
+    expected = read_array(context.of("witness", "recall_by_probes"))[:seeds][-1]
+    length = first_length(shape, k, expected / target)
+    width = min(length, k + MORE_BY_PAIRS)
     shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
-    probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": seeds, **shared}
+    probed: dict[str, Any] = {
+        "k": min(length, k + MORE_BY_PAIRS),
+        "shortlist": context.of("shortlist"),
+        "n_probes": seeds,
+        **shared,
+    }
     if by is None:
         map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
         found = map_blocks(search_block, blocks, **probed)
@@ -75,26 +91,29 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     pairs = write_asked(found, **shared)
     exchange.drop("cells", "asking")
     lists = Lists(ordered, exchange, 0, shape.row_bytes, by)
-    map_blocks(begin_block, blocks, lists=lists, out=out)
+    map_blocks(begin_block, blocks, lists=lists, length=length, out=out)
     truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
     recall = recall_now(truth, lists)
     context.note(f"NN-descent: recall {recall:.4f} of {seeds} cells")
-    rounds, measured = 0, [recall]
+    rounds, measured = 0, [(0, recall)]
     while recall < target and rounds < ROUNDS:
-        changed = run_round(lists)
+        changed = run_round(lists, width)
         lists, rounds = lists.next, rounds + 1
         recall = recall_now(truth, lists)
-        measured.append(recall)
+        measured.append((width, recall))
         context.note(
-            f"NN-descent: recall {recall:.4f} after round {rounds}, lists of {width}, {100 * changed:.1f} % replaced"
+            f"NN-descent: recall {recall:.4f} after round {rounds}, {width} of lists of {length}, "
+            f"{100 * changed:.1f} % replaced"
         )
         if recall >= target or (changed < SETTLED and width == longest(n, k)):
             break
-        if width < longest(n, k) and (changed < SETTLED or in_sight(measured) < target):
-            width, measured = min(longest(n, k), width * 3 // 2), [recall]
-            map_blocks(lengthen_block, blocks, lists=lists, width=width)
+        if width == length < longest(n, k) and target - recall > recall - measured[-2][1]:
+            length = min(longest(n, k), length * 3 // 2)
+            map_blocks(lengthen_block, blocks, lists=lists, length=length)
+        else:
+            width = next_width(measured, target, length)
     map_blocks(finish_block, blocks, lists=lists, k=k, out=out)
-    sent = map_blocks(reverse_block, blocks, lists=lists.next)
+    sent = map_blocks(reverse_block, blocks, lists=lists.next, width=k)
     map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists.next, out=out)
     index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, seeds, by)
     ((walk, of_new),) = map_blocks(walk_length, [()], index=index, ordered=ordered, truth=truth, target=target)
@@ -106,34 +125,38 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
         "recall_of_new_rows": of_new,
         "algorithm": "nn-descent",
         "rounds": rounds,
-        "list_length": width,
+        "list_length": length,
         "compared_per_row": pairs / n,
     }
 
 
-def in_sight(measured: list[float]) -> float:
-    """What the recall comes to if each round goes on to gain the same share of what the last one gained.
+def next_width(measured: Sequence[tuple[int, float]], target: float, most: int) -> int:
+    """Candidates of the next round, from the candidates and the recall of those before: twice as many, fewer where
+    the target is near.
 
-    >>> in_sight([0.4, 0.8, 0.9])
-    0.933333333
+    >>> next_width([(0, 0.3), (25, 0.5)], 0.95, 90), next_width([(25, 0.5), (50, 0.7)], 0.75, 90)
+    (50, 66)
     """
-    if len(measured) < 3:
-        return 1.0
-    before, last = np.diff(measured[-3:]).tolist()
-    share = last / before if before > 0 else 1.0
-    return round(measured[-1] + last * share / (1 - share), 9) if 0 <= share < 1 else 1.0
+    (before, low), (width, high) = measured[-2:]
+    more = width
+    if before < width and high > low:
+        more = min(more, max(width // 8, math.ceil(MARGIN * (target - high) * (width - before) / (high - low))))
+    return min(most, width + max(1, more))
 
 
-def begin_block(b: int, *, lists: Lists, out: str) -> None:
-    """The first lists of a block, as they were found in the cells."""
-    ids, squared = read_array(f"{out}neighbors/{b}"), read_array(f"{out}squared/{b}")
-    lists.put(b, ids, squared, (ids >= 0).astype(np.uint8))
+def begin_block(b: int, *, lists: Lists, length: int, out: str) -> None:
+    """The first lists of a block, as they were found in the cells, with room up to a length."""
+    put_longer(b, read_array(f"{out}neighbors/{b}"), read_array(f"{out}squared/{b}"), lists, length)
 
 
-def lengthen_block(b: int, *, lists: Lists, width: int) -> None:
+def lengthen_block(b: int, *, lists: Lists, length: int) -> None:
     """Make room on the lists of a block; all that is on them counts as new."""
-    ids, squared = lists.get(b, "ids", "squared")
-    more = ((0, 0), (0, width - ids.shape[1]))
+    put_longer(b, *lists.get(b, "ids", "squared"), lists, length)
+
+
+def put_longer(b: int, ids: Array, squared: Array, lists: Lists, length: int) -> None:
+    """Leave the lists of a block with room up to a length, all on them as new."""
+    more = ((0, 0), (0, length - ids.shape[1]))
     ids = np.pad(ids, more, constant_values=-1)
     lists.put(b, ids, np.pad(squared, more, constant_values=np.inf), (ids >= 0).astype(np.uint8))
 
@@ -173,13 +196,14 @@ def held(shape: Shape, k: int) -> int:
 
 
 def traveling(n: int, width: int) -> int:
-    """Bytes of what goes from block to block in a round, with lists of a width."""
-    return 2 * n * width * 30
+    """Bytes of what goes from block to block in a round, with lists of a width: these, as they were and as they are,
+    who has whom, and what was found, up to four entries for each of theirs."""
+    return 100 * n * width
 
 
 def room(n: int, k: int) -> int:
     """Bytes of the disk that NN-descent takes in addition to the lists that it finds."""
-    return traveling(n, min(n - 1, k + MORE)) + 12 * n * k
+    return traveling(n, longest(n, k)) + 12 * n * k
 
 
 def require_room(n: int, k: int, why: str, place: str) -> None:
@@ -197,7 +221,7 @@ def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     """What a plan counts with: the work and the disk of the cells unless NN-descent was ``asked`` for, the memory of
     either. Whether there is :func:`room` for its lists is seen when sampled rows have shown that it is needed."""
     n, row_bytes, block = shape.n, shape.row_bytes, shape.block
-    width, blocks = first_length(shape, k), -(-2 * n // block)
+    width, blocks = min(n - 1, k + MORE), -(-2 * n // block)
     cells = replace(cells, memory=max(cells.memory, held(shape, k)))
     if not asked:
         return cells
@@ -205,7 +229,7 @@ def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     return replace(
         cells,
         disk=cells.disk + 12 * n * k,
-        scratch=max(cells.scratch, travels),
+        scratch=max(cells.scratch, traveling(n, longest(n, k))),
         read=cells.read + rounds * (blocks * min(n * row_bytes, ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,
         flops=cells.flops + rounds * n * 4 * width**2 * row_bytes / 4,
