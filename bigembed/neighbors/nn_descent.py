@@ -77,12 +77,7 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     length = first_length(shape, k, expected / target)
     width = min(length, k + MORE_BY_PAIRS)
     shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
-    probed: dict[str, Any] = {
-        "k": min(length, k + MORE_BY_PAIRS),
-        "shortlist": context.of("shortlist"),
-        "n_probes": seeds,
-        **shared,
-    }
+    probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": seeds, **shared}
     if by is None:
         map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
         found = map_blocks(search_block, blocks, **probed)
@@ -151,7 +146,8 @@ def begin_block(b: int, *, lists: Lists, length: int, out: str) -> None:
 
 def lengthen_block(b: int, *, lists: Lists, length: int) -> None:
     """Make room on the lists of a block; all that is on them counts as new."""
-    put_longer(b, *lists.get(b, "ids", "squared"), lists, length)
+    ids, squared = lists.get(b, "ids", "squared")
+    put_longer(b, ids, squared, lists, length)
 
 
 def put_longer(b: int, ids: Array, squared: Array, lists: Lists, length: int) -> None:
