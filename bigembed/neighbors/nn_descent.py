@@ -130,7 +130,7 @@ def next_width(measured: Sequence[tuple[int, float]], target: float, most: int) 
     the target is near.
 
     >>> next_width([(0, 0.3), (25, 0.5)], 0.95, 90), next_width([(25, 0.5), (50, 0.7)], 0.75, 90)
-    (50, 66)
+    (50, 58)
     """
     (before, low), (width, high) = measured[-2:]
     more = width

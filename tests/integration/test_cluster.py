@@ -257,6 +257,8 @@ def test_choice():
 
 
 def test_a_cluster_that_does_not_close_hides_nothing(caplog):
+    caplog.set_level(logging.WARNING)  # (a cluster of another test may have silenced it)
+
     class Stuck:
         def close(self, timeout):
             raise TimeoutError("timed out after 10 s")
@@ -296,6 +298,7 @@ def test_a_cluster_that_does_not_close_leaves_the_loggers_of_others_as_they_were
 
 def test_what_workers_print_is_logged_and_not_shown(capfd, caplog):
     with cluster(ClusterTable(workers=1, memory=1 << 30), "embedded") as found, executor(found.executor):
+        caplog.set_level(logging.WARNING)
         assert map_blocks(tasks.cry, [(1,)]) == [1]
     assert "Traceback" not in capfd.readouterr().err
     assert "the worker processes printed:" in caplog.text
