@@ -31,7 +31,7 @@ from scipy import sparse
 
 from bigembed.blocks.rows import Array, bounds
 from bigembed.blocks.stripes import spread, stripes
-from bigembed.eigen.aggregate import TOGETHER, Groups, Rows, aggregates, local, matching, start_of
+from bigembed.eigen.aggregate import LANES, TOGETHER, Groups, Rows, aggregates, local, matching, start_of
 from bigembed.eigen.coarse import affordable
 from bigembed.eigen.ritz import rayleigh_ritz
 
@@ -44,8 +44,6 @@ JOINED = 8
 FUNCTIONS = 8
 """Functions on an aggregate of the levels that follow the first, or as many as there where those are more; fewer where
 a level would have more entries than the one before."""
-LANES = 8
-"""Columns that a processor takes at a time."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
 

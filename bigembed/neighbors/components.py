@@ -85,8 +85,9 @@ def local_components_block(
 
 def first_joined(block: CSRBlock, least: Array) -> Array:
     """The first row of the component of each row, by the edges within a small block."""
-    rows, inside = len(least), block.indices < block.row  # (of a symmetric matrix; those to later rows are the same)
-    row, column = block.row[inside], block.indices[inside]
+    rows, row = len(least), block.row
+    inside = block.indices < row  # (of a symmetric matrix; those to later rows are the same)
+    row, column = row[inside], block.indices[inside]
     joins = joining(block.data[inside], least[row, 0], least[column, 0])
     graph = coo_array((joins[joins], (row[joins], column[joins])), shape=(rows, rows))
     count, member = connected_components(graph, directed=False)
