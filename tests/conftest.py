@@ -18,6 +18,7 @@ import pytest
 import scipy.linalg  # noqa: F401  (so that its BLAS is loaded and found)
 from threadpoolctl import threadpool_limits
 
+from bigembed.jobs.places.settings import UNWATCHED
 from bigembed.store.scratch import new_folder
 from tests.blocks import on_workers
 from tests.compiled import make_ready
@@ -83,6 +84,7 @@ def cluster() -> Iterator[Any]:
 
     with (
         warnings.catch_warnings(action="ignore"),
+        dask.config.set(UNWATCHED),
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as started,
         Client(started, set_as_default=False) as client,
     ):
