@@ -18,7 +18,7 @@ import pytest
 import scipy.linalg  # noqa: F401  (so that its BLAS is loaded and found)
 from threadpoolctl import threadpool_limits
 
-from bigembed.jobs.places.settings import UNWATCHED
+from bigembed.jobs.places.settings import TICK
 from bigembed.store.scratch import new_folder
 from tests.blocks import on_workers
 from tests.compiled import make_ready
@@ -26,6 +26,9 @@ from tests.compiled import make_ready
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
 CLAIMS = "BIGEMBED_TESTS_CLAIMS"
+IDLE = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": TICK}
+"""Of the cluster, which waits most of the time: else it would take a tenth of a core, a hundred times a second to look
+at the stacks of its workers."""
 folder, claimed = pytest.StashKey[str](), pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
 hypothesis.settings.register_profile("tests", deadline=None)  # (a busy machine is no failure)
@@ -84,7 +87,7 @@ def cluster() -> Iterator[Any]:
 
     with (
         warnings.catch_warnings(action="ignore"),
-        dask.config.set(UNWATCHED),
+        dask.config.set(IDLE),
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as started,
         Client(started, set_as_default=False) as client,
     ):

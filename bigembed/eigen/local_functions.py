@@ -16,7 +16,7 @@ from numba import njit, types
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import add_row, weighted_rows
-from bigembed.blocks.tile_product import add_product
+from bigembed.blocks.tile_product import add_inner, add_rows
 
 SHIFT = 1e-5
 """δ."""
@@ -91,17 +91,16 @@ def _beside(unit: Array, z: Array) -> None:
 @njit(nogil=True)
 def _inner(a: Array, b: Array) -> Array:
     """aᵀb."""
-    columns = a.shape[1]
-    out = np.zeros((columns, b.shape[1]))
-    add_product(out, a.reshape(-1), 0, 1, columns, columns, len(a), b)
+    out = np.zeros((a.shape[1], b.shape[1]))
+    add_inner(out, 0, a, 0, len(a), b, 0)
     return out
 
 
 @njit(nogil=True)
 def _mixed(z: Array, by: Array) -> Array:
     """z by."""
-    columns, out = z.shape[1], np.zeros((len(z), by.shape[1]))
-    add_product(out, z.reshape(-1), 0, columns, 1, len(z), columns, by)
+    out = np.zeros((len(z), by.shape[1]))
+    add_rows(out, 0, z, 0, len(z), by)
     return out
 
 

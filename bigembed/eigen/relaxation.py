@@ -19,20 +19,19 @@ from bigembed.blocks.tile_product import add_product
 @njit(cache=True, nogil=True)
 def add_blocks(out: Array, at: int, blocks: Array, index: Array, start: int, stop: int, x: Array) -> None:
     """Rows of out from ``at`` on ← themselves + Σ_e blocks_e x_index[e] for e = start … stop − 1, in this order."""
-    p = blocks.shape[1]
-    flat = blocks.reshape(-1)
+    p, width = blocks.shape[1], x.shape[1]
     for e in range(start, stop):
-        add_product(out, flat, e * p * p, 1, p, p, p, x, at, index[e] * p)
+        add_product(out, at * width, blocks, e * p * p, 1, p, p, p, x, index[e] * p * width, width)
 
 
 @njit(cache=True, nogil=True)
 def add_solved(x: Array, a: int, inverse: Array, right: Array, r: Array) -> None:
     """x_a ← x_a + D_a⁻¹ (right_a − r); r is written over."""
-    p = inverse.shape[1]
+    p, width = inverse.shape[1], x.shape[1]
     for i in range(p):
-        for k in range(x.shape[1]):
+        for k in range(width):
             r[i, k] = right[a * p + i, k] - r[i, k]
-    add_product(x, inverse.reshape(-1), a * p * p, p, 1, p, p, r, a * p)
+    add_product(x, a * p * width, inverse, a * p * p, p, 1, p, p, r, 0, width)
 
 
 @njit(cache=True, nogil=True)
@@ -82,20 +81,18 @@ def product(pointer: Array, index: Array, blocks: Array, x: Array, out: Array) -
 @njit(cache=True, nogil=True)
 def restrict(label: Array, functions: Array, x: Array, out: Array) -> None:
     """out ← Qᵀ x, with the functions Q of the aggregates and the larger aggregate of each."""
-    p, q = functions.shape[1:]
-    flat = functions.reshape(-1)
+    (p, q), width = functions.shape[1:], x.shape[1]
     out[:] = 0
     for a in range(len(label)):
-        add_product(out, flat, a * p * q, 1, q, q, p, x, label[a] * q, a * p)
+        add_product(out, label[a] * q * width, functions, a * p * q, 1, q, q, p, x, a * p * width, width)
 
 
 @njit(cache=True, nogil=True)
 def prolong(label: Array, functions: Array, y: Array, x: Array) -> None:
     """x ← x + Q y."""
-    p, q = functions.shape[1:]
-    flat = functions.reshape(-1)
+    (p, q), width = functions.shape[1:], x.shape[1]
     for a in range(len(label)):
-        add_product(x, flat, a * p * q, q, 1, p, q, y, a * p, label[a] * q)
+        add_product(x, a * p * width, functions, a * p * q, q, 1, p, q, y, label[a] * q * width, width)
 
 
 @njit(cache=True, nogil=True)
@@ -108,9 +105,11 @@ def galerkin(
     Those of one row at a time are summed, in double precision. ``wide``: the rows of Q in double precision, with
     columns of zeros up to a multiple of the lanes.
     """
-    p, q = functions.shape[1:]
-    flat, half, place = functions.reshape(-1), np.empty((p, wide.shape[1])), np.empty(len(below) - 1, np.int64)
-    sums = np.empty((np.diff(below[first : last + 1]).max() * q, wide.shape[1]))
+    (p, q), width = functions.shape[1:], wide.shape[1]
+    half, place, most = np.empty((p, width)), np.empty(len(below) - 1, np.int64), 0
+    for s in range(first, last):
+        most = max(most, below[s + 1] - below[s])
+    sums = np.empty((most * q, width))
     for s in range(first, last):
         count = below[s + 1] - below[s]
         for t in range(count):
@@ -120,6 +119,6 @@ def galerkin(
             for e in range(pointer[a], pointer[a + 1]):
                 half[:] = 0
                 add_blocks(half, 0, blocks, index, e, e + 1, wide)
-                add_product(sums, flat, a * p * q, 1, q, q, p, half, place[label[index[e]]] * q)
+                add_product(sums, place[label[index[e]]] * q * width, functions, a * p * q, 1, q, q, p, half, 0, width)
         for t in range(count):
             out[below[s] + t] = sums[t * q : t * q + q, :q].T

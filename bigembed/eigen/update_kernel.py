@@ -12,7 +12,7 @@ from numba import njit, types
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.simd import add_row, weighted_rows
-from bigembed.blocks.tile_product import LANES, add_product, move, settle_lanes
+from bigembed.blocks.tile_product import LANES, add_inner, add_product, add_rows, move, settle_lanes
 
 TILE = 128
 """Rows."""
@@ -26,48 +26,34 @@ _labels = types.Array(types.int64, 1, "C", readonly=True)
 _basis = types.Array(types.float32, 2, "C", readonly=True)
 
 
-@njit(nogil=True)
-def _padded(a: Array, width: int) -> Array:
-    """The columns of a, and columns of zeros up to ``width``."""
+@njit(_write(_read, types.intp, types.float64), nogil=True)
+def _padded(a: Array, width: int, factor: float) -> Array:
+    """The columns of a times ``factor``, and columns of zeros up to ``width``."""
     out = np.zeros((len(a), width))
     for i in range(len(a)):  # (an array given to a slice takes a second to compile: the message of an error is, too)
         for c in range(a.shape[1]):
-            out[i, c] = a[i, c]
+            out[i, c] = factor * a[i, c]
     return out
 
 
-@njit(nogil=True)
-def _add_rows(out: Array, a: Array, begin: int, c: Array) -> None:
-    """out ← out + a c for as many rows of a from ``begin`` on."""
-    width = a.shape[1]
-    add_product(out, a.reshape(-1), begin * width, width, 1, len(out), width, c)
-
-
-@njit(nogil=True)
-def _add_inner(out: Array, a: Array, begin: int, b: Array) -> None:
-    """out ← out + aᵀ b with the rows of a from ``begin`` on."""
-    width = a.shape[1]
-    add_product(out, a.reshape(-1), begin * width, 1, width, width, len(b), b)
-
-
-@njit(nogil=True)
-def _add_columns(out: Array, at: int, a: Array, rows: int, columns: int) -> None:
-    """Columns of out from ``at`` on ← themselves + the first of a."""
+@njit(types.void(_write, types.intp, _read, types.intp, types.intp, types.intp), nogil=True)
+def _add_columns(out: Array, at: int, a: Array, begin: int, rows: int, columns: int) -> None:
+    """Columns of out from ``at`` on ← themselves + the first of the rows of a from ``begin`` on."""
     for i in range(rows):
         for c in range(columns):
-            out[i, at + c] += a[i, c]
+            out[i, at + c] += a[begin + i, c]
 
 
-@njit(nogil=True)
+@njit(types.void(*[_write] * 3, *[_read] * 2, types.intp, types.boolean), nogil=True)
 def _add_sums(gram: Array, form: Array, overlap: Array, products: Array, overlaps: Array, m: int, moved: bool) -> None:
     """Sums over the rows of a stripe, zᵀ of [X P SX SP W] and Tᵀ of [X P W], without the columns of zeros."""
-    at = 0
+    at, width, known = 0, products.shape[1], len(overlap)
     for k in range(3):
         if moved or k != 1:
-            _add_columns(gram, at, products[4 if k == 2 else k], m, m)
-            _add_columns(overlap, at, overlaps[k], len(overlap), m)
+            _add_columns(gram, at, products, (4 if k == 2 else k) * width, m, m)
+            _add_columns(overlap, at, overlaps, k * known, known, m)
             if k < 2:
-                _add_columns(form, at, products[2 + k], m, m)
+                _add_columns(form, at, products, (2 + k) * width, m, m)
             at += m
 
 
@@ -92,60 +78,53 @@ def update(
     columns of zeros up to a multiple of what a processor takes at a time.
     """
     m, width, functions, known = cx.shape[1], y.shape[1], basis.shape[1], t.shape[1]
-    cx, cp, cw = _padded(cx, width), _padded(cp, width), _padded(cw, width)
-    drift, drift_rest = _padded(-drift, width), _padded(-drift_rest, width)
-    along, along_rest = _padded(-along, width), _padded(-along_rest, width)
-    tiles = np.empty((6, TILE, width))
-    flat, size = tiles.reshape(-1), TILE * width
-    products, overlaps = np.zeros((5, width, width)), np.zeros((3, known, width))
-    limits = np.zeros(3 * width)
+    cx, cp, cw = _padded(cx, width, 1.0), _padded(cp, width, 1.0), _padded(cw, width, 1.0)
+    drift, drift_rest = _padded(drift, width, -1.0), _padded(drift_rest, width, -1.0)
+    along, along_rest = _padded(along, width, -1.0), _padded(along_rest, width, -1.0)
+    tiles, size = np.zeros((6 * TILE, width)), TILE * width  # X, Q, SX, SQ, R, W, one below the other
+    products, overlaps = np.zeros((5 * width, width)), np.zeros((3 * known, width))
+    limits, moved = np.zeros(3 * width), new_p.shape[1] > 0
     for c in range(m):
         limits[c], limits[width + c] = values[c], inverse[c]
-    moved, functions_of = new_p.shape[1] > 0, basis.reshape(-1)
-    out_x, out_p, out_w, out_ax, out_ap = (
-        new_x.reshape(-1), new_p.reshape(-1), new_w.reshape(-1), new_ax.reshape(-1), new_ap.reshape(-1)
-    )  # fmt: skip
-    residuals, ends = tiles[4], tiles[5]
+    flat = tiles.reshape(-1)
     for begin in range(start, stop, TILE):
-        end = min(begin + TILE, stop)
-        rows = end - begin
-        bx, q, bax, aq, z = tiles[0, :rows], tiles[1, :rows], tiles[2, :rows], tiles[3, :rows], tiles[5, :rows]
-        q[:], aq[:], z[:] = 0, 0, 0
-        _add_rows(q, p, begin, cp)
-        _add_rows(q, w, begin, cw)
-        _add_rows(aq, ap, begin, cp)
-        _add_rows(aq, aw, begin, cw)
-        if known:
-            _add_rows(q, t, begin, drift_rest)
-            _add_rows(aq, t, begin, along_rest)
+        rows = min(begin + TILE, stop) - begin
+        for c in range(rows * width):
+            flat[size + c], flat[3 * size + c], flat[5 * size + c] = 0.0, 0.0, 0.0
+        add_rows(tiles, TILE, p, begin, rows, cp)
+        add_rows(tiles, TILE, w, begin, rows, cw)
+        add_rows(tiles, 3 * TILE, ap, begin, rows, cp)
+        add_rows(tiles, 3 * TILE, aw, begin, rows, cw)
+        add_rows(tiles, TILE, t, begin, rows, drift_rest)
+        add_rows(tiles, 3 * TILE, t, begin, rows, along_rest)
         for c in range(rows * width):
             flat[c], flat[2 * size + c] = flat[size + c], flat[3 * size + c]
-        _add_rows(bx, x, begin, cx)
-        _add_rows(bax, ax, begin, cx)
-        if known:
-            _add_rows(bx, t, begin, drift)
-            _add_rows(bax, t, begin, along)
+        add_rows(tiles, 0, x, begin, rows, cx)
+        add_rows(tiles, 2 * TILE, ax, begin, rows, cx)
+        add_rows(tiles, 0, t, begin, rows, drift)
+        add_rows(tiles, 2 * TILE, t, begin, rows, along)
         for i in range(rows):
             for c in range(0, width, LANES):
                 settle_lanes(flat, i * width + c, size, limits, c, width)
-            a = label[begin + i]
+            a, row = label[begin + i], 5 * TILE + i
             if a >= 0:
-                add_product(ends, functions_of, (begin + i) * functions, 0, 1, 1, functions, y, i, a * functions)
-                add_row(ends, i, weight[begin + i], residuals, i)
-            row = (begin + i) * m
-            move(out_x, row, flat, i * width, m)
-            move(out_ax, row, flat, 2 * size + i * width, m)
-            move(out_w, row, flat, 5 * size + i * width, m)
-            move(flat, 5 * size + i * width, out_w, row, m)
-            if moved:
-                move(out_p, row, flat, size + i * width, m)
-                move(out_ap, row, flat, 3 * size + i * width, m)
+                at = (begin + i) * functions
+                add_product(tiles, row * width, basis, at, 0, 1, 1, functions, y, a * functions * width, width)
+                add_row(tiles, row, weight[begin + i], tiles, 4 * TILE + i)
+        at = begin * m
+        move(new_x, at, m, tiles, 0, width, rows, m)
+        move(new_ax, at, m, tiles, 2 * size, width, rows, m)
+        move(new_w, at, m, tiles, 5 * size, width, rows, m)
+        move(tiles, 5 * size, width, new_w, at, m, rows, m)
+        if moved:
+            move(new_p, at, m, tiles, size, width, rows, m)
+            move(new_ap, at, m, tiles, 3 * size, width, rows, m)
         for k in range(5):
-            part = tiles[5 if k == 4 else k, :rows]
             if moved or k % 2 == 0:
-                _add_inner(products[k], z, 0, part)
-                if known and (k < 2 or k == 4):
-                    _add_inner(overlaps[k % 3 + k // 4], t, begin, part)
+                part = (5 if k == 4 else k) * TILE
+                add_inner(products, k * width, tiles, 5 * TILE, rows, tiles, part)
+                if k < 2 or k == 4:
+                    add_inner(overlaps, (k % 3 + k // 4) * known, t, begin, rows, tiles, part)
     _add_sums(gram, form, overlap, products, overlaps, m, moved)
     for c in range(m):
         squares[0, c] += limits[2 * width + c]
@@ -157,20 +136,19 @@ def restrict(starts: Array, order: Array, basis: Array, x: Array, out: Array) ->
     functions, columns = basis.shape[1], x.shape[1]
     width = -(-columns // LANES) * LANES
     near, own, sums = np.zeros((TILE, width)), np.empty((TILE, functions), np.float32), np.empty((functions, width))
-    target, given = out.reshape(-1), x.reshape(-1)
-    flat, flat_own, flat_sums = near.reshape(-1), own.reshape(-1), sums.reshape(-1)
     for a in range(len(starts) - 1):
-        sums[:] = 0
+        for f in range(functions):
+            for c in range(width):
+                sums[f, c] = 0.0
         for begin in range(starts[a], starts[a + 1], TILE):
             rows = min(TILE, starts[a + 1] - begin)
             for r in range(rows):
                 i = order[begin + r]
-                move(flat, r * width, given, i * columns, columns)
+                move(near, r * width, width, x, i * columns, columns, 1, columns)
                 for f in range(functions):
                     own[r, f] = basis[i, f]
-            add_product(sums, flat_own, 0, 1, functions, functions, rows, near)
-        for f in range(functions):
-            move(target, (a * functions + f) * columns, flat_sums, f * width, columns)
+            add_inner(sums, 0, own, 0, rows, near, 0)
+        move(out, a * functions * columns, columns, sums, 0, width, functions, columns)
 
 
 @njit([types.void(types.intp, types.intp, x, _read, _write) for x in (_read, _read_single)], cache=True, nogil=True)
@@ -181,13 +159,11 @@ def inner(start: int, stop: int, x: Array, y: Array, out: Array) -> None:
     """
     columns, width = x.shape[1], len(out)
     left, right = np.zeros((TILE, width)), np.zeros((TILE, width))
-    flat_left, flat_right, flat_x, flat_y = left.reshape(-1), right.reshape(-1), x.reshape(-1), y.reshape(-1)
     for begin in range(start, stop, TILE):
         rows = min(TILE, stop - begin)
-        for r in range(rows):
-            move(flat_left, r * width, flat_x, (begin + r) * columns, columns)
-            move(flat_right, r * width, flat_y, (begin + r) * columns, columns)
-        add_product(out, flat_left, 0, 1, width, width, rows, right)
+        move(left, 0, width, x, begin * columns, columns, rows, columns)
+        move(right, 0, width, y, begin * columns, columns, rows, columns)
+        add_inner(out, 0, left, 0, rows, right, 0)
 
 
 @njit(types.void(_labels, _basis, _read, _write), cache=True, nogil=True)
@@ -212,15 +188,14 @@ def combine(
     c and drift have columns of zeros up to a multiple of what a processor takes at a time.
     """
     width, here, whole = c.shape[1], a.shape[1], out.shape[1]
-    count = len(c) - rest.shape[1]
-    beyond = c[count:]
-    tile, target = np.empty((TILE, width)), out.reshape(-1)
-    flat = tile.reshape(-1)
+    count, beyond = len(c) - rest.shape[1], rest.shape[1]
+    tile = np.empty((TILE, width))
     for begin in range(0, len(out), TILE):
         rows = min(TILE, len(out) - begin)
-        tile[:rows] = 0
-        add_product(tile, a.reshape(-1), begin * here + first, here, 1, rows, count, c)
-        _add_rows(tile[:rows], rest, begin, beyond)
-        _add_rows(tile[:rows], t, begin, drift)
-        for i in range(rows):
-            move(target, (begin + i) * whole + at, flat, i * width, columns)
+        for r in range(rows):
+            for k in range(width):
+                tile[r, k] = 0.0
+        add_product(tile, 0, a, begin * here + first, here, 1, rows, count, c, 0, width)
+        add_product(tile, 0, rest, begin * beyond, beyond, 1, rows, beyond, c, count * width, width)
+        add_rows(tile, 0, t, begin, rows, drift)
+        move(out, begin * whole + at, whole, tile, 0, width, rows, columns)
