@@ -105,15 +105,44 @@ def _mixed(z: Array, by: Array) -> Array:
 
 
 @njit(nogil=True)
+def _identity(q: int) -> Array:
+    out = np.zeros((q, q))
+    for i in range(q):
+        out[i, i] = 1.0
+    return out
+
+
+@njit(nogil=True)
+def _transposed(a: Array) -> Array:
+    out = np.empty((a.shape[1], len(a)))
+    for i in range(len(a)):
+        for k in range(a.shape[1]):
+            out[k, i] = a[i, k]
+    return out
+
+
+@njit(nogil=True)
+def _scaled(x: Array) -> tuple[Array, float]:
+    """x divided by its length, and that."""
+    total, out = 0.0, np.empty(len(x))
+    for value in x:
+        total += value * value
+    length = np.sqrt(total)
+    for i in range(len(x)):
+        out[i] = x[i] / length
+    return out, length
+
+
+@njit(nogil=True)
 def _orthonormal(z: Array, ids: Array, sums: Array) -> tuple[Array, Array]:
     """z L⁻ᵀ with zᵀz = L Lᵀ, and L⁻ᵀ; a column that depends on those before it becomes 0. Twice where much cancels."""
     q = z.shape[1]
-    whole = np.eye(q)
+    whole = _identity(q)
     for _ in range(2):
-        gram, inverse, by = _inner(z, z), np.empty(q), np.eye(q)
+        gram, inverse, by = _inner(z, z), np.empty(q), _identity(q)
         least = factored(gram, inverse, ids)
         _forward(gram, inverse, ids, by, sums)
-        by = by.T.copy()
+        by = _transposed(by)
         z, whole = _mixed(z, by), _mixed(whole, by)
         if least > CANCELLED:
             break
@@ -136,7 +165,9 @@ def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None
     q = start.shape[1]
     ids = np.arange(max(n, q))
     z, sums, inverse = start[:n].copy(), np.empty((max(n, q), q)), np.empty(n)
-    z[:, n - 1 :] = 0
+    for i in range(n):
+        for k in range(n - 1, q):
+            z[i, k] = 0.0
     before, by = z, np.zeros((q, q))
     for i in range(n):
         matrix[i, i] += SHIFT
@@ -150,9 +181,14 @@ def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None
     form = _mixed(_inner(z, before), by)
     for i in range(q):
         if by[i, i] == 0:
-            form[i, :], form[:, i] = 0, 0
+            for k in range(q):
+                form[i, k], form[k, i] = 0.0, 0.0
             form[i, i] = 1 / SHIFT
-    z = _mixed(z, np.linalg.eigh((form + form.T) / 2)[1].copy())
+    for i in range(q):
+        for k in range(i + 1):
+            form[i, k] = (form[i, k] + form[k, i]) / 2
+            form[k, i] = form[i, k]
+    z = _mixed(z, np.ascontiguousarray(np.linalg.eigh(form)[1]))
     for k in range(count):
         for i in range(n):
             rows[1 + k, i] = z[i, k]
@@ -176,7 +212,9 @@ def fill_basis(
     for a in range(first, last):
         members = order[bounds[a] : bounds[a + 1]]
         n = len(members)
-        root, neumann = 1 / scale[members], np.zeros((n, n))
+        root, neumann = np.empty(n), np.zeros((n, n))
+        for i in range(n):
+            root[i] = 1 / scale[members[i]]
         for i in range(n):
             row, total = members[i], 0.0
             for e in range(pointer[row], pointer[row + 1]):
@@ -186,7 +224,7 @@ def fill_basis(
                     total += data[e] * root[place[j]]
             neumann[i, i] = total / root[i]
         rows = np.empty((min(basis.shape[1], n), n))
-        lowest_beside(neumann, root / np.sqrt(np.sum(root**2)), start, rows)
+        lowest_beside(neumann, _scaled(root)[0], start, rows)
         for k in range(len(rows)):
             for i in range(n):
                 basis[members[i], k] = rows[k, i]
@@ -207,9 +245,11 @@ def fill_joined(
     for s in range(first, last):
         members = order[bounds[s] : bounds[s + 1]]
         n = len(members) * p
-        matrix, root = np.zeros((n, n)), constant[members].copy().reshape(-1)
+        matrix, root = np.zeros((n, n)), np.empty(n)
         for i in range(len(members)):
             a = members[i]
+            for u in range(p):
+                root[i * p + u] = constant[a, u]
             for e in range(pointer[a], pointer[a + 1]):
                 b = index[e]
                 if label[b] == s:
@@ -227,9 +267,9 @@ def fill_joined(
                 for u in range(p if mass > 0 else 0):
                     for c in range(p):
                         matrix[i * p + u, i * p + c] -= v[u] * v[c] / mass
-        joined[s, 0] = np.sqrt(np.sum(root**2))
+        unit, joined[s, 0] = _scaled(root)
         rows = np.empty((min(functions.shape[2], n), n))
-        lowest_beside(matrix, root / joined[s, 0], start, rows)
+        lowest_beside(matrix, unit, start, rows)
         for k in range(len(rows)):
             for i in range(len(members)):
                 for u in range(p):

@@ -26,7 +26,7 @@ _labels = types.Array(types.int64, 1, "C", readonly=True)
 _basis = types.Array(types.float32, 2, "C", readonly=True)
 
 
-@njit(_write(_read, types.intp, types.float64), nogil=True)
+@njit(nogil=True)
 def _padded(a: Array, width: int, factor: float) -> Array:
     """The columns of a times ``factor``, and columns of zeros up to ``width``."""
     out = np.zeros((len(a), width))
@@ -36,7 +36,7 @@ def _padded(a: Array, width: int, factor: float) -> Array:
     return out
 
 
-@njit(types.void(_write, types.intp, _read, types.intp, types.intp, types.intp), nogil=True)
+@njit(nogil=True)
 def _add_columns(out: Array, at: int, a: Array, begin: int, rows: int, columns: int) -> None:
     """Columns of out from ``at`` on ← themselves + the first of the rows of a from ``begin`` on."""
     for i in range(rows):
@@ -44,7 +44,7 @@ def _add_columns(out: Array, at: int, a: Array, begin: int, rows: int, columns: 
             out[i, at + c] += a[begin + i, c]
 
 
-@njit(types.void(*[_write] * 3, *[_read] * 2, types.intp, types.boolean), nogil=True)
+@njit(nogil=True)
 def _add_sums(gram: Array, form: Array, overlap: Array, products: Array, overlaps: Array, m: int, moved: bool) -> None:
     """Sums over the rows of a stripe, zᵀ of [X P SX SP W] and Tᵀ of [X P W], without the columns of zeros."""
     at, width, known = 0, products.shape[1], len(overlap)
