@@ -6,6 +6,7 @@ import shutil
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bigembed.errors import DamagedError, StaleError
@@ -35,7 +36,9 @@ class Run:
         """A temporary run for what is written while this one is read."""
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
-        roots.prepare(self.root, kind)
+            roots.begin(Path(str(self.root)), kind)
+        else:
+            roots.prepare(self.root, kind)
 
     def manifest(self, stage: str) -> Manifest:
         """The manifest of a stage of this run or of a parent; :class:`StaleError` where it was another one before."""

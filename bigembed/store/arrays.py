@@ -18,6 +18,7 @@ import numpy as np
 from bigembed.blocks.owners import Starts, by_owner
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, MissingPathError
+from bigembed.store import rows_file
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.claims import is_exhausted
 from bigembed.store.codecs import refuse_codecs
@@ -85,13 +86,18 @@ def create_rows(
 
     ``compress=False`` for what is read many times and does not compress.
     """
-    from zarr.codecs import BloscCodec, Crc32cCodec
-
     row_bytes = max(1, int(np.prod(shape[1:])) * np.dtype(dtype).itemsize)
     inner = max(1, min(shard_rows, (4 * CHUNK_BYTES) // row_bytes))
     shard = -(-shard_rows // inner) * inner
     if shard != shard_rows:
         inner = shard = shard_rows
+    place, kind = at(path), np.dtype(dtype)
+    ordinary = kind.kind in "biuf" and kind == kind.newbyteorder("<") and 0 not in shape
+    if ordinary and not isinstance(place, ObjectPath) and (overwrite or not place.exists()):
+        _keep(place, rows_file.create(place, shape, kind, inner, shard, compress))
+        return
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
     make_array(
         path,
         shape=shape,
@@ -107,7 +113,16 @@ def create_rows(
 def write_rows(path: PathLike, start: int, rows: Array) -> None:
     """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
     with asking(path):
-        _to_write(path)[start : start + len(rows)] = rows
+        if not _put(path, start, rows):
+            _to_write(path)[start : start + len(rows)] = rows
+
+
+def _put(path: PathLike, start: int, rows: Array) -> bool:
+    """Whether they are chunks that are written here."""
+    if isinstance(at(path), ObjectPath):
+        return False
+    chunks = _opened(path)[1]
+    return chunks is not None and chunks.sealed is None and rows_file.write(chunks, start, rows)
 
 
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from bigembed.store.objects import ObjectPath
@@ -20,6 +22,23 @@ def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool
     if overwrite:
         place.remove_tree()
     put_metadata(place, lambda store: zarr.create_group(store, attributes=dict(attributes)))
+
+
+def new_group(folder: Path, attributes: Mapping[str, Any]) -> None:
+    """Make a new folder of this process a zarr group, without a look at what is there."""
+    (folder / "zarr.json").write_bytes(_metadata(tuple(attributes.items())))
+
+
+@lru_cache
+def _metadata(attributes: tuple[tuple[str, Any], ...]) -> bytes:
+    """What zarr writes of a group."""
+    import zarr
+    from zarr.storage import MemoryStore
+
+    made: dict[str, Any] = {}
+    zarr.create_group(MemoryStore(made), attributes=dict(attributes))
+    text: bytes = made["zarr.json"].to_bytes()
+    return text
 
 
 def put_metadata(place: AnyPath, make: Callable[[Any], Any]) -> None:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -119,25 +120,41 @@ def write_values(path: str, b: int, data: Array) -> None:
 
 def _block(structure: str, values: str, b: int, version: str) -> CSRBlock:
     key = (structure, values, b, version)
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    parts = {name: read_array(f"{structure}/{name}/{b}") for name in _STRUCTURE}
-    block = CSRBlock(data=read_array(f"{values}/{b}"), **parts)
-    with _lock:
-        _kept[key] = block
-        while len(_kept) > 1 and sum(_bytes(kept) for kept in _kept.values()) > KEPT_BYTES:
-            _kept.popitem(last=False)
+    if (block := _kept.get(key)) is None:
+        parts = {name: read_array(f"{structure}/{name}/{b}") for name in _STRUCTURE}
+        block = CSRBlock(data=read_array(f"{values}/{b}"), **parts)
+        _kept.put(key, block)
     return block
+
+
+class _Kept:
+    """The latest blocks of this process, up to :data:`KEPT_BYTES`."""
+
+    def __init__(self) -> None:
+        self._blocks: OrderedDict[Any, CSRBlock] = OrderedDict()
+        self._bytes, self._lock = 0, Lock()
+
+    def get(self, key: Any) -> CSRBlock | None:
+        with self._lock:
+            if key in self._blocks:
+                self._blocks.move_to_end(key)
+            return self._blocks.get(key)
+
+    def put(self, key: Any, block: CSRBlock) -> None:
+        with self._lock:
+            if key in self._blocks:  # (of another thread)
+                return
+            self._blocks[key] = block
+            self._bytes += _bytes(block)
+            while len(self._blocks) > 1 and self._bytes > KEPT_BYTES:
+                self._bytes -= _bytes(self._blocks.popitem(last=False)[1])
 
 
 def _bytes(block: CSRBlock) -> int:
     return sum(int(getattr(block, name).nbytes) for name in (*_STRUCTURE, "data"))
 
 
-_kept: OrderedDict[tuple[str, str, int, str], CSRBlock] = OrderedDict()
-_lock = Lock()
+_kept = _Kept()
 
 
 @lru_cache(maxsize=16)

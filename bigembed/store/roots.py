@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, MissingPathError
 from bigembed.store.documents import read_json
-from bigembed.store.groups import make_group, rewrite_group
+from bigembed.store.groups import make_group, new_group, rewrite_group
 from bigembed.store.manifest import FORMAT, find
 from bigembed.store.paths import AnyPath
 
@@ -43,6 +44,11 @@ def prepare(root: AnyPath, kind: str) -> None:
     except ValueError:  # (zarr's, of a group that exists)
         if not sound_group(root, kind):
             raise  # (and otherwise another process made it meanwhile: who writes in it is for its lock)
+
+
+def begin(folder: Path, kind: str) -> None:
+    """Make a new folder of this process a Zarr group of this kind."""
+    new_group(folder, {"bigembed": kind, "format": FORMAT})
 
 
 def sound_group(root: AnyPath, kind: str) -> bool:
