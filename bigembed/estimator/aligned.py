@@ -27,6 +27,7 @@ from bigembed.estimator.certificate import (
     map_warnings,
     recall_warnings,
 )
+from bigembed.estimator.opened import Opened
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.graph import NeighborGraph
@@ -44,6 +45,8 @@ from bigembed.store.source import RowSource
 class AlignedEstimator(Estimator):
     """Base of the methods with local linear conditions: see :mod:`bigembed.embedding.alignment.conditions`."""
 
+    embedding_ = Opened()
+    labels_ = Opened()
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
@@ -109,10 +112,12 @@ class AlignedEstimator(Estimator):
         self.residuals_ = read_array(run.path("solve", "residuals"))
         self.n_components_ = run.results("solve")["n_components"]
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
-        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        self._set_array("embedding_", "coordinates", "embedding")
         exact = run.results("solve")["solver"] == "exact"
-        where = ("coordinates", "labels") if exact else ("solve", "labels/0")
-        self.labels_ = run.array(*where, self._in_memory or not exact)
+        if exact:
+            self._set_array("labels_", "coordinates", "labels")
+        else:
+            self.labels_ = read_array(run.path("solve", "labels/0"))
         self.landmarks_ = None if exact else read_array(run.path("landmarks", "rows"))
         if exact and run.kind != "model":  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run)

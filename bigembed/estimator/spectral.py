@@ -60,7 +60,7 @@ class SpectralEstimator(GraphEstimator):
         self.n_components_ = run.results("coordinates")["n_components"]
         scale = run.results("bandwidth") if run.has("bandwidth") else {"kernel": BINARY}
         self.epsilon_ = None if scale.get("kernel") == BINARY else scale["epsilon"]
-        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        self._set_array("embedding_", "coordinates", "embedding")
         self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class DiffusionMap(SpectralEstimator):
             self.generator_eigenvalues_ = generator_eigenvalues(
                 self.eigenvalues_, run.results("bandwidth"), run.results("kernel")
             )
-        self.labels_ = run.array("coordinates", "labels", self._in_memory)
+        self._set_array("labels_", "coordinates", "labels")
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""

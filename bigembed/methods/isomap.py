@@ -196,8 +196,8 @@ class Isomap(GraphEstimator):
         errors = [solve["solved"][str(c)]["error"] for c in solve["targets"]]
         self.reconstruction_error_ = errors[0] if len(errors) == 1 else np.array(errors)
         self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
-        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
-        self.labels_ = run.array("coordinates", "labels", self._in_memory)
+        self._set_array("embedding_", "coordinates", "embedding")
+        self._set_array("labels_", "coordinates", "labels")
         self._set_graph(run, "bridge" if run.has("bridge") else "graph")
 
     def _certificate(self, run: Run) -> dict[str, Any]:

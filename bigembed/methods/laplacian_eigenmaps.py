@@ -140,7 +140,7 @@ class LaplacianEigenmaps(SpectralEstimator):
         """Eigenvalues, coordinates and the scale as attributes."""
         super()._set_fitted(run)
         self.eigenvalues_ = 1.0 - read_array(run.path("solve", "eigenvalues"))
-        self.labels_ = run.array("coordinates", "labels", self._in_memory)
+        self._set_array("labels_", "coordinates", "labels")
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         return {name: value for name, value in super()._certificate(run).items() if name != "t"}

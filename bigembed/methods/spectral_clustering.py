@@ -174,7 +174,7 @@ class SpectralClustering(SpectralEstimator):
         self.eigenvalues_ = 1.0 - read_array(run.path("solve", "eigenvalues"))
         self.cluster_centers_ = read_array(run.path("clusters", "centers"))
         self.inertia_, self.n_iter_ = clusters["squares"], clusters["iterations"]
-        self.labels_ = run.array("clusters", "labels", self._in_memory)
+        self._set_array("labels_", "clusters", "labels")
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found, clusters = super()._certificate(run), run.results("clusters")

@@ -189,7 +189,7 @@ class TSNE(DescendedEstimator):
         self.n_iter_ = run.results("descent")["iterations"]
         self.n_components_ = run.results("coordinates")["n_components"]
         self.perplexity_ = run.manifest("kernel").parameters.get("perplexity")
-        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        self._set_array("embedding_", "coordinates", "embedding")
         self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:

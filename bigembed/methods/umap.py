@@ -187,7 +187,7 @@ class UMAP(DescendedEstimator):
         self.a_, self.b_, self.n_epochs_ = asked["a"], asked["b"], asked["n_epochs"]
         self.n_components_ = run.results("coordinates")["n_components"]
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
-        self.embedding_ = run.array("coordinates", "embedding", self._in_memory)
+        self._set_array("embedding_", "coordinates", "embedding")
         self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
