@@ -6,9 +6,10 @@ The graph is made first, and left out of every time. ``ours`` is ``DiffusionMap(
 components, solve, coordinates, certificate, all published in a store, with the seconds of each stage. ``amg`` and
 ``amg_1e-6`` are ``sklearn.manifold.spectral_embedding(W, n_components=11, eigen_solver="amg")`` by its default and with
 ``eigen_tol=1e-6``, W the kernel of that fit on the largest component, in memory. Each side is a process of its own with
-the threads that the environment allows; imports and compilation are left out (a small map is made first). ``residual``
-is ‖Sv − λv‖ with S = D^{-1/2} W D^{-1/2}, v of length one and λ its Rayleigh quotient; ``processor`` the seconds of
-all threads.
+the threads that the environment allows, and computes its map twice from the same input, with nothing kept in between:
+``first`` is the time of the first map, which loads compiled code, ``seconds`` that of the second. ``residual`` is
+‖Sv − λv‖ with S = D^{-1/2} W D^{-1/2}, v of length one and λ its Rayleigh quotient; ``processor`` the seconds of all
+threads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +41,18 @@ def ours(path: str, place: str, neighbors: int, kept: str) -> dict[str, Any]:
     be.DiffusionMap(2, tol=1e-2).fit(np.random.default_rng(0).random((6_000, 3)).astype(np.float32))
     graph = be.build_neighbor_graph(be.open_array(path), neighbors, workdir=place)
     stages: dict[str, float] = {}
-    began, busy = time.perf_counter(), time.process_time()
+
+    def fitted() -> Any:
+        return be.DiffusionMap(PAIRS, tol=TOL, components="largest").fit(graph)
+
     with observing(lambda event: stages.update({event.stage: event.seconds}) if event.kind == "done" else None):
-        dm = be.DiffusionMap(PAIRS, tol=TOL, components="largest").fit(graph)
-    seconds, processor = time.perf_counter() - began, time.process_time() - busy
+        dm, times = twice(fitted)
     kernel, inside = weights(dm._run)
     save_npz(kept, csr_matrix(kernel), compressed=False)
     right = sorted(Path(dm._run.path("solve", "right")).iterdir(), key=lambda block: int(block.name))
     vectors = np.concatenate([read_array(str(block)) for block in right])[inside]
     return {
-        "seconds": seconds,
-        "processor": processor,
+        **times,
         "passes": dm.certificate_["passes"],
         "residual": float(residuals(kernel, vectors)[1].max()),
         **{stage: round(each, 3) for stage, each in stages.items()},
@@ -65,11 +68,20 @@ def theirs(kept: str, tolerance: str | float) -> dict[str, Any]:
     options: dict[str, Any] = {"n_components": PAIRS + 1, "eigen_solver": "amg", "random_state": 0, "drop_first": False}
     small = kernel[:3_000][:, :3_000] + csr_matrix(np.full((3_000, 3_000), 1e-6))
     spectral_embedding(small, **options | {"n_components": 3})
-    began, busy = time.perf_counter(), time.process_time()
-    coordinates = spectral_embedding(kernel, eigen_tol=tolerance, **options)
-    seconds, processor = time.perf_counter() - began, time.process_time() - busy
+    coordinates, times = twice(lambda: spectral_embedding(kernel, eigen_tol=tolerance, **options))
     residual = residuals(kernel, coordinates[:, 1:])[1].max()
-    return {"seconds": seconds, "processor": processor, "residual": float(residual)}
+    return {**times, "residual": float(residual)}
+
+
+def twice(run: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """The result of the second run; seconds of the first, and seconds and processor time of the second."""
+    times = []
+    for _ in range(2):
+        began, busy = time.perf_counter(), time.process_time()
+        result = run()
+        times.append((time.perf_counter() - began, time.process_time() - busy))
+    (first, _), (seconds, processor) = times
+    return result, {"seconds": seconds, "processor": processor, "first": first}
 
 
 def main() -> None:
@@ -99,7 +111,7 @@ def main() -> None:
         rows[side] = json.loads(done.stdout.strip().splitlines()[-1])
     for side in ("amg", "amg_1e-6"):
         rows[f"ours over {side}"] = {
-            name: rows["ours"][name] / rows[side][name] for name in ("seconds", "processor", "residual")
+            name: rows["ours"][name] / rows[side][name] for name in ("seconds", "processor", "first", "residual")
         }
     table("finished_graph", {"data": given.data, "n": given.n}, rows)
 
