@@ -18,10 +18,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EAGER = (
-    "eigen.update_kernel",
     "eigen.local_functions",
-    "eigen.galerkin",
+    "eigen.update_kernel",
     "eigen.matching",
+    "eigen.galerkin",
     "operators.row_product",
     "neighbors.compiled_components",
     "blocks.edge_pairs",

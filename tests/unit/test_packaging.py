@@ -96,6 +96,17 @@ def test_a_small_fit_in_memory_loads_no_lazy_arrays_and_no_compiler(method: str)
     assert run(sys.executable, "-c", code).strip() == "[]"
 
 
+def test_a_fit_of_stored_rows_loads_no_lazy_arrays_before_one_is_asked_for(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np, bigembed as be\n"
+        "np.save(sys.argv[1], np.random.default_rng(0).normal(size=(90, 5)))\n"
+        "found = be.DiffusionMap(n_components=2).fit(sys.argv[1])\n"
+        "print([m for m in ('dask.array', 'xarray', 'pandas') if m in sys.modules])\n"
+        "print(type(found.embedding_).__name__, found.embedding_ is found.embedding_, found.embedding_.shape)"
+    )
+    assert run(sys.executable, "-c", code, str(tmp_path / "rows.npy")).splitlines() == ["[]", "Array True (90, 2)"]
+
+
 @REPOSITORY
 def test_readme_has_the_two_commands_and_ci_finds_the_tests() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
