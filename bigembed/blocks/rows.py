@@ -138,6 +138,12 @@ def ticking(notify: Ticker) -> AbstractContextManager[None]:
 _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
 
 
+def own_executor() -> tuple[Executor | None, Ticker | None]:
+    """What runs the tasks of this context, None for Dask; and who hears of those that Dask runs."""
+    run = _executor.get()
+    return (None, _ticker.get()) if run is _dask_executor else (run, None)
+
+
 def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> list[Callable[[], Any]]:
     lock, done = Lock(), count(1)
 

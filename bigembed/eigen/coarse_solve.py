@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.stripes import working
+from bigembed.blocks.stripes import stripes, working
 from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.eigen.coarse import EXACT, FACTOR
 from bigembed.eigen.multigrid import BlockRows, multigrid, settle, transposed
@@ -58,12 +58,18 @@ class Coarse:
 
     def correction(self, name: str) -> Array:
         """L_c⁻¹ r of the coarse vector of that name, without what is along the known vectors."""
-        right = self.gather(name)
-        right -= self.known @ (self.known.T @ right)
+        right = self._apart(self.gather(name))
         with working():
             y = self.solver.solve(right)
-        y -= self.known @ (self.known.T @ y)
-        return y
+        return self._apart(y)
+
+    def _apart(self, vectors: Array) -> Array:
+        """The vectors, less what of them is along the known ones: in place, a stripe at a time, which stays in the
+        cache."""
+        along = self.known.T @ vectors
+        for start, stop in stripes(len(vectors)):
+            vectors[start:stop] -= self.known[start:stop] @ along
+        return vectors
 
     def gather(self, name: str) -> Array:
         """A coarse vector of the space, all blocks under each other."""
