@@ -72,9 +72,13 @@ def map_blocks(
     (arrays travel through the store), and are ``settled``. One BLAS thread a task.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
+    return [settled(result) for result in run_tasks(calls, label or function.__name__.strip("_"))]
+
+
+def run_tasks(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+    """The results of calls in their order, from where tasks run in this context; one BLAS thread a call."""
     with one_blas_thread():
-        found = _executor.get()(calls, label or function.__name__.strip("_"))
-    return [settled(result) for result in found]
+        return _executor.get()(calls, label)
 
 
 _AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))
@@ -138,10 +142,15 @@ def ticking(notify: Ticker) -> AbstractContextManager[None]:
 _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
 
 
-def own_executor() -> tuple[Executor | None, Ticker | None]:
-    """What runs the tasks of this context, None for Dask; and who hears of those that Dask runs."""
-    run = _executor.get()
-    return (None, _ticker.get()) if run is _dask_executor else (run, None)
+def at_hand(run: Callable[[Sequence[Callable[[], Any]]], list[Any]]) -> AbstractContextManager[None]:
+    """Let ``run`` take the tasks of this context that Dask would give to threads of this process.
+
+    Dask takes 2 ms for the tasks of a map, as long as many of them take.
+    """
+    return setting(_at_hand, run)
+
+
+_at_hand: ContextVar[Callable[[Sequence[Callable[[], Any]]], list[Any]] | None] = ContextVar("at_hand", default=None)
 
 
 def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> list[Callable[[], Any]]:
@@ -163,6 +172,8 @@ def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         return [call() for call in calls]
     import dask.threaded
 
+    if (run := _at_hand.get()) is not None and threads() > 1:
+        return run(calls)
     graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
     return list((dask.base.get_scheduler() or dask.threaded.get)(graph, list(graph)))
 

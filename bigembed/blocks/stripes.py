@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from threading import Condition, Lock, Thread
 from typing import Any
 
-from bigembed.blocks.rows import bounds, threads
+from bigembed.blocks.rows import at_hand, bounds, setting, threads
 
 STRIPE = 8_192
 """Rows."""
@@ -54,13 +54,12 @@ class Crew:
     """
 
     def __init__(self, count: int) -> None:
+        self.count = count
         self._lock = Lock()
         self._changed = Condition(self._lock)
         self._open: list[Batch] = []
         self._begun, self._closed = 0, False
-        self._helpers = [Thread(target=self._help, name="bigembed-crew", daemon=True) for _ in range(count - 1)]
-        for helper in self._helpers:
-            helper.start()
+        self._helpers: list[Thread] = []
 
     def close(self) -> None:
         """All is done."""
@@ -79,6 +78,9 @@ class Crew:
             self._begun += 1
             batch = Batch(calls, self._begun)
             self._open.append(batch)
+            while len(self._helpers) < min(self.count, len(calls)) - 1:
+                self._helpers.append(Thread(target=self._help, name="bigembed-crew", daemon=True))
+                self._helpers[-1].start()
             self._changed.notify(len(calls) - 1)
         told = 0
         try:
@@ -137,20 +139,20 @@ class Crew:
 
 @contextmanager
 def working(count: int | None = None) -> Iterator[Crew]:
-    """A crew of ``count`` threads (as many as run tasks) for this context, or the one that it has already.
+    """A crew of ``count`` threads (as many as run tasks) for this context, or the one of as many that it has already.
 
-    Threads of this process that are idle meanwhile help with what the coordinating one does itself.
+    Its tasks in this process go to the crew, and threads that are idle meanwhile help with what the coordinating one
+    does itself.
     """
-    crew = _crew.get()
-    if crew is not None:
-        yield crew
+    count, found = threads() if count is None else count, _crew.get()
+    if found is not None and found.count == count:
+        yield found
         return
-    crew = Crew(threads() if count is None else count)
-    token = _crew.set(crew)
+    crew = Crew(count)
     try:
-        yield crew
+        with setting(_crew, crew), at_hand(crew.run):
+            yield crew
     finally:
-        _crew.reset(token)
         crew.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bigembed.blocks.rows import Executor, Ticker, own_executor, threads
+from bigembed.blocks.rows import Ticker
 from bigembed.blocks.stripes import working
 
 
@@ -30,14 +30,3 @@ class Threads:
         self.notify(label, 0, len(calls))
         with working(self.count) as crew:
             return crew.run(calls, lambda done: self.notify(label, done, len(calls)))
-
-
-def threads_here() -> Executor:
-    """Where tasks run in this process (:func:`bigembed.blocks.rows.here`): what runs them, in place of Dask threads.
-
-    Dask takes two milliseconds for a few tasks, as long as a sweep of small blocks.
-    """
-    run, ticker = own_executor()
-    if run is not None:
-        return run
-    return Threads(threads(), unheard if ticker is None else lambda *said: ticker(*said) if said[1] else None)

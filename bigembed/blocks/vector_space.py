@@ -17,9 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
-from bigembed.blocks.rows import Array, here, one_blas_thread, settled
+from bigembed.blocks.rows import Array, here, one_blas_thread, run_tasks, settled
 from bigembed.blocks.stripes import working
-from bigembed.blocks.threads import threads_here
 from bigembed.errors import InputError
 
 
@@ -127,9 +126,9 @@ class MemorySpace:
             "arguments": settled(tuple(arguments)),
         }
         calls = [partial(self._task, block, compute=function, **what) for block in range(len(self.rows))]
-        with one_blas_thread(), working():
+        with working(), one_blas_thread():
             if len(calls) > 1 and here():
-                done = threads_here()(calls, function.__name__.strip("_"))
+                done = run_tasks(calls, function.__name__.strip("_"))
             else:  # (a small space beside tasks that run elsewhere)
                 done = [call() for call in calls]
         self.posted = (self.posted - set(writes) - set(spends)) | set(posts)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock, MemoryMatrix
 from bigembed.blocks.rows import Executor, executor, here, map_blocks, threads_nearby
 from bigembed.blocks.stripes import working
-from bigembed.blocks.threads import Threads, threads_here
+from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, VectorSpace, copy_vectors
 from bigembed.store.matrix import decoded
 from bigembed.store.stored_space import StoredSpace
@@ -83,7 +83,7 @@ def held(need: int) -> Iterator[tuple[bool, str]]:
         where = f"in the memory of this process, {_gib(need)}, which solves with them while the workers idle"
         if offer.ready is not None:
             offer.ready()
-    with executor(run or threads_here()), working():
+    with nullcontext() if run is None else executor(run), working():
         yield True, where
 
 

@@ -11,7 +11,7 @@ import dask
 import numpy as np
 import pytest
 
-from bigembed.blocks.rows import executor, threads, ticking
+from bigembed.blocks.rows import executor, run_tasks, threads, ticking
 from bigembed.blocks.stripes import STRIPE, spread, stripes, working
 from bigembed.blocks.vector_space import MemorySpace
 from tests.executors import maps
@@ -106,3 +106,21 @@ def test_whoever_hears_of_tasks_hears_of_sweeps_in_memory() -> None:
     with ticking(lambda *said: heard.append(said)):
         MemorySpace(sizes=(4, 2, 1)).sweep(thread_block)
     assert heard == [("thread_block", done, 3) for done in (1, 2, 3)]
+
+
+def test_maps_go_to_the_crew_where_dask_would_run_them_in_threads() -> None:
+    def thread() -> int:
+        return get_ident()
+
+    with dask.config.set(num_workers=3):
+        with working() as crew:
+            found = set(run_tasks([thread] * 9, "thread"))
+            assert found <= {helper.ident for helper in crew._helpers} | {get_ident()}
+            assert len(crew._helpers) == 2
+            with working() as same, working(2) as other:
+                assert same is crew
+                assert other is not crew
+            for place in (dask.config.set(scheduler="synchronous"), executor(maps()[0])):
+                with place, working():
+                    assert run_tasks([thread] * 9, "thread") == [get_ident()] * 9
+        assert get_ident() not in run_tasks([thread] * 9, "thread")
