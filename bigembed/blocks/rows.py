@@ -17,7 +17,7 @@ from copy import copy
 from functools import cache, partial
 from itertools import count
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -142,15 +142,25 @@ def ticking(notify: Ticker) -> AbstractContextManager[None]:
 _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
 
 
-def at_hand(run: Callable[[Sequence[Callable[[], Any]]], list[Any]]) -> AbstractContextManager[None]:
-    """Let ``run`` take the tasks of this context that Dask would give to threads of this process.
+class Hands(Protocol):
+    """Threads of this process that lie ready for tasks."""
 
-    Dask takes 2 ms for the tasks of a map, as long as many of them take.
+    count: int
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The results of the calls, in their order."""
+        ...
+
+
+def at_hand(hands: Hands) -> AbstractContextManager[None]:
+    """Let ``hands`` take the tasks of this context where Dask would give them to threads of this process.
+
+    Dask takes 2 ms for the tasks of a map, as long as many of them take. Where it runs them is asked here, once.
     """
-    return setting(_at_hand, run)
+    return setting(_at_hand, hands if _executor.get() is _dask_executor and threads() > 1 else None)
 
 
-_at_hand: ContextVar[Callable[[Sequence[Callable[[], Any]]], list[Any]] | None] = ContextVar("at_hand", default=None)
+_at_hand: ContextVar[Hands | None] = ContextVar("at_hand", default=None)
 
 
 def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> list[Callable[[], Any]]:
@@ -168,12 +178,12 @@ def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> l
 def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
     if (notify := _ticker.get()) is not None and not remote():  # (no other process could)
         calls = _ticked(calls, label, notify)
+    if (hands := _at_hand.get()) is not None:
+        return hands.run(calls)
     if len(calls) <= 1 and not _distributed_client():
         return [call() for call in calls]
     import dask.threaded
 
-    if (run := _at_hand.get()) is not None and threads() > 1:
-        return run(calls)
     graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
     return list((dask.base.get_scheduler() or dask.threaded.get)(graph, list(graph)))
 
@@ -193,7 +203,9 @@ def _distributed_client() -> bool:
 
 def remote() -> bool:
     """Whether block tasks may run in other processes, which then cannot see arrays of this one."""
-    return _executor.get() is not _dask_executor or _distributed_client() or _processes()
+    if _executor.get() is not _dask_executor:
+        return True
+    return _at_hand.get() is None and (_distributed_client() or _processes())
 
 
 def here() -> bool:
@@ -206,6 +218,8 @@ def threads() -> int:
     run = _executor.get()
     if run is not _dask_executor or remote():
         return int(getattr(run, "count", 1))
+    if (hands := _at_hand.get()) is not None:
+        return hands.count
     import dask
     import dask.threaded
     from dask.system import CPU_COUNT

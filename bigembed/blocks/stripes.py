@@ -150,7 +150,7 @@ def working(count: int | None = None) -> Iterator[Crew]:
         return
     crew = Crew(count)
     try:
-        with setting(_crew, crew), at_hand(crew.run):
+        with at_hand(crew), setting(_crew, crew):
             yield crew
     finally:
         crew.close()

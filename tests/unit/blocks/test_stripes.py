@@ -120,7 +120,8 @@ def test_maps_go_to_the_crew_where_dask_would_run_them_in_threads() -> None:
             with working() as same, working(2) as other:
                 assert same is crew
                 assert other is not crew
-            for place in (dask.config.set(scheduler="synchronous"), executor(maps()[0])):
-                with place, working():
-                    assert run_tasks([thread] * 9, "thread") == [get_ident()] * 9
+            with executor(maps()[0]), working():
+                assert run_tasks([thread] * 9, "thread") == [get_ident()] * 9
+        with dask.config.set(scheduler="synchronous"), working():
+            assert run_tasks([thread] * 9, "thread") == [get_ident()] * 9
         assert get_ident() not in run_tasks([thread] * 9, "thread")
