@@ -118,23 +118,26 @@ class MemorySpace:
         spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One walk over all blocks; nothing written is visible before its end."""
+        """One walk over all blocks, the largest first; nothing written is visible before its end."""
+        sizes = self.rows
+        order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
         what: dict[str, Any] = {
             "reads": reads,
             "halos": halos,
             "spends": spends,
             "arguments": settled(tuple(arguments)),
         }
-        calls = [partial(self._task, block, compute=function, **what) for block in range(len(self.rows))]
+        calls = [partial(self._task, block, compute=function, **what) for block in order]
         with working(), one_blas_thread():
             if len(calls) > 1 and here():
                 done = run_tasks(calls, function.__name__.strip("_"))
             else:  # (a small space beside tasks that run elsewhere)
                 done = [call() for call in calls]
         self.posted = (self.posted - set(writes) - set(spends)) | set(posts)
-        for block, (arrays, _) in enumerate(done):
+        results: list[Any] = [None] * len(order)
+        for block, (arrays, results[block]) in zip(order, done, strict=True):
             self._keep({(name, block): array for name, array in zip(writes, arrays, strict=True)})
-        return [result for _, result in done]
+        return results
 
     def _task(
         self,
