@@ -145,7 +145,10 @@ _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
 class Hands(Protocol):
     """Threads of this process that lie ready for tasks."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        ...
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results of the calls, in their order."""
@@ -155,9 +158,9 @@ class Hands(Protocol):
 def at_hand(hands: Hands) -> AbstractContextManager[None]:
     """Let ``hands`` take the tasks of this context where Dask would give them to threads of this process.
 
-    Dask takes 2 ms for the tasks of a map, as long as many of them take. Where it runs them is asked here, once.
+    Dask takes 2 ms for the tasks of a map, as long as many of them take. There is one of them where it would not.
     """
-    return setting(_at_hand, hands if _executor.get() is _dask_executor and threads() > 1 else None)
+    return setting(_at_hand, hands if _executor.get() is _dask_executor else None)
 
 
 _at_hand: ContextVar[Hands | None] = ContextVar("at_hand", default=None)
@@ -178,10 +181,10 @@ def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> l
 def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
     if (notify := _ticker.get()) is not None and not remote():  # (no other process could)
         calls = _ticked(calls, label, notify)
-    if (hands := _at_hand.get()) is not None:
-        return hands.run(calls)
-    if len(calls) <= 1 and not _distributed_client():
+    if len(calls) <= 1 and not _elsewhere():
         return [call() for call in calls]
+    if (hands := _at_hand.get()) is not None and hands.count > 1:
+        return hands.run(calls)
     import dask.threaded
 
     graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
@@ -203,9 +206,14 @@ def _distributed_client() -> bool:
 
 def remote() -> bool:
     """Whether block tasks may run in other processes, which then cannot see arrays of this one."""
-    if _executor.get() is not _dask_executor:
-        return True
-    return _at_hand.get() is None and (_distributed_client() or _processes())
+    return _executor.get() is not _dask_executor or _elsewhere()
+
+
+def _elsewhere() -> bool:
+    hands = _at_hand.get()
+    if hands is not None and "distributed" in sys.modules and hands.count > 1:
+        return False
+    return _distributed_client() or _processes()
 
 
 def here() -> bool:
@@ -216,10 +224,21 @@ def here() -> bool:
 def threads() -> int:
     """Threads of this process that run block tasks; 1 where others may."""
     run = _executor.get()
-    if run is not _dask_executor or remote():
+    if run is not _dask_executor:
         return int(getattr(run, "count", 1))
-    if (hands := _at_hand.get()) is not None:
-        return hands.count
+    hands = _at_hand.get()
+    return threads_of_dask() if hands is None else hands.count
+
+
+def dask_runs() -> bool:
+    """Whether the tasks of this context are given to Dask."""
+    return _executor.get() is _dask_executor
+
+
+def threads_of_dask() -> int:
+    """Threads of this process that Dask would run them in; 1 where others may."""
+    if _distributed_client() or _processes():
+        return 1
     import dask
     import dask.threaded
     from dask.system import CPU_COUNT

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from threading import Condition, Lock, Thread
 from typing import Any
 
-from bigembed.blocks.rows import at_hand, bounds, setting, threads
+from bigembed.blocks.rows import at_hand, bounds, dask_runs, setting, threads, threads_of_dask
 
 STRIPE = 8_192
 """Rows."""
@@ -47,19 +48,24 @@ class Batch:
 
 
 class Crew:
-    """``count`` threads for the tasks of sweeps and for the stripes of tasks: the one that calls, and helpers.
+    """Threads for the tasks of sweeps and for the stripes of tasks: the one that calls, and helpers.
 
     Whoever is idle takes a call of the batch that was begun first: tasks before the stripes of other tasks. A thread
     that waits for others to be done with its batch takes of batches begun later: of their stripes.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int | None) -> None:
+        self.asked = count
         self._lock = Lock()
         self._changed = Condition(self._lock)
         self._open: list[Batch] = []
         self._begun, self._closed = 0, False
         self._helpers: list[Thread] = []
+
+    @cached_property
+    def count(self) -> int:
+        """How many threads there are: as asked, or as Dask would take (which is asked, and loaded, when it matters)."""
+        return threads_of_dask() if self.asked is None else self.asked
 
     def close(self) -> None:
         """All is done."""
@@ -74,11 +80,12 @@ class Crew:
 
         After an error, of ``heard`` too, no call is begun; those at work are awaited.
         """
+        helpers = min(self.count, len(calls)) - 1
         with self._lock:
             self._begun += 1
             batch = Batch(calls, self._begun)
             self._open.append(batch)
-            while len(self._helpers) < min(self.count, len(calls)) - 1:
+            while len(self._helpers) < helpers:
                 self._helpers.append(Thread(target=self._help, name="bigembed-crew", daemon=True))
                 self._helpers[-1].start()
             self._changed.notify(len(calls) - 1)
@@ -144,8 +151,10 @@ def working(count: int | None = None) -> Iterator[Crew]:
     Its tasks in this process go to the crew, and threads that are idle meanwhile help with what the coordinating one
     does itself.
     """
-    count, found = threads() if count is None else count, _crew.get()
-    if found is not None and found.count == count:
+    if count is None and not dask_runs():
+        count = threads()
+    found = _crew.get()
+    if found is not None and found.asked == count:
         yield found
         return
     crew = Crew(count)
