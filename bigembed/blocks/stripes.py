@@ -126,7 +126,7 @@ class Crew:
                 raise
             with self._lock:
                 found.left.clear()
-                found.error = found.error or error
+                found.error = found.error or interrupted(error)
         with self._lock:
             found.working -= 1
             found.done += 1
@@ -142,6 +142,13 @@ class Crew:
                     return batch
             self._changed.wait()
         return None
+
+
+def interrupted(error: BaseException) -> BaseException:
+    """What a signal raised in a call of compiled code, which then says SystemError; any other error as it is."""
+    while isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 @contextmanager

@@ -125,3 +125,20 @@ def test_maps_go_to_the_crew_where_dask_would_run_them_in_threads() -> None:
         with dask.config.set(scheduler="synchronous"), working():
             assert run_tasks([thread] * 9, "thread") == [get_ident()] * 9
         assert get_ident() not in run_tasks([thread] * 9, "thread")
+
+
+def test_an_interrupt_in_compiled_code_is_that_interrupt() -> None:
+    def call(place: int) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise SystemError("returned a result with an exception set") from error
+
+    with working(2) as crew, pytest.raises(KeyboardInterrupt):
+        crew.run([partial(call, place) for place in range(2)])
+    with working(2) as crew, pytest.raises(SystemError, match="alone"):
+        crew.run([partial(_raise, SystemError("alone")) for _ in range(2)])
+
+
+def _raise(error: Exception) -> None:
+    raise error
