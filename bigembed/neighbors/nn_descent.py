@@ -1,9 +1,9 @@
 """NN-descent out of core: lists of the nearest cells first, then rounds over all blocks until the target is met.
 
 Rows of high intrinsic dimension have their neighbors in more cells than can be searched, but a neighbor of a neighbor
-is likely a neighbor (Dong, Charikar, Li 2011). A round compares the first of each list only, the next one up to twice
-as many: when many are compared, the lists are good already, and reject nearly all. How many that must be is seen from
-the measured recall, which grows with them.
+is likely a neighbor (Dong, Charikar, Li 2011). A round compares the first of each list and all rows that have the row
+among theirs, the next one the first of up to twice as many: when many are compared, the lists are good already, and
+reject nearly all. How many that must be is seen from the measured recall, which grows with them.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def held(shape: Shape, k: int) -> int:
     what it found; or those of the walk that is measured."""
     width, rows = longest(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
     found = 48 * found_at_once(most_candidates(width))
-    joined = (2.25 if shape.sparse else 1.25) * rows + 80 * width * shape.block + 5 * shape.n + found
+    joined = (2.25 if shape.sparse else 1.25) * rows + 96 * width * shape.block + 5 * shape.n + found
     walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + shape.block * shape.row_bytes
     return max(int(joined) + 8 * SEEN, walked)
 
