@@ -165,15 +165,22 @@ def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[A
     from bigembed.neighbors import local_join  # imports numba: only here
 
     ids, fresh = lists.get(b, "ids", "fresh")
-    names = [f"row{b}", f"source{b}", f"squared{b}"]
-    sent = [lists.exchange.get_many("reversed", sender, names) for sender in senders]
-    row, source, squared = (
-        [np.concatenate(each) for each in zip(*sent, strict=True)] if sent else (ids[:0, 0], ids[:0, 0], np.zeros(0))
-    )
-    offsets, sources = local_join.sources_of(row, source, squared, len(ids), most_candidates(width) - width)
+    offsets, sources = _sources(b, senders, lists, len(ids), most_candidates(width) - width)
     chosen = np.empty(len(ids) * width + len(sources), np.int64)
     starts, new = local_join.candidates(ids, fresh, width, offsets, sources, chosen)
     return starts, new, chosen[: starts[-1]]
+
+
+def _sources(b: int, senders: list[int], lists: Lists, rows: int, most: int) -> tuple[Array, Array]:
+    """Who has the rows of a block among the first of its list, by rows: at most so many of each, the nearest."""
+    from bigembed.neighbors import local_join
+
+    names = [f"row{b}", f"source{b}", f"squared{b}"]
+    sent = [lists.exchange.get_many("reversed", sender, names) for sender in senders]
+    if not sent:
+        return np.zeros(rows + 1, np.int64), np.empty(0, np.int64)
+    row, source, squared = (np.concatenate(each) for each in zip(*sent, strict=True))
+    return local_join.sources_of(row, source, squared, rows, most)
 
 
 def _distinct(chosen: Array, mark: Array) -> Array:

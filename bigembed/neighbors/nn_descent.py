@@ -198,7 +198,7 @@ def held(shape: Shape, k: int) -> int:
     what it found; or those of the walk that is measured."""
     width, rows = longest(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
     found = 48 * found_at_once(most_candidates(width))
-    joined = (2.25 if shape.sparse else 1.25) * rows + 96 * width * shape.block + 5 * shape.n + found
+    joined = (2.25 if shape.sparse else 1.25) * rows + 60 * width * shape.block + 5 * shape.n + found
     walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + shape.block * shape.row_bytes
     return max(int(joined) + 8 * SEEN, walked)
 
