@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigembed.blocks.rows import one_blas_thread, setting
+from bigembed.blocks.stripes import working
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.reuse import key_of, supersede, usable
 from bigembed.runs import Run, inside
@@ -149,7 +150,7 @@ def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> N
     run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
     """
     observer = _observer.get()
-    with locked(run) as lock, one_blas_thread():
+    with locked(run) as lock, one_blas_thread(), working():
         if not run.temporary:
             supersede(of or stages, run, whole=bool(of))
         for stage in stages:

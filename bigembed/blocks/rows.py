@@ -17,7 +17,7 @@ from copy import copy
 from functools import cache, partial
 from itertools import count
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,9 +72,13 @@ def map_blocks(
     (arrays travel through the store), and are ``settled``. One BLAS thread a task.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
+    return [settled(result) for result in run_tasks(calls, label or function.__name__.strip("_"))]
+
+
+def run_tasks(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+    """The results of calls in their order, from where tasks run in this context; one BLAS thread a call."""
     with one_blas_thread():
-        found = _executor.get()(calls, label or function.__name__.strip("_"))
-    return [settled(result) for result in found]
+        return _executor.get()(calls, label)
 
 
 _AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))
@@ -138,6 +142,30 @@ def ticking(notify: Ticker) -> AbstractContextManager[None]:
 _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
 
 
+class Hands(Protocol):
+    """Threads of this process that lie ready for tasks."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        ...
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The results of the calls, in their order."""
+        ...
+
+
+def at_hand(hands: Hands) -> AbstractContextManager[None]:
+    """Let ``hands`` take the tasks of this context where Dask would give them to threads of this process.
+
+    Dask takes 2 ms for the tasks of a map, as long as many of them take. There is one of them where it would not.
+    """
+    return setting(_at_hand, hands if _executor.get() is _dask_executor else None)
+
+
+_at_hand: ContextVar[Hands | None] = ContextVar("at_hand", default=None)
+
+
 def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> list[Callable[[], Any]]:
     lock, done = Lock(), count(1)
 
@@ -153,8 +181,10 @@ def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> l
 def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
     if (notify := _ticker.get()) is not None and not remote():  # (no other process could)
         calls = _ticked(calls, label, notify)
-    if len(calls) <= 1 and not _distributed_client():
+    if len(calls) <= 1 and not _elsewhere():
         return [call() for call in calls]
+    if (hands := _at_hand.get()) is not None and hands.count > 1:
+        return hands.run(calls)
     import dask.threaded
 
     graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
@@ -176,7 +206,14 @@ def _distributed_client() -> bool:
 
 def remote() -> bool:
     """Whether block tasks may run in other processes, which then cannot see arrays of this one."""
-    return _executor.get() is not _dask_executor or _distributed_client() or _processes()
+    return _executor.get() is not _dask_executor or _elsewhere()
+
+
+def _elsewhere() -> bool:
+    hands = _at_hand.get()
+    if hands is not None and "distributed" in sys.modules and hands.count > 1:
+        return False
+    return _distributed_client() or _processes()
 
 
 def here() -> bool:
@@ -187,8 +224,21 @@ def here() -> bool:
 def threads() -> int:
     """Threads of this process that run block tasks; 1 where others may."""
     run = _executor.get()
-    if run is not _dask_executor or remote():
+    if run is not _dask_executor:
         return int(getattr(run, "count", 1))
+    hands = _at_hand.get()
+    return threads_of_dask() if hands is None else hands.count
+
+
+def dask_runs() -> bool:
+    """Whether the tasks of this context are given to Dask."""
+    return _executor.get() is _dask_executor
+
+
+def threads_of_dask() -> int:
+    """Threads of this process that Dask would run them in; 1 where others may."""
+    if _distributed_client() or _processes():
+        return 1
     import dask
     import dask.threaded
     from dask.system import CPU_COUNT

@@ -8,13 +8,13 @@ helps, so that the bytes depend on neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Condition
+from functools import cached_property
+from threading import Condition, Lock, Thread
 from typing import Any
 
-from bigembed.blocks.rows import bounds, threads
+from bigembed.blocks.rows import at_hand, bounds, dask_runs, setting, threads, threads_of_dask
 
 STRIPE = 8_192
 """Rows."""
@@ -31,86 +31,143 @@ def spread(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return [call() for call in calls] if crew is None or len(calls) < 2 else crew.run(calls)
 
 
+class Batch:
+    """Calls of one :meth:`Crew.run`: those left, how many are at work and done, what they gave."""
+
+    def __init__(self, calls: Sequence[Callable[[], Any]], number: int) -> None:
+        self.calls, self.number = calls, number
+        self.left = list(reversed(range(len(calls))))
+        self.results: list[Any] = [None] * len(calls)
+        self.working = self.done = 0
+        self.error: BaseException | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether no call of it is left or at work."""
+        return not self.left and not self.working
+
+
 class Crew:
-    """The tasks of one sweep on ``count`` threads: as many of them work at any time."""
+    """Threads for the tasks of sweeps and for the stripes of tasks: the one that calls, and helpers.
 
-    def __init__(self, count: int) -> None:
-        self._idle, self._changed = count, Condition()
-        self._helpers = ThreadPoolExecutor(count - 1) if count > 1 else None
+    Whoever is idle takes a call of the batch that was begun first: tasks before the stripes of other tasks. A thread
+    that waits for others to be done with its batch takes of batches begun later: of their stripes.
+    """
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Around a task, in its thread."""
-        self._wait(lambda: False)
-        token = _crew.set(self if self._helpers else None)
-        try:
-            yield
-        finally:
-            _crew.reset(token)
-            self._free()
+    def __init__(self, count: int | None) -> None:
+        self.asked = count
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
+        self._open: list[Batch] = []
+        self._begun, self._closed = 0, False
+        self._helpers: list[Thread] = []
+
+    @cached_property
+    def count(self) -> int:
+        """How many threads there are: as asked, or as Dask would take (which is asked, and loaded, when it matters)."""
+        return threads_of_dask() if self.asked is None else self.asked
 
     def close(self) -> None:
-        """All tasks are done."""
-        if self._helpers:
-            self._helpers.shutdown()
-
-    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """See :func:`spread`."""
-        results: list[Any] = [None] * len(calls)
-        left = list(reversed(range(len(calls))))
-
-        def work() -> None:
-            while left:
-                try:
-                    place = left.pop()
-                except IndexError:  # (another thread took the last one)
-                    return
-                results[place] = calls[place]()
-
-        def help_out() -> None:
-            if self._wait(lambda: not left):
-                try:
-                    work()
-                finally:
-                    self._free()
-
-        assert self._helpers is not None
-        helping = [self._helpers.submit(help_out) for _ in calls[1 : self._helpers._max_workers + 1]]
-        try:
-            work()
-        finally:
-            left.clear()
-            with self._changed:
-                self._changed.notify_all()
-            failed = [future.exception() for future in helping if not future.cancel()]
-        for error in failed:
-            if error is not None:
-                raise error
-        return results
-
-    def _wait(self, over: Callable[[], bool]) -> bool:
-        """Until a thread may work, or not at all if it is over before."""
-        with self._changed:
-            while self._idle <= 0 and not over():
-                self._changed.wait()
-            if over():
-                return False
-            self._idle -= 1
-            return True
-
-    def _free(self) -> None:
-        with self._changed:
-            self._idle += 1
+        """All is done."""
+        with self._lock:
+            self._closed = True
             self._changed.notify_all()
+        for helper in self._helpers:
+            helper.join()
+
+    def run(self, calls: Sequence[Callable[[], Any]], heard: Callable[[int], None] = lambda done: None) -> list[Any]:
+        """The results of the calls, in their order. ``heard`` is told, in this thread, how many are done.
+
+        After an error, of ``heard`` too, no call is begun; those at work are awaited.
+        """
+        helpers = min(self.count, len(calls)) - 1
+        with self._lock:
+            self._begun += 1
+            batch = Batch(calls, self._begun)
+            self._open.append(batch)
+            while len(self._helpers) < helpers:
+                self._helpers.append(Thread(target=self._help, name="bigembed-crew", daemon=True))
+                self._helpers[-1].start()
+            self._changed.notify(len(calls) - 1)
+        told = 0
+        try:
+            while self._take(batch):
+                while told < batch.done:
+                    heard(told := told + 1)
+        finally:
+            with self._lock:
+                batch.left.clear()
+                self._changed.wait_for(lambda: batch.over)
+                self._open.remove(batch)
+        if batch.error is not None:
+            raise batch.error
+        while told < batch.done:
+            heard(told := told + 1)
+        return batch.results
+
+    def _help(self) -> None:
+        _crew.set(self)
+        while self._take():
+            pass
+
+    def _take(self, own: Batch | None = None) -> bool:
+        """Do one call, as soon as there is one; False where there is none any more: ``own`` is over, or all is done."""
+        found: Batch | None = None
+        try:
+            with self._lock:
+                found = self._next(own)
+                if found is None:
+                    return False
+                found.working += 1
+                place = found.left.pop()
+            found.results[place] = found.calls[place]()
+        except BaseException as error:
+            if found is None:
+                raise
+            with self._lock:
+                found.left.clear()
+                found.error = found.error or interrupted(error)
+        with self._lock:
+            found.working -= 1
+            found.done += 1
+            if found.over:
+                self._changed.notify_all()
+        return True
+
+    def _next(self, own: Batch | None) -> Batch | None:
+        """The first batch with calls left, from ``own`` on; None where that is over."""
+        while not (own.over if own else self._closed):
+            for batch in self._open:
+                if batch.left and (own is None or batch.number >= own.number):
+                    return batch
+            self._changed.wait()
+        return None
+
+
+def interrupted(error: BaseException) -> BaseException:
+    """What a signal raised in a call of compiled code, which then says SystemError; any other error as it is."""
+    while isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 @contextmanager
-def working() -> Iterator[None]:
-    """Let threads of this process that are idle meanwhile help with what the coordinating one does itself."""
-    crew = Crew(threads())
+def working(count: int | None = None) -> Iterator[Crew]:
+    """A crew of ``count`` threads (as many as run tasks) for this context, or the one of as many that it has already.
+
+    Its tasks in this process go to the crew, and threads that are idle meanwhile help with what the coordinating one
+    does itself.
+    """
+    if count is None and not dask_runs():
+        count = threads()
+    found = _crew.get()
+    if found is not None and found.asked == count:
+        yield found
+        return
+    crew = Crew(count)
     try:
-        with crew():
-            yield
+        with at_hand(crew), setting(_crew, crew):
+            yield crew
     finally:
         crew.close()
 

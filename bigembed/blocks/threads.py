@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from bigembed.blocks.rows import Ticker
+from bigembed.blocks.stripes import working
 
 
 def unheard(label: str, done: int, total: int) -> None:
@@ -28,18 +28,5 @@ class Threads:
     def __call__(self, calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         """The results, in the order of the calls."""
         self.notify(label, 0, len(calls))
-        if min(self.count, len(calls)) <= 1:
-            return [self._noted(call(), label, done, len(calls)) for done, call in enumerate(calls, 1)]
-        with ThreadPoolExecutor(self.count) as pool:
-            futures = [pool.submit(call) for call in calls]
-            try:
-                for done, future in enumerate(as_completed(futures), 1):
-                    self._noted(future.result(), label, done, len(calls))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        return [future.result() for future in futures]
-
-    def _noted(self, result: Any, label: str, done: int, total: int) -> Any:
-        self.notify(label, done, total)
-        return result
+        with working(self.count) as crew:
+            return crew.run(calls, lambda done: self.notify(label, done, len(calls)))

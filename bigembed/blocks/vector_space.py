@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import add
 from typing import Any, Protocol
 
 import numpy as np
 
 from bigembed.blocks.csr import BlockMatrix
-from bigembed.blocks.rows import Array, here, map_blocks, one_blas_thread, settled, threads
-from bigembed.blocks.stripes import Crew
+from bigembed.blocks.rows import Array, here, one_blas_thread, run_tasks, settled
+from bigembed.blocks.stripes import working
 from bigembed.errors import InputError
 
 
@@ -69,7 +70,7 @@ class VectorSpace(Protocol):
 class MemorySpace:
     """Block vectors held in this process, over the rows of a matrix (or over given blocks, without halos).
 
-    Its sweeps are maps over the blocks like those of vectors in the store, on the scheduler of this process: the same
+    Its sweeps are maps over the blocks like those of vectors in the store, on threads of this process: the same
     functions on the same bytes. Arrays are handed out as they are, so nobody may write into them.
     """
 
@@ -117,23 +118,26 @@ class MemorySpace:
         spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One walk over all blocks; nothing written is visible before its end."""
-        tasks = [(block,) for block in range(len(self.rows))]
-        crew = Crew(threads())
-        what: dict[str, Any] = {"reads": reads, "halos": halos, "spends": spends, "arguments": arguments, "crew": crew}
-        try:
-            if len(tasks) > 1 and here():
-                label = function.__name__.strip("_")
-                done = map_blocks(self._task, tasks, label=label, compute=function, **what)
+        """One walk over all blocks, the largest first; nothing written is visible before its end."""
+        sizes = self.rows
+        order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
+        what: dict[str, Any] = {
+            "reads": reads,
+            "halos": halos,
+            "spends": spends,
+            "arguments": settled(tuple(arguments)),
+        }
+        calls = [partial(self._task, block, compute=function, **what) for block in order]
+        with working(), one_blas_thread():
+            if len(calls) > 1 and here():
+                done = run_tasks(calls, function.__name__.strip("_"))
             else:  # (a small space beside tasks that run elsewhere)
-                with one_blas_thread():
-                    done = [settled(self._task(block, compute=function, **what)) for (block,) in tasks]
-        finally:
-            crew.close()
+                done = [call() for call in calls]
         self.posted = (self.posted - set(writes) - set(spends)) | set(posts)
-        for block, (arrays, _) in enumerate(done):
+        results: list[Any] = [None] * len(order)
+        for block, (arrays, results[block]) in zip(order, done, strict=True):
             self._keep({(name, block): array for name, array in zip(writes, arrays, strict=True)})
-        return [result for _, result in done]
+        return results
 
     def _task(
         self,
@@ -144,16 +148,14 @@ class MemorySpace:
         halos: Sequence[str],
         spends: Sequence[str],
         arguments: Sequence[Any],
-        crew: Crew,
     ) -> tuple[tuple[Array, ...], Any]:
         own = [self.read(name, block) for name in reads]
         far = [self._halo(name, block) for name in halos]
         for name in spends:
             spent = self.arrays.pop((name, block))
             spent.setflags(write=spent.flags.owndata)
-        with crew():
-            arrays, result = compute(block, *own, *far, *arguments)
-        return tuple(arrays), result
+        arrays, result = compute(block, *own, *far, *arguments)
+        return tuple(settled(array) for array in arrays), settled(result)
 
     def _keep(self, written: dict[tuple[str, int], Array]) -> None:
         for array in written.values():

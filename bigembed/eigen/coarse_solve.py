@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.stripes import working
+from bigembed.blocks.stripes import spread, stripes, working
 from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.eigen.coarse import EXACT, FACTOR
 from bigembed.eigen.multigrid import BlockRows, multigrid, settle, transposed
@@ -58,12 +58,19 @@ class Coarse:
 
     def correction(self, name: str) -> Array:
         """L_c⁻¹ r of the coarse vector of that name, without what is along the known vectors."""
-        right = self.gather(name)
-        right -= self.known @ (self.known.T @ right)
         with working():
-            y = self.solver.solve(right)
-        y -= self.known @ (self.known.T @ y)
-        return y
+            right = self._apart(self.gather(name))
+            return self._apart(self.solver.solve(right))
+
+    def _apart(self, vectors: Array) -> Array:
+        """The vectors, less what of them is along the known ones: in place, a stripe at a time."""
+        along = self.known.T @ vectors
+
+        def part(start: int, stop: int) -> None:
+            vectors[start:stop] -= self.known[start:stop] @ along
+
+        spread([partial(part, *stripe) for stripe in stripes(len(vectors))])
+        return vectors
 
     def gather(self, name: str) -> Array:
         """A coarse vector of the space, all blocks under each other."""

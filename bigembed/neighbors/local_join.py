@@ -90,39 +90,81 @@ def nearest_sources(rows: Array, marked: Array, squared: Array, out: Array, out_
 
 
 @njit(cache=True, nogil=True)
-def candidates(ids: Array, fresh: Array, sources: Array, out: Array, counts: Array) -> None:
-    """Candidates of each row, fresh ones first: of its list ``ids`` (n, L) and of ``sources`` (n, K) the K first.
+def sources_of(rows: Array, marked: Array, squared: Array, count: int, most: int) -> tuple[Array, Array]:
+    """The sources ``marked`` (m,) that list the ``rows`` (m,) from 0 to ``count`` − 1 at ``squared`` (m,), by rows.
 
-    Each is taken once. Sources are 2 id + (1 if fresh), −1 for none. Fills ``out`` (n, 2K), and ``counts`` (n, 2):
-    fresh ones, all.
+    Offsets (count + 1,) and the sources, all of a row as they came, or the ``most`` nearest.
     """
-    width = sources.shape[1]
-    for i in range(ids.shape[0]):
-        count = 0
+    everyone, order = grouped(rows, count)
+    offsets = np.zeros(count + 1, np.int64)
+    for i in range(count):
+        offsets[i + 1] = offsets[i] + min(most, everyone[i + 1] - everyone[i])
+    out, near = np.empty(offsets[count], marked.dtype), np.empty(most, squared.dtype)
+    for i in range(count):
+        own, kept = out[offsets[i] : offsets[i + 1]], 0
+        for at in range(everyone[i], everyone[i + 1]):
+            if at + AHEAD < order.shape[0]:
+                prefetch(squared, order[at + AHEAD])
+                prefetch(marked, order[at + AHEAD])
+            if everyone[i + 1] - everyone[i] > most:
+                kept = _sort_in(own, near, kept, marked[order[at]], squared[order[at]])
+            else:
+                own[kept] = marked[order[at]]
+                kept += 1
+    return offsets, out
+
+
+@njit(cache=True, nogil=True)
+def candidates(ids: Array, fresh: Array, width: int, offsets: Array, sources: Array, out: Array) -> tuple[Array, Array]:
+    """Candidates of each row, fresh ones first: the ``width`` first of its list ``ids`` (n, L), and its sources.
+
+    Sources are 2 id + (1 if fresh), by rows as of :func:`sources_of`. Each candidate is taken once, and none where no
+    one is fresh. Fills ``out`` (n · width + sources,); returns where those of each row start (n + 1,), and how many are
+    fresh (n,).
+    """
+    n, at = ids.shape[0], 0
+    starts, new = np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
+    for i in range(n):
+        begin = at
         for turn in (1, 0):
             for t in range(width):
                 if ids[i, t] >= 0 and fresh[i, t] == turn:
-                    out[i, count] = ids[i, t]
-                    count += 1
-            for t in range(width):
-                if sources[i, t] < 0 or sources[i, t] % 2 != turn:
+                    out[at] = ids[i, t]
+                    at += 1
+            for t in range(offsets[i], offsets[i + 1]):
+                if sources[t] % 2 != turn:
                     continue
-                source, known = sources[i, t] // 2, False
+                source, known = sources[t] // 2, False
                 for s in range(width):
                     if ids[i, s] == source:
                         known = True
                         break
                 if not known:
-                    out[i, count] = source
-                    count += 1
-            counts[i, 1 - turn] = count
+                    out[at] = source
+                    at += 1
+            if turn == 1:
+                new[i] = at - begin
+                if at == begin:
+                    break
+        starts[i + 1] = at
+    return starts, new
+
+
+@njit(cache=True, nogil=True)
+def widest(starts: Array) -> int:
+    """The most that stand between two starts that follow each other."""
+    most = 0
+    for i in range(starts.shape[0] - 1):
+        most = max(most, starts[i + 1] - starts[i])
+    return most
 
 
 @njit(cache=True, nogil=True)
 def join(
     first: int,
+    starts: Array,
+    new: Array,
     candidates: Array,
-    counts: Array,
     rows: Array,
     last: Array,
     shrunk: float,
@@ -133,36 +175,37 @@ def join(
 ) -> tuple[int, int]:
     """Compare the candidates of each row, from row ``first``, until the output is full.
 
-    ``candidates`` (n, C) are places in ``rows`` (u, d) and ``last`` (u,), the squared
-    distances beyond which their lists take nothing;
-    ``counts`` (n, 2) as of :func:`candidates`; ``shrunk``, times ‖x‖² + ‖y‖², less 2 x·y is below the distance however
+    Those of row v, candidates[starts[v] : starts[v + 1]], ``new[v]`` fresh ones first, are places in ``rows`` (u, d)
+    and ``last`` (u,), the squared distances beyond which their lists take nothing;
+    ``shrunk``, times ‖x‖² + ‖y‖², less 2 x·y is below the distance however
     it is rounded; ``seen`` (a power of 2,) remembers pairs, to reject most repetitions.
     Fills ``row``, ``other`` and ``squared`` with what may belong on the list of a row, and returns the next row and
     how many there are.
     """
-    d, width = rows.shape[1], candidates.shape[1]
+    d, width = rows.shape[1], widest(starts)
     tile, negated = np.empty((width, d), rows.dtype), np.empty((PANEL, d), rows.dtype)
     bounds, near, far = np.empty((3, width + WIDTH), rows.dtype)
     products, one = np.zeros(PANEL * width + WIDTH, rows.dtype), squared.dtype.type
     mask, found = np.uint64(seen.shape[0] - 1), 0
-    for v in range(first, candidates.shape[0]):
-        new, every = counts[v, 0], counts[v, 1]
-        if new == 0 or every < 2:
+    for v in range(first, new.shape[0]):
+        own_new, every, begin = new[v], starts[v + 1] - starts[v], starts[v]
+        if own_new == 0 or every < 2:
             continue
-        if found + 2 * new * every > row.shape[0]:
+        if found + 2 * own_new * every > row.shape[0]:
             return v, found
-        _gather(candidates[v], every, rows, last, one(shrunk), tile, bounds, near, far)
-        if v + 1 < candidates.shape[0]:
-            _announce(candidates[v + 1], counts[v + 1, 1], rows)
-        for top in range(0, new, PANEL):
-            count, columns = min(PANEL, new - top), every - top
+        here = candidates[begin : begin + every]
+        _gather(here, every, rows, last, one(shrunk), tile, bounds, near, far)
+        if v + 1 < new.shape[0]:
+            _announce(candidates[starts[v + 1] : starts[v + 2]], rows)
+        for top in range(0, own_new, PANEL):
+            count, columns = min(PANEL, own_new - top), every - top
             for s in range(count):
                 for f in range(d):
                     negated[s, f] = -2 * tile[top + s, f]
             panel = products[: count * columns].reshape(count, columns)
             np.dot(negated[:count], tile[top:every].T, panel)
             for s in range(top, top + count):
-                a, line = candidates[v, s], (s - top) * columns - top
+                a, line = here[s], (s - top) * columns - top
                 own, beyond = bounds[s] - near[s], -near[s]
                 for start in range(s + 1, every, WIDTH):
                     bits = near_bits(products, line + start, near, start, own)
@@ -172,7 +215,7 @@ def join(
                         bits &= bits - np.uint32(1)
                         if t >= every:
                             break
-                        b = candidates[v, t]
+                        b = here[t]
                         low, high = (a, b) if a < b else (b, a)
                         key = (np.uint64(low) << np.uint64(32)) | np.uint64(high)
                         place = ((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
@@ -186,7 +229,7 @@ def join(
                         if value <= bounds[t]:
                             row[found], other[found], squared[found] = b, a, value
                             found += 1
-    return candidates.shape[0], found
+    return new.shape[0], found
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
@@ -218,10 +261,10 @@ def _gather(
 
 
 @njit(cache=True, nogil=True)
-def _announce(places: Array, count: int, rows: Array) -> None:
+def _announce(places: Array, rows: Array) -> None:
     """Have rows that are read next brought into the cache."""
     d = rows.shape[1]
-    for t in range(count):
+    for t in range(places.shape[0]):
         for f in range(0, d, LINE // rows.itemsize):
             prefetch(rows, places[t] * d + f)
 

@@ -1,9 +1,9 @@
 """NN-descent out of core: lists of the nearest cells first, then rounds over all blocks until the target is met.
 
 Rows of high intrinsic dimension have their neighbors in more cells than can be searched, but a neighbor of a neighbor
-is likely a neighbor (Dong, Charikar, Li 2011). A round compares the first of each list only, the next one up to twice
-as many: when many are compared, the lists are good already, and reject nearly all. How many that must be is seen from
-the measured recall, which grows with them.
+is likely a neighbor (Dong, Charikar, Li 2011). A round compares the first of each list and all rows that have the row
+among theirs, the next one the first of up to twice as many: when many are compared, the lists are good already, and
+reject nearly all. How many that must be is seen from the measured recall, which grows with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import PlanError
 from bigembed.neighbors.algorithms import CELLS, NN_DESCENT
 from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.descent_rounds import FOUND, ROWS_BYTES, SEEN, Lists, recall_now, reverse_block, run_round
+from bigembed.neighbors.descent_rounds import (
+    ROWS_BYTES,
+    SEEN,
+    Lists,
+    found_at_once,
+    most_candidates,
+    recall_now,
+    reverse_block,
+    run_round,
+)
 from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.order import Ordered
@@ -33,8 +42,10 @@ from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import at, free_bytes, nearest_folder
 
-SEED_PROBES = 48
+SEED_PROBES = 24
 """Cells that each row is compared with first."""
+WALK_PROBES = 48
+"""Cells that a new row is compared with first."""
 SEEDS_BY_PAIRS = 16
 """The same of rows that are compared pair by pair."""
 MORE = 25
@@ -43,7 +54,7 @@ MORE_BY_PAIRS = 10
 """The same of rows that are compared pair by pair: their cells miss near rows that short lists then find. Of all rows
 what is kept of the first cells, and compared in the first round."""
 GOOD = 0.5
-"""Part of the target below which the lists are the longest from the start: to lengthen them is to begin anew."""
+"""Part of the target below which lists have half as many entries again: to lengthen them is to begin anew."""
 MARGIN = 1.25
 """Times the candidates that would bring the rest of the recall if they brought as much as those before."""
 ROUNDS = 12
@@ -51,14 +62,14 @@ WALKS = (2, 4, 8, 16)
 """Entries of the lists of new rows that walk, in units of k + 1."""
 GAIN = 0.002
 """Recall of new rows that is worth lists of twice the length."""
-SETTLED = 0.03
+SETTLED = 0.01
 """Share of the entries of the lists that a round replaces, below which longer lists are needed."""
 
 
 def first_length(shape: Shape, k: int, share: float) -> int:
     """Entries of the lists at first; ``share``: recall that is expected of the first cells, as part of the target."""
     if share < GOOD and shape.euclidean:
-        return longest(shape.n, k)
+        return min(shape.n - 1, (k + MORE) * 3 // 2)
     return min(shape.n - 1, k + (MORE if shape.euclidean else MORE_BY_PAIRS))
 
 
@@ -72,7 +83,7 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
     require_room(n, k, context.results("witness")["why"], exchange.root)
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    seeds = SEEDS_BY_PAIRS if by else SEED_PROBES
+    seeds, probes = (SEEDS_BY_PAIRS, SEEDS_BY_PAIRS) if by else (SEED_PROBES, WALK_PROBES)
     expected = read_array(context.of("witness", "recall_by_probes"))[:seeds][-1]
     length = first_length(shape, k, expected / target)
     width = min(length, k + MORE_BY_PAIRS)
@@ -110,12 +121,12 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     map_blocks(finish_block, blocks, lists=lists, k=k, out=out)
     sent = map_blocks(reverse_block, blocks, lists=lists.next, width=k)
     map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists.next, out=out)
-    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, seeds, by)
+    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, probes, by)
     ((walk, of_new),) = map_blocks(walk_length, [()], index=index, ordered=ordered, truth=truth, target=target)
     context.note(f"new rows walk along the lists with lists of {walk}: recall {of_new:.4f}")
     return {
         "n_neighbors": k,
-        "n_probes": seeds,
+        "n_probes": probes,
         "walk": walk,
         "recall_of_new_rows": of_new,
         "algorithm": "nn-descent",
@@ -183,18 +194,19 @@ def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) 
 
 
 def held(shape: Shape, k: int) -> int:
-    """Bytes that a task holds: rows, sparse ones twice, lists, candidates as ids and as places, and what it found; or
-    those of the walk that is measured."""
+    """Bytes that a task holds: rows, sparse ones twice, lists, who has its rows, candidates as ids and as places, and
+    what it found; or those of the walk that is measured."""
     width, rows = longest(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
-    joined = (2.25 if shape.sparse else 1.25) * rows + (30 + 24) * width * shape.block + 5 * shape.n + 48 * FOUND
+    found = 48 * found_at_once(most_candidates(width))
+    joined = (2.25 if shape.sparse else 1.25) * rows + 60 * width * shape.block + 5 * shape.n + found
     walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + shape.block * shape.row_bytes
     return max(int(joined) + 8 * SEEN, walked)
 
 
 def traveling(n: int, width: int) -> int:
     """Bytes of what goes from block to block in a round, with lists of a width: these, as they were and as they are,
-    who has whom, and what was found, up to four entries for each of theirs."""
-    return 100 * n * width
+    who has whom, and what was found, up to five entries for each of theirs."""
+    return 120 * n * width
 
 
 def room(n: int, k: int) -> int:

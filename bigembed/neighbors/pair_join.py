@@ -22,20 +22,22 @@ WIDEST = 1 << 22
 
 
 @njit(cache=True, nogil=True)
-def unseen(first: int, candidates: Array, counts: Array, seen: Array, a: Array, b: Array) -> tuple[int, int]:
+def unseen(
+    first: int, starts: Array, new: Array, candidates: Array, seen: Array, a: Array, b: Array
+) -> tuple[int, int]:  # fmt: skip
     """Pairs of the candidates of each row, from row ``first``, until the output is full; runs of one ``a``.
 
-    ``candidates`` (n, C), ``counts`` (n, 2) and ``seen`` as of :func:`bigembed.neighbors.local_join.join`. Returns the
-    next row, and how many pairs there are.
+    ``starts``, ``new``, ``candidates`` and ``seen`` as of :func:`bigembed.neighbors.local_join.join`. Returns the next
+    row, and how many pairs there are.
     """
     mask, found = np.uint64(seen.shape[0] - 1), 0
-    for v in range(first, candidates.shape[0]):
-        new, every = counts[v, 0], counts[v, 1]
-        if found + new * every > a.shape[0]:
+    for v in range(first, new.shape[0]):
+        begin, end = starts[v], starts[v + 1]
+        if found + new[v] * (end - begin) > a.shape[0]:
             return v, found
-        for s in range(new):
-            for t in range(s + 1, every):
-                one, two = candidates[v, s], candidates[v, t]
+        for s in range(begin, begin + new[v]):
+            for t in range(s + 1, end):
+                one, two = candidates[s], candidates[t]
                 low, high = (one, two) if one < two else (two, one)
                 key = (np.uint64(low) << np.uint64(32)) | np.uint64(high)
                 place = ((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
@@ -43,7 +45,7 @@ def unseen(first: int, candidates: Array, counts: Array, seen: Array, a: Array, 
                     seen[place] = key
                     a[found], b[found] = one, two
                     found += 1
-    return candidates.shape[0], found
+    return new.shape[0], found
 
 
 @njit(cache=True, nogil=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from bigembed.blocks.csr import BlockMatrix, CSRBlock, MemoryMatrix
 from bigembed.blocks.rows import Executor, executor, here, map_blocks, threads_nearby
+from bigembed.blocks.stripes import working
 from bigembed.blocks.threads import Threads
 from bigembed.blocks.vector_space import MemorySpace, VectorSpace, copy_vectors
 from bigembed.store.matrix import decoded
@@ -76,13 +77,14 @@ def held(need: int) -> Iterator[tuple[bool, str]]:
     limit = _limit(offer)
     if need > limit:
         yield False, f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process"
-    elif run is None:
-        yield True, f"in memory, {_gib(need)}"
-    else:
+        return
+    where = f"in memory, {_gib(need)}"
+    if run is not None:
+        where = f"in the memory of this process, {_gib(need)}, which solves with them while the workers idle"
         if offer.ready is not None:
             offer.ready()
-        with executor(run):
-            yield True, f"in the memory of this process, {_gib(need)}, which solves with them while the workers idle"
+    with nullcontext() if run is None else executor(run), working():
+        yield True, where
 
 
 def _limit(offer: Offer) -> int:

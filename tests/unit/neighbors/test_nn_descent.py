@@ -43,7 +43,7 @@ def few_cells(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks, and shortlists that hold a small part of the cells, as those of many rows do."""
     monkeypatch.setattr(shortlist, "SHORTLIST", 3)
     monkeypatch.setattr(expected_recall, "LONGER", (3,))
-    for name in ("SEED_PROBES", "SEEDS_BY_PAIRS"):
+    for name in ("SEED_PROBES", "WALK_PROBES", "SEEDS_BY_PAIRS"):
         monkeypatch.setattr(nn_descent, name, 1)
 
 
@@ -244,12 +244,12 @@ def test_what_the_join_finds_is_what_is_within_reach(shrunk: float, whole: bool)
     """In two panels; ``shrunk`` that is no bound loses some of it."""
     from bigembed.neighbors.local_join import join
 
-    rows, candidates = HIGH[:60], np.arange(60)[None]
+    rows, candidates = HIGH[:60], np.arange(60)
     reach = np.linspace(5, 15, 60, dtype=np.float32)
     room = 2 * 60 * 60
     row, other, squared = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.float32)
-    counts, seen = np.array([[40, 60]]), np.zeros(1 << 14, np.uint64)
-    done, found = join(0, candidates, counts, rows, reach, shrunk, seen, row, other, squared)
+    starts, new, seen = np.array([0, 60]), np.array([40]), np.zeros(1 << 14, np.uint64)
+    done, found = join(0, starts, new, candidates, rows, reach, shrunk, seen, row, other, squared)
     exact = all_squared(rows).astype(np.float32)
     near = exact <= reach[:, None]
     np.fill_diagonal(near, False)
@@ -258,6 +258,35 @@ def test_what_the_join_finds_is_what_is_within_reach(shrunk: float, whole: bool)
     assert done == 1
     assert (pairs == {*zip(*(x.tolist() for x in np.nonzero(near)))}) == whole
     np.testing.assert_array_equal(squared[:found], exact[row[:found], other[:found]])
+
+
+@pytest.mark.parametrize("most", [3, 50])
+def test_candidates_are_the_first_of_a_list_and_the_nearest_that_have_the_row(most: int) -> None:
+    """Each once, fresh ones first; none of a row of which nothing is fresh."""
+    from bigembed.neighbors.local_join import candidates, sources_of
+
+    random = np.random.default_rng(4)
+    n, width = 6, 4
+    ids = np.stack([random.permutation(40)[:7] for _ in range(n)])
+    fresh = random.integers(0, 2, ids.shape).astype(np.uint8)
+    ids[0, 2:], fresh[1] = -1, 0
+    who, row = (part.ravel() for part in np.meshgrid(np.arange(40), np.arange(n)))
+    listed = np.flatnonzero(random.random(len(who)) < np.array([0.02, 0, 0.1, 0.3, 0.5, 0.9])[row])
+    who, row, squared = who[listed], row[listed].astype(np.int32), random.integers(0, 9, len(listed)).astype(np.float32)
+    marks = random.integers(0, 2, len(who))
+    offsets, sources = sources_of(row, 2 * who + marks, squared, n, most)
+    out = np.empty(n * width + len(sources), np.int64)
+    starts, new = candidates(ids, fresh, width, offsets, sources, out)
+    for i in range(n):
+        own = np.flatnonzero(row == i)
+        near = own[np.lexsort((2 * who[own] + marks[own], squared[own]))][:most]
+        wanted = dict(zip(who[near].tolist(), marks[near].tolist(), strict=True))
+        wanted |= {int(x): int(y) for x, y in zip(ids[i, :width], fresh[i, :width], strict=True) if x >= 0}
+        wanted = wanted if any(wanted.values()) else {}
+        found = out[starts[i] : starts[i + 1]].tolist()
+        assert sorted(found) == sorted(wanted)
+        assert [wanted[x] for x in found] == [1] * new[i] + [0] * (len(found) - new[i])
+    assert starts[2] == starts[1]
 
 
 def test_what_is_taken_makes_the_lists_of_all_candidates_and_is_marked() -> None:
@@ -292,7 +321,7 @@ def test_a_disk_without_room_for_the_lists_is_refused_before_they_are_made(
     few_cells: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.room(1000, 8) - 1)
-    with pytest.raises(PlanError, match=r"expected of all cells.*7 MiB are free.*algorithm='cells'"):
+    with pytest.raises(PlanError, match=r"expected of all cells.*8 MiB are free.*algorithm='cells'"):
         build()
 
 
@@ -302,7 +331,7 @@ def test_the_plan_says_which_way_it_may_be() -> None:
 
     assert search_notes(planned(1000), [], Run(None)) == []
     assert (
-        "NN-descent (then search takes twice as long, or more, and 7.0 GiB more of the disk)"
+        "NN-descent (then search takes twice as long, or more, and 8.4 GiB more of the disk)"
         in (search_notes(planned(10**6), [], Run(None))[0])
     )
     assert search_notes(planned(1000, algorithm="cells"), [], Run(None)) == ["neighbors by cells: asked for"]
