@@ -36,10 +36,10 @@ Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sp
 ``benchmarks/eigenpairs.py`` and ``coarse_solve.py`` (in brackets: one constant function on aggregates of
 16, W = .7 R / diag + 1.5 P y, the same data and columns, as tried when the local functions were new):
 
-    rows                     10⁵         3·10⁵   10⁶
-    swiss roll, noise .05    13 (27)     18      21
-    sphere with relief       15          22      23
-    64-d mixture             16 (38)     36
+    rows                     10⁵         3·10⁵   10⁶     10⁷
+    swiss roll, noise .05    13 (27)     18      21      28
+    sphere with relief       15          22      23      27
+    64-d mixture             16 (38)     36      35      21 (16-d)
 
 Before the cycle, with 25 steps of conjugate gradients on an L_c of at most 1.5e5 unknowns: 36 (mixture, 3·10⁵), 19
 (swiss roll, 10⁶) and 42 (mixture, 10⁶); a surface of 9.2·10⁶ rows was at 8.5e-6 after 59.
