@@ -142,8 +142,8 @@ def ticking(notify: Ticker) -> AbstractContextManager[None]:
 _ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
 
 
-class Hands(Protocol):
-    """Threads of this process that lie ready for tasks."""
+class Pool(Protocol):
+    """Threads of this process that stay ready for tasks."""
 
     @property
     def count(self) -> int:
@@ -155,15 +155,16 @@ class Hands(Protocol):
         ...
 
 
-def at_hand(hands: Hands) -> AbstractContextManager[None]:
-    """Let ``hands`` take the tasks of this context where Dask would give them to threads of this process.
+def pooled(pool: Pool) -> AbstractContextManager[None]:
+    """Let the threads of ``pool`` take the tasks of this context where Dask would give them to threads of this process.
 
-    Dask takes 2 ms for the tasks of a map, as long as many of them take. There is one of them where it would not.
+    Dask takes 2 ms for the tasks of a map, as long as many of them take. Where it would not use threads, the pool has
+    a single one, and is not asked.
     """
-    return setting(_at_hand, hands if _executor.get() is _dask_executor else None)
+    return setting(_pool, pool if _executor.get() is _dask_executor else None)
 
 
-_at_hand: ContextVar[Hands | None] = ContextVar("at_hand", default=None)
+_pool: ContextVar[Pool | None] = ContextVar("pool", default=None)
 
 
 def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> list[Callable[[], Any]]:
@@ -181,10 +182,10 @@ def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> l
 def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
     if (notify := _ticker.get()) is not None and not remote():  # (no other process could)
         calls = _ticked(calls, label, notify)
-    if len(calls) <= 1 and not _elsewhere():
+    if len(calls) <= 1 and not _in_other_processes():
         return [call() for call in calls]
-    if (hands := _at_hand.get()) is not None and hands.count > 1:
-        return hands.run(calls)
+    if (pool := _pool.get()) is not None and pool.count > 1:
+        return pool.run(calls)
     import dask.threaded
 
     graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
@@ -206,12 +207,13 @@ def _distributed_client() -> bool:
 
 def remote() -> bool:
     """Whether block tasks may run in other processes, which then cannot see arrays of this one."""
-    return _executor.get() is not _dask_executor or _elsewhere()
+    return _executor.get() is not _dask_executor or _in_other_processes()
 
 
-def _elsewhere() -> bool:
-    hands = _at_hand.get()
-    if hands is not None and "distributed" in sys.modules and hands.count > 1:
+def _in_other_processes() -> bool:
+    pool = _pool.get()
+    # (The count of a pool asks Dask, which loads it; without distributed the answer below is as quick.)
+    if pool is not None and "distributed" in sys.modules and pool.count > 1:
         return False
     return _distributed_client() or _processes()
 
@@ -226,8 +228,8 @@ def threads() -> int:
     run = _executor.get()
     if run is not _dask_executor:
         return int(getattr(run, "count", 1))
-    hands = _at_hand.get()
-    return threads_of_dask() if hands is None else hands.count
+    pool = _pool.get()
+    return threads_of_dask() if pool is None else pool.count
 
 
 def dask_runs() -> bool:

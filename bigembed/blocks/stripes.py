@@ -14,7 +14,7 @@ from functools import cached_property
 from threading import Condition, Lock, Thread
 from typing import Any
 
-from bigembed.blocks.rows import at_hand, bounds, dask_runs, setting, threads, threads_of_dask
+from bigembed.blocks.rows import bounds, dask_runs, pooled, setting, threads, threads_of_dask
 
 STRIPE = 8_192
 """Rows."""
@@ -75,10 +75,10 @@ class Crew:
         for helper in self._helpers:
             helper.join()
 
-    def run(self, calls: Sequence[Callable[[], Any]], heard: Callable[[int], None] = lambda done: None) -> list[Any]:
-        """The results of the calls, in their order. ``heard`` is told, in this thread, how many are done.
+    def run(self, calls: Sequence[Callable[[], Any]], notify: Callable[[int], None] = lambda done: None) -> list[Any]:
+        """The results of the calls, in their order. ``notify`` is called, in this thread, with how many are done.
 
-        After an error, of ``heard`` too, no call is begun; those at work are awaited.
+        After an error, of ``notify`` too, no call is begun; those at work are awaited.
         """
         helpers = min(self.count, len(calls)) - 1
         with self._lock:
@@ -89,11 +89,11 @@ class Crew:
                 self._helpers.append(Thread(target=self._help, name="bigembed-crew", daemon=True))
                 self._helpers[-1].start()
             self._changed.notify(len(calls) - 1)
-        told = 0
+        reported = 0
         try:
             while self._take(batch):
-                while told < batch.done:
-                    heard(told := told + 1)
+                while reported < batch.done:
+                    notify(reported := reported + 1)
         finally:
             with self._lock:
                 batch.left.clear()
@@ -101,8 +101,8 @@ class Crew:
                 self._open.remove(batch)
         if batch.error is not None:
             raise batch.error
-        while told < batch.done:
-            heard(told := told + 1)
+        while reported < batch.done:
+            notify(reported := reported + 1)
         return batch.results
 
     def _help(self) -> None:
@@ -166,7 +166,7 @@ def working(count: int | None = None) -> Iterator[Crew]:
         return
     crew = Crew(count)
     try:
-        with at_hand(crew), setting(_crew, crew):
+        with pooled(crew), setting(_crew, crew):
             yield crew
     finally:
         crew.close()

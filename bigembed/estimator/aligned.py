@@ -27,7 +27,7 @@ from bigembed.estimator.certificate import (
     map_warnings,
     recall_warnings,
 )
-from bigembed.estimator.opened import Opened
+from bigembed.estimator.stored_array import StoredArray
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.graph import NeighborGraph
@@ -45,8 +45,8 @@ from bigembed.store.source import RowSource
 class AlignedEstimator(Estimator):
     """Base of the methods with local linear conditions: see :mod:`bigembed.embedding.alignment.conditions`."""
 
-    embedding_ = Opened()
-    labels_ = Opened()
+    embedding_ = StoredArray()
+    labels_ = StoredArray()
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),

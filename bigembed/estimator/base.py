@@ -117,7 +117,7 @@ class Estimator(Around, Framed, Routed, ABC):
         self.__dict__.pop("_embedding", None)
         self._run, self._source, self._in_memory, self._on_demand = run, source, in_memory, tuple(on_demand)
         self._parameters = _snapshot(self._own_params())
-        self._unopened: dict[str, tuple[str, str]] = {}
+        self._stored_arrays: dict[str, tuple[str, str]] = {}
         self._set_fitted(run)
         self.certificate_ = self._certificate(run) if certificate is None else certificate
         if certificate is None and self.certificate_:
@@ -126,14 +126,14 @@ class Estimator(Around, Framed, Routed, ABC):
         return self
 
     def _set_array(self, name: str, stage: str, array: str) -> None:
-        """Set an attribute, which is :class:`Opened`, to an array of a stage: in memory, or a lazy one when it is asked
-        for. That its files are as they were published is looked at now."""
+        """Set an attribute that is a ``StoredArray`` to an array of a stage: in memory at once, or as a lazy array when
+        it is first asked for. That its files are as they were published is checked now."""
         self.__dict__.pop(name, None)
         if self._in_memory:
             self.__dict__[name] = self._run.array(stage, array, in_memory=True)
         else:
             self._run.path(stage, array)
-            self._unopened[name] = stage, array
+            self._stored_arrays[name] = stage, array
 
     def _extension(self, run: Run) -> Extension:
         """What turns new rows into coordinates, from the published stages."""

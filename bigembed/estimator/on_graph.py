@@ -9,7 +9,7 @@ from typing import Any, Self
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import edge_weight_stages
 from bigembed.estimator.base import Estimator
-from bigembed.estimator.opened import Opened
+from bigembed.estimator.stored_array import StoredArray
 from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages
@@ -29,8 +29,8 @@ class GraphEstimator(Estimator):
     A method says in :meth:`_after_graph` what follows a graph.
     """
 
-    embedding_ = Opened()
-    labels_ = Opened()
+    embedding_ = StoredArray()
+    labels_ = StoredArray()
     takes_graphs = True
     takes_sparse = True
 

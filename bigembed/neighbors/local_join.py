@@ -72,24 +72,6 @@ def _sort_in(ids: Array, squared: Array, count: int, number: int, value: float) 
 
 
 @njit(cache=True, nogil=True)
-def nearest_sources(rows: Array, marked: Array, squared: Array, out: Array, out_squared: Array) -> None:
-    """For each row the nearest of the sources ``marked`` (m,) that list the ``rows`` (m,) at ``squared`` (m,).
-
-    ``out`` (n, R) begins as −1, ``out_squared`` as ∞.
-    """
-    offsets, order = grouped(rows, out.shape[0])
-    for i in range(out.shape[0]):
-        count = 0
-        while count < out.shape[1] and out[i, count] >= 0:
-            count += 1
-        for at in range(offsets[i], offsets[i + 1]):
-            if at + AHEAD < order.shape[0]:
-                prefetch(squared, order[at + AHEAD])
-                prefetch(marked, order[at + AHEAD])
-            count = _sort_in(out[i], out_squared[i], count, marked[order[at]], squared[order[at]])
-
-
-@njit(cache=True, nogil=True)
 def sources_of(rows: Array, marked: Array, squared: Array, count: int, most: int) -> tuple[Array, Array]:
     """The sources ``marked`` (m,) that list the ``rows`` (m,) from 0 to ``count`` − 1 at ``squared`` (m,), by rows.
 

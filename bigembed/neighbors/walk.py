@@ -47,8 +47,9 @@ def link_block(b: int, senders: list[int], *, lists: Lists, out: str) -> None:
     row = np.concatenate([np.zeros(0, np.int32), *(part[0] for part in parts)])
     source = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)]) // 2
     value = np.concatenate([squared[:0, 0], *(part[2] for part in parts)])
-    near, near_squared = np.full((m, k), -1, np.int64), np.full((m, k), np.inf, squared.dtype)
-    local_join.nearest_sources(row, source, value, near, near_squared)
+    starts, nearest = local_join.sources_of(row, source, value, m, k)
+    near = np.full((m, k), -1, np.int64)
+    near[np.arange(k) < np.diff(starts)[:, None]] = nearest
     dtype = np.int32 if lists.ordered.starts[-1] <= np.iinfo(np.int32).max else np.int64
     order = np.lexsort((source, row))
     write_array(f"{out}links/{b}", np.concatenate([ids, near], axis=1).astype(dtype))

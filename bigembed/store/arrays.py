@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bigembed.blocks.owners import Starts, by_owner
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, MissingPathError
 from bigembed.store import rows_file
+from bigembed.store.array_metadata import simple
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.claims import is_exhausted
 from bigembed.store.codecs import refuse_codecs
@@ -28,10 +29,7 @@ from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, at, stamp
 from bigembed.store.requests import asking
 from bigembed.store.seal import sealed_checksums
-from bigembed.store.whole import found_whole, simple, write_whole
-
-if TYPE_CHECKING:
-    pass
+from bigembed.store.whole import found_whole, write_whole
 
 _OPENING = Lock()
 METADATA = ("zarr.json", ".zarray")
@@ -53,7 +51,7 @@ def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) 
     tail = tuple(max(1, length) for length in array.shape[1:])
     shard = -(-rows // inner) * inner
     place = at(path)
-    if simple(array) and not isinstance(place, ObjectPath):
+    if simple(array.dtype, array.ndim) and not isinstance(place, ObjectPath):
         _keep(place, write_whole(place, array, inner, shard))
         return
     from zarr.codecs import Crc32cCodec
@@ -92,8 +90,8 @@ def create_rows(
     if shard != shard_rows:
         inner = shard = shard_rows
     place, kind = at(path), np.dtype(dtype)
-    ordinary = kind.kind in "biuf" and kind == kind.newbyteorder("<") and 0 not in shape
-    if ordinary and not isinstance(place, ObjectPath) and (overwrite or not place.exists()):
+    new = overwrite or not place.exists()
+    if new and simple(kind, len(shape)) and 0 not in shape and not isinstance(place, ObjectPath):
         _keep(place, rows_file.create(place, shape, kind, inner, shard, compress))
         return
     from zarr.codecs import BloscCodec, Crc32cCodec

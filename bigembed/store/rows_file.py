@@ -5,20 +5,19 @@ Stages write some of these a fit, chunk by chunk: each opened by zarr, they were
 
 from __future__ import annotations
 
-import json
 import os
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 from numcodecs import blosc
 
 from bigembed.blocks.rows import Array
-from bigembed.store.chunks import CHECKSUM, RowChunks, copied, packing, unpack
+from bigembed.store.array_metadata import metadata, packer, simple
+from bigembed.store.chunks import RowChunks, copied, unpack
 from bigembed.store.paths import remove
-from bigembed.store.whole import aside, simple
+from bigembed.store.whole import aside, filled_chunks, write_checked
 
 
 def create(
@@ -26,38 +25,14 @@ def create(
 ) -> RowChunks:
     """Metadata of an array with ``inner`` rows in a chunk and ``shard`` in a shard, in place of whatever is there; says
     how its rows are read and written."""
-    text, indent, pack = _said(dtype.str, shape[1:], inner, shard, compress)
-    said = json.loads(text)
-    said["shape"] = list(shape)
+    chunks = shard // inner if shard > inner else 0
     remove(place)
     place.mkdir(parents=True)
     with aside(f"{place}/zarr.json") as content:
-        content.write(json.dumps(said, indent=indent).encode())
+        content.write(metadata(dtype.str, shape, inner, chunks, compress))
     decode = partial(unpack, blosc.decompress) if compress else copied
-    file, chunks = partial(_file, str(place), len(shape)), shard // inner if shard > inner else 0
-    return RowChunks(shape, dtype, inner, chunks, True, decode, file, 0, pack=pack)
-
-
-@lru_cache
-def _said(dtype: str, tail: tuple[int, ...], inner: int, shard: int, compress: bool) -> tuple[bytes, int, Any]:
-    """The metadata that zarr writes of such an array of one row, how far it indents them, and what packs a chunk."""
-    import zarr
-    from zarr.codecs import BloscCodec, Crc32cCodec
-    from zarr.storage import MemoryStore
-
-    made: dict[str, Any] = {}
-    array = zarr.create_array(
-        MemoryStore(made),
-        shape=(1, *tail),
-        dtype=dtype,
-        chunks=(inner, *tail),
-        shards=(shard, *tail) if shard > inner else None,
-        compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],
-        fill_value=0,
-    )
-    metadata: Any = array.metadata
-    pack = packing(metadata.codecs) if shard <= inner else None
-    return made["zarr.json"].to_bytes(), zarr.config.get("json_indent"), pack
+    pack = None if chunks else packer(dtype.str, len(shape), compress)
+    return RowChunks(shape, dtype, inner, chunks, True, decode, partial(_file, str(place), len(shape)), 0, pack=pack)
 
 
 def _file(path: str, ndim: int, number: int) -> str:
@@ -68,17 +43,12 @@ def write(chunks: RowChunks, start: int, rows: Array) -> bool:
     """Write whole chunks, each to its file; False, and nothing, where zarr has to write these rows."""
     stop, size = start + len(rows), chunks.rows
     whole = start % size == 0 and (stop % size == 0 or stop == chunks.shape[0])
-    fitting = rows.dtype == chunks.dtype and rows.shape[1:] == chunks.shape[1:] and simple(rows)
+    fitting = rows.dtype == chunks.dtype and rows.shape[1:] == chunks.shape[1:] and simple(rows.dtype, rows.ndim)
     if chunks.chunks or chunks.pack is None or chunks.fill or not (whole and fitting and rows.size):
         return False
-    for first in range(0, len(rows), size):
-        part = np.ascontiguousarray(rows[first : first + size])
-        if len(part) < size:
-            part = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-        body = chunks.pack(part.reshape(-1).view(np.uint8))
-        file = chunks.file((start + first) // size)
+    for number, part in enumerate(filled_chunks(rows, size), start // size):
+        file = chunks.file(number)
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with aside(file) as content:
-            content.write(body)
-            content.write(google_crc32c.value(body).to_bytes(CHECKSUM, "little"))
+            write_checked(content, part, chunks.pack)
     return True

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,9 @@ import google_crc32c
 import numpy as np
 
 from bigembed.blocks.rows import Array
-from bigembed.store.chunks import CHECKSUM, RowChunks, copied
+from bigembed.store.array_metadata import metadata
+from bigembed.store.chunks import CHECKSUM, RowChunks, as_they_are, copied
 from bigembed.store.paths import remove
-
-
-def simple(array: Array) -> bool:
-    """Whether it is written here: rows of numbers, in the byte order of the format."""
-    ordered = array.dtype.kind in "biuf" and array.dtype == array.dtype.newbyteorder("<")
-    return ordered and array.ndim > 0
 
 
 def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:
@@ -39,7 +34,7 @@ def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:
         with aside(file) as content:
             _write_chunks(content, array, inner, chunks)
     with aside(f"{place}/zarr.json") as content:
-        content.write(_metadata(array.dtype.str, array.shape, inner, chunks))
+        content.write(metadata(array.dtype.str, array.shape, inner, chunks))
     return _rows(array.shape, array.dtype, inner, chunks, file)
 
 
@@ -55,7 +50,7 @@ def found_whole(place: Path) -> RowChunks | None:
         shard = said["chunk_grid"]["configuration"]["chunk_shape"][0]
         inner = said["codecs"][0].get("configuration", {}).get("chunk_shape", [shard])[0]
         chunks = shard // inner if shard > inner else 0
-        same = 0 < shape[0] <= shard and 0 not in shape and text == _metadata(dtype.str, shape, inner, chunks)
+        same = 0 < shape[0] <= shard and 0 not in shape and text == metadata(dtype.str, shape, inner, chunks)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ZeroDivisionError):
         return None
     return _rows(shape, dtype, inner, chunks, "/".join([str(place), "c", *"0" * len(shape)])) if same else None
@@ -103,51 +98,24 @@ def _only(file: str, number: int) -> str:
 
 def _write_chunks(content: Any, array: Array, inner: int, chunks: int) -> None:
     """Each chunk with its CRC-32C, the last one filled up with zeros; then where they lie, if there are several."""
+    for rows in filled_chunks(array, inner):
+        write_checked(content, rows)
+    if chunks:
+        size = inner * array[:1].nbytes + CHECKSUM
+        write_checked(content, np.array([(number * size, size) for number in range(chunks)], "<u8"))
+
+
+def filled_chunks(array: Array, inner: int) -> Iterator[Array]:
+    """The chunks of ``inner`` rows that an array is made of, the last one filled up with zeros."""
     for start in range(0, len(array), inner):
         rows = array[start : start + inner]
         if len(rows) < inner:
             rows = np.concatenate([rows, np.zeros((inner - len(rows), *array.shape[1:]), array.dtype)])
-        _checked(content, rows)
-    if chunks:
-        size = inner * array[:1].nbytes + CHECKSUM
-        _checked(content, np.array([(number * size, size) for number in range(chunks)], "<u8"))
+        yield rows
 
 
-def _checked(content: Any, values: Array) -> None:
-    data = values.reshape(-1).view(np.uint8)
+def write_checked(content: Any, values: Array, pack: Callable[[Array], Any] = as_they_are) -> None:
+    """Write the packed bytes of some values, and their CRC-32C."""
+    data = pack(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
     content.write(data)
     content.write(google_crc32c.value(data).to_bytes(CHECKSUM, "little"))
-
-
-@lru_cache(maxsize=1024)
-def _metadata(dtype: str, shape: tuple[int, ...], inner: int, chunks: int) -> bytes:
-    """What zarr says of such an array, of this shape."""
-    text, indent = _said(dtype, len(shape), bool(chunks))
-    said = json.loads(text)
-    said["shape"] = list(shape)
-    tail = [max(1, length) for length in shape[1:]]
-    said["chunk_grid"]["configuration"]["chunk_shape"] = [inner * max(1, chunks), *tail]
-    if chunks:
-        said["codecs"][0]["configuration"]["chunk_shape"] = [inner, *tail]
-    return json.dumps(said, indent=indent).encode()
-
-
-@lru_cache
-def _said(dtype: str, ndim: int, sharded: bool) -> tuple[bytes, int]:
-    """The metadata that zarr writes of an array of another shape, and how far it indents them."""
-    import zarr
-    from zarr.codecs import Crc32cCodec
-    from zarr.storage import MemoryStore
-
-    made: dict[str, Any] = {}
-    chunk = (1,) * ndim
-    zarr.create_array(
-        MemoryStore(made),
-        shape=chunk,
-        dtype=dtype,
-        chunks=chunk,
-        shards=(2, *chunk[1:]) if sharded else None,
-        compressors=[Crc32cCodec()],
-        fill_value=0,
-    )
-    return made["zarr.json"].to_bytes(), zarr.config.get("json_indent")

@@ -12,7 +12,7 @@ import numpy as np
 
 def digests(fitted: Any, new: Any = None) -> dict[str, str]:
     """Of every public array, of the coordinates, of those of new rows, and the certificate."""
-    names = [name for name in {**vars(fitted), **fitted._unopened} if name.endswith("_")]
+    names = [name for name in {**vars(fitted), **fitted._stored_arrays} if name.endswith("_")]
     found = {name: value for name in names if is_array(value := getattr(fitted, name))}
     found["embedding_"] = fitted.embedding_
     if new is not None:
