@@ -16,6 +16,7 @@ import hypothesis
 import psutil
 import pytest
 import scipy.linalg  # noqa: F401  (so that its BLAS is loaded and found)
+from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from bigembed.jobs.places.settings import TICK
@@ -26,9 +27,15 @@ from tests.compiled import make_ready
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
 CLAIMS = "BIGEMBED_TESTS_CLAIMS"
-IDLE = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": TICK}
-"""Of the cluster, which waits most of the time: else it would take a tenth of a core, a hundred times a second to look
-at the stacks of its workers."""
+IDLE = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": TICK,
+    "distributed.worker.memory.monitor-interval": "1s",
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.admin.system-monitor.interval": "5s",
+}
+"""Of the cluster, which waits most of the time: it would take a tenth of a core to look at itself."""
 folder, claimed = pytest.StashKey[str](), pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
 hypothesis.settings.register_profile("tests", deadline=None)  # (a busy machine is no failure)
@@ -50,6 +57,11 @@ def pytest_configure(config: pytest.Config) -> None:
         make_ready(Path(claims))
     elif config.args_source is config.ArgsSource.TESTPATHS and config.getoption("numprocesses", None):
         config.stash[claimed] = os.environ[CLAIMS] = tempfile.mkdtemp()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: some of the tests wait for processes of their own."""
+    return CPU_COUNT + 1
 
 
 def has_room() -> bool:

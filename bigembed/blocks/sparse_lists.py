@@ -24,8 +24,8 @@ def take_sparse(
     ids: Array, squared: Array, asking: Array, rows: Any, row_ids: Array, others: Any, other_ids: Array, metric: str
 ) -> None:
     """Take the CSR rows ``others`` into the lists of ``rows[asking]``, in place."""
-    mine: tuple[Any, ...] = asking.astype(np.int64), *parts_of(rows), row_ids
-    _take(*(ids, squared, *mine, *_others(others, metric), other_ids))
+    mine: tuple[Any, ...] = asking.astype(np.int64), *parts_of(rows), row_ids.astype(np.int64, copy=False)
+    _take(*(ids, squared, *mine, *_others(others, metric), other_ids.astype(np.int64, copy=False)))
 
 
 def count_sparse(

@@ -21,8 +21,10 @@ TABLED = 1 << 17
 
 
 def parts_of(rows: Any) -> tuple[Array, Array, Array]:
-    """Starts, columns and values of CSR rows."""
-    return rows.indptr.astype(np.int64), rows.indices, rows.data
+    """Starts, columns and values of CSR rows. Columns are int32 wherever that holds them: kernels are compiled for one
+    kind of them."""
+    narrow = np.int32 if rows.shape[1] <= np.iinfo(np.int32).max else np.int64
+    return rows.indptr.astype(np.int64), rows.indices.astype(narrow, copy=False), rows.data
 
 
 def signed_column(code: int, width: int) -> int:
@@ -39,7 +41,7 @@ def turned(rows: Any) -> tuple[Array, Array, Array, Array, Array]:
         return place, columns[:0], *_turn(starts, columns, values, place)
     held, narrow = np.unique(columns, return_inverse=True)
     place = np.full(len(held), -1, np.int32)
-    return place[:0], held, *_turn(starts, narrow, values, place)
+    return place[:0], held, *_turn(starts, narrow.astype(np.int32), values, place)
 
 
 @njit(cache=True, nogil=True)

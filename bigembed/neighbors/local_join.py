@@ -285,4 +285,5 @@ def take(rows: Array, numbers: Array, values: Array, ids: Array, squared: Array,
             else:
                 merged[t], merged_squared[t], marks[t] = ids[i, a], value, fresh[i, a]
                 a += 1
-        ids[i], squared[i], fresh[i] = merged, merged_squared, marks
+        for t in range(width):  # (the assignment of whole rows takes two seconds to compile)
+            ids[i, t], squared[i, t], fresh[i, t] = merged[t], merged_squared[t], marks[t]

@@ -15,7 +15,7 @@ from numba import njit
 from bigembed.blocks.metric_pairs import CODES, compiled, pair
 from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.rows import Array, is_sparse
-from bigembed.blocks.sparse_sums import interval, signed_column, sums, term_shared
+from bigembed.blocks.sparse_sums import interval, parts_of, signed_column, sums, term_shared
 
 WIDEST = 1 << 22
 """Columns that a scratch row has; more are numbered anew, as far as they occur."""
@@ -68,7 +68,7 @@ class PairDistances:
 
     def __init__(self, rows: Any, metric: RowMetric, dtype: str) -> None:
         self.metric, self.dtype, self.width = metric, dtype, rows.shape[1]
-        parts = (rows.indptr.astype(np.int64), rows.indices, rows.data) if is_sparse(rows) else (rows,)
+        parts = parts_of(rows) if is_sparse(rows) else (rows,)
         self.rows = tuple(np.ascontiguousarray(part) for part in parts)
         self.code = CODES.get(metric.text, -1)
         self.rejecting = _rejecting(self.rows, self.code, rows.shape[1]) if is_sparse(rows) and not metric.own else ()
@@ -76,6 +76,7 @@ class PairDistances:
     def __call__(self, a: Array, b: Array, limits: Array) -> Array:
         """Those of the rows ``a`` and ``b`` (m,): (m,), ∞ for pairs that are known to be beyond their limit."""
         out = np.empty(len(a), self.dtype)
+        a, b, limits = (np.ascontiguousarray(each) for each in (a, b, limits))
         if self.metric.own:
             kernel: Any = _own_dense if len(self.rows) == 1 else _own_sparse
             wrong = kernel(compiled(self.metric.function), *self.rows, a, b, out)
