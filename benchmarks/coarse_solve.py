@@ -32,7 +32,7 @@ from bigembed.embedding.walk.spectral import scale_block, total_degree_block, we
 from bigembed.operators.sparse import SparseOperator
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage, silent
-from bigembed.store.exchange import Exchange
+from bigembed.store.blockwise.exchange import Exchange
 
 PAIRS = 10
 

@@ -58,7 +58,7 @@ def ours(path: str, run: str, neighbors: int, files: bool) -> dict[str, Any]:
     from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.store.held_space import holding
+    from bigembed.store.blockwise.held_space import holding
 
     warnings.simplefilter("ignore")
     shutil.rmtree(run, ignore_errors=True)
@@ -98,8 +98,8 @@ def weights(run: Any) -> tuple[Any, np.ndarray]:
     from bigembed.embedding.walk.spectral import weights_of
     from bigembed.runs import Run
     from bigembed.stages import Context, Stage, silent
-    from bigembed.store.arrays import read_array
-    from bigembed.store.exchange import Exchange
+    from bigembed.store.arrays.io import read_array
+    from bigembed.store.blockwise.exchange import Exchange
 
     home = Run(run) if isinstance(run, str) else run
     context = Context(Stage("bench", (), {}, lambda _: {}), home, Exchange(str(home.root)), silent)

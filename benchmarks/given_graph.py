@@ -95,7 +95,7 @@ def difference(out: str, theirs_out: str) -> float:
     from scipy import sparse
 
     from bigembed.runs import Run
-    from bigembed.store.arrays import read_array
+    from bigembed.store.arrays.io import read_array
 
     run, matrix = Run(out), sparse.load_npz(f"{theirs_out}.npz")
     name = "edges" if run.has("edges") else "weights"  # (in the order of the input)

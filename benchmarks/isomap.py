@@ -82,7 +82,7 @@ def ours(path: str, n: int, k: int, solver: str, run: str, memory: int) -> dict[
 
 def blocks_of(found: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Distances (rows, L) of each block of rows, and the numbers of its rows in the input."""
-    from bigembed.store.arrays import read_array
+    from bigembed.store.arrays.io import read_array
 
     ids, starts = found.graph_.original_ids(), read_array(found._run.path("geodesics", "starts")).tolist()
     for b, (start, stop) in enumerate(pairwise(starts)):
@@ -137,7 +137,7 @@ def rounds(folder: Path, sizes: list[int], k: int) -> dict[str, dict[str, Any]]:
 
     import bigembed as be
     from bigembed.paths.geodesic import shortest_paths
-    from bigembed.store.exchange import Exchange
+    from bigembed.store.blockwise.exchange import Exchange
 
     out = {}
     for n in sizes:

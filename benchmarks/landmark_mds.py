@@ -35,7 +35,7 @@ SIDES = ("bare", "euclidean", "cityblock", "agreement")
 
 def bare_block(start: int, stop: int, path: str, out: str, width: int) -> None:
     """Read some rows, write a few of their columns."""
-    from bigembed.store.arrays import read_array, write_rows
+    from bigembed.store.arrays.io import read_array, write_rows
 
     write_rows(out, start, np.ascontiguousarray(read_array(path, start, stop)[:, :width]))
 
@@ -43,8 +43,8 @@ def bare_block(start: int, stop: int, path: str, out: str, width: int) -> None:
 def bare(path: str, out: str, width: int) -> None:
     """Every block, read and written."""
     from bigembed.blocks.rows import bounds, map_blocks
-    from bigembed.store.arrays import create_rows
-    from bigembed.store.input import row_source
+    from bigembed.store.arrays.io import create_rows
+    from bigembed.store.inputs.input import row_source
 
     source, _ = row_source(path, Path(out))
     create_rows(out, (source.shape[0], width), source.work, source.block)
@@ -103,7 +103,7 @@ def agreement(path: str, width: int) -> dict[str, Any]:
 
     from bigembed import ClassicalMDS, LandmarkMDS
     from bigembed.landmarks.stress import procrustes_residual, stress
-    from bigembed.store.arrays import read_array
+    from bigembed.store.arrays.io import read_array
 
     warnings.simplefilter("ignore")
     rows = read_array(path, 0, FEW).astype(np.float64)

@@ -77,7 +77,7 @@ def ours(weights: Any, limit: int | None = None) -> tuple[np.ndarray, dict[str, 
     import bigembed as be
     from bigembed.embedding.walk.spectral import block_width
     from bigembed.stages import observing
-    from bigembed.store.held_space import holding
+    from bigembed.store.blockwise.held_space import holding
 
     marks: list[float] = []
     with holding(limit), observing(lambda event: marks.append(time.perf_counter()) if event.kind == "note" else None):

@@ -54,8 +54,8 @@ def ours(
     from bigembed.jobs.places.cluster_table import ClusterTable
     from bigembed.neighbors.graph_stages import neighbor_stages
     from bigembed.stages import Event, observing
-    from bigembed.store.paths import at
-    from bigembed.store.source import rows_at
+    from bigembed.store.places.paths import at
+    from bigembed.store.rows.source import rows_at
 
     seconds: dict[str, float] = {}
 
@@ -121,8 +121,8 @@ def recall_of(path: str, k: int, graph: str, lists: str, samples: int = 1_000) -
     import zarr
 
     from bigembed.neighbors.exact import empty_lists, update_lists
-    from bigembed.neighbors.order import Ordered
-    from bigembed.store.arrays import read_array
+    from bigembed.neighbors.ordering.order import Ordered
+    from bigembed.store.arrays.io import read_array
 
     array = zarr.open_array(path, mode="r")
     chosen = np.sort(np.random.default_rng(1).choice(array.shape[0], samples, replace=False))

@@ -23,10 +23,10 @@ from common import table
 from bigembed.blocks.rows import Array
 from bigembed.datasets import dataset
 from bigembed.neighbors.graph_stages import search_stages
-from bigembed.neighbors.ground_truth import recall_stage
+from bigembed.neighbors.search.ground_truth import recall_stage
 from bigembed.runs import Run
 from bigembed.stages import Event, observing, run_stages
-from bigembed.store.input import row_source
+from bigembed.store.inputs.input import row_source
 
 DIMENSIONS = {"solid": 4, "surface": 2}
 CLUSTERS = {"mixture": 200, "cluster": 1}

@@ -89,7 +89,7 @@ def theirs(path: str, out: str) -> dict[str, Any]:
 
 def divergence(run: str, points: np.ndarray) -> float:
     """KL(p‖q) of points in the order of the input, p of a run, Z over all pairs (of sampled rows with all)."""
-    from bigembed.neighbors.order import Ordered
+    from bigembed.neighbors.ordering.order import Ordered
     from bigembed.runs import Run
 
     opened = Run(run)

@@ -25,10 +25,10 @@ import bigembed as be
 from bigembed.blocks.rows import Array, offsets, one_blas_thread
 from bigembed.blocks.vector_space import assembled
 from bigembed.eigen import lobpcg
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.operators.sparse import SparseOperator
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 def fitted(rows: Array, name: str, run: str) -> None:

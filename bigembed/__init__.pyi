@@ -46,9 +46,9 @@ from bigembed.steps.normalize import Normalizer as Normalizer
 from bigembed.steps.one_hot import OneHotEncoder as OneHotEncoder
 from bigembed.steps.robust_standardize import RobustScaler as RobustScaler
 from bigembed.steps.standardize import StandardScaler as StandardScaler
-from bigembed.store.graph_source import open_graph as open_graph
 from bigembed.store.growing import append_rows as append_rows
-from bigembed.store.opening import open_array as open_array
+from bigembed.store.inputs.graph_source import open_graph as open_graph
+from bigembed.store.rows.opening import open_array as open_array
 
 __version__: str
 __all__: list[str]

@@ -57,7 +57,7 @@ def ingest(
         from bigembed.jobs.places.cluster import cluster
         from bigembed.jobs.places.cluster_table import ClusterTable
         from bigembed.jobs.watching.stopping import stoppable
-        from bigembed.store.formats import ingest as copy
+        from bigembed.store.formats.registry import ingest as copy
 
         choice = given.choice_of(columns, array, rows, fill_absent, dense)
         with stoppable(dest), cluster(ClusterTable(), "process", console.progress) as place, executor(place.executor):

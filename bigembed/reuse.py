@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bigembed.errors import DamagedError, DamageWarning
-from bigembed.store import documents, superseded
-from bigembed.store import manifest as manifests
-from bigembed.store.documents import digest_of
-from bigembed.store.manifest import Manifest
+from bigembed.store.places import documents
+from bigembed.store.places.documents import digest_of
+from bigembed.store.published import manifest as manifests
+from bigembed.store.published import superseded
+from bigembed.store.published.manifest import Manifest
 
 if TYPE_CHECKING:
     from bigembed.runs import Run
@@ -35,7 +36,8 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
     """The stages that will be computed, as far as can be known before, each with how what is there of it was made.
 
     What follows a stage that is computed counts as computed: only its content says whether it has to be. What would be
-    used again is read (:func:`bigembed.store.manifest.damage`), and is to be computed, too, where it is damaged.
+    used again is read (:func:`bigembed.store.published.manifest.damage`), and is to be computed, too, where it is
+    damaged.
     """
     why: dict[str, str] = {}
     digests: dict[str, str] = {}

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import DamagedError, StaleError
-from bigembed.store import manifest as manifests
-from bigembed.store import roots, superseded
-from bigembed.store.arrays import read_array
-from bigembed.store.manifest import Manifest
-from bigembed.store.matrix import StoredMatrix
-from bigembed.store.opening import open_array
-from bigembed.store.paths import AnyPath, PathLike, at
-from bigembed.store.scratch import new_folder
-from bigembed.store.superseded import Mark
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.matrix import StoredMatrix
+from bigembed.store.places.paths import AnyPath, PathLike, at
+from bigembed.store.places.scratch import new_folder
+from bigembed.store.published import manifest as manifests
+from bigembed.store.published import roots, superseded
+from bigembed.store.published.manifest import Manifest
+from bigembed.store.published.superseded import Mark
+from bigembed.store.rows.opening import open_array
 
 
 class Run:

@@ -20,12 +20,13 @@ from bigembed.blocks.stripes import working
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.reuse import key_of, supersede, usable
 from bigembed.runs import Run, inside
-from bigembed.store import documents, roots, superseded
-from bigembed.store import manifest as manifests
-from bigembed.store.documents import digest_of
-from bigembed.store.exchange import FORMAT, Exchange
-from bigembed.store.lock import Lock, hold
-from bigembed.store.paths import AnyPath, PathLike, at, remove
+from bigembed.store.blockwise.exchange import FORMAT, Exchange
+from bigembed.store.places import documents
+from bigembed.store.places.documents import digest_of
+from bigembed.store.places.lock import Lock, hold
+from bigembed.store.places.paths import AnyPath, PathLike, at, remove
+from bigembed.store.published import manifest as manifests
+from bigembed.store.published import roots, superseded
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 import bigembed.embedding
 import bigembed.neighbors
 from bigembed.blocks import rows
-from bigembed.neighbors import search
+from bigembed.neighbors.search import every_block as search
 from tests.cases import Case
 
 FEW = 9_000

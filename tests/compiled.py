@@ -23,7 +23,7 @@ EAGER = (
     "eigen.matching",
     "eigen.galerkin",
     "operators.row_product",
-    "neighbors.compiled_components",
+    "neighbors.components.compiled",
     "blocks.edge_pairs",
 )
 """Modules that compile when they are imported, the longest first."""

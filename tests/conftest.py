@@ -20,13 +20,14 @@ from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from bigembed.jobs.places.settings import TICK
-from bigembed.store.scratch import new_folder
+from bigembed.store.places.scratch import new_folder
 from tests.blocks import on_workers
 from tests.compiled import make_ready
 
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
 CLAIMS = "BIGEMBED_TESTS_CLAIMS"
+WAITING = {"integration", "fault", "deploy"}
 IDLE = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": TICK,
@@ -73,6 +74,12 @@ def has_room() -> bool:
 
 def pytest_collection() -> None:
     gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that wait for processes of their own come first: others keep the cores busy meanwhile, and short ones are
+    left for the end."""
+    items.sort(key=lambda item: not WAITING.intersection(item.path.parts))
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bigembed.store.passes import reduce_rows
+from bigembed.store.rows.passes import reduce_rows
 
 
 class Killed(Exception):

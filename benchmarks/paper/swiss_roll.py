@@ -15,7 +15,7 @@ from compare import LDM, POWERS, Queries, all_pairs, arguments, write_csv
 from scipy.stats import spearmanr
 
 from bigembed.datasets import dataset
-from bigembed.neighbors.recall import recall_at
+from bigembed.neighbors.search.recall import recall_at
 from bigembed.plotting.canvas import COLORMAP, new_figure, save
 
 

@@ -12,7 +12,7 @@ from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array
 from bigembed.datasets.dataset import Dataset, Truth
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.idx import read_idx
+from bigembed.store.formats.idx import read_idx
 
 MNIST_FILES = {"train": "train", "test": "t10k"}
 COIL_OBJECTS = 20

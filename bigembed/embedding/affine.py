@@ -7,7 +7,7 @@ from typing import Any
 
 from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays.io import read_array, write_array
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from bigembed.embedding.costs import WINDOW
 from bigembed.embedding.descent import RowDescent
 from bigembed.embedding.extension import stored_coordinates
 from bigembed.landmarks.select import uniform
-from bigembed.neighbors.partition import TILE_ENTRIES, lloyd_means, nearest_centers
+from bigembed.neighbors.ordering.partition import TILE_ENTRIES, lloyd_means, nearest_centers
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
-from bigembed.store.passes import Parts, map_row_blocks
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, read_array, read_rows, write_array, write_rows
+from bigembed.store.rows.passes import Parts, map_row_blocks
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 SAMPLE, EACH = 16_384, 64
 """Rows of the sample that the start is taken from, and how many there are for each cluster at least."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.stages import Cost
-from bigembed.store.passes import MAX_GROUPS
-from bigembed.store.source import RowSource
+from bigembed.store.rows.passes import MAX_GROUPS
+from bigembed.store.rows.source import RowSource
 
 WINDOW = 6
 """Canonical blocks that a task holds while it reads, works and writes."""

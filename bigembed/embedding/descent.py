@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.stages import Context
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.source import RowSource
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.source import RowSource
 
 
 class Descent(ABC):
@@ -84,5 +84,5 @@ class RowDescent(Descent):
         super().__init__(context, tol, max_iter)
 
     def sums(self, function: Callable[..., Parts], label: str, **fixed: Any) -> Parts:
-        """One pass over the rows: see :func:`bigembed.store.passes.reduce_rows`."""
+        """One pass over the rows: see :func:`bigembed.store.rows.passes.reduce_rows`."""
         return reduce_rows(self.source, function, self.exchange, label=label, **fixed)

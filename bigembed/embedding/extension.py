@@ -12,12 +12,12 @@ from bigembed.blocks.elementwise import as_typed
 from bigembed.blocks.mapped_rows import any_in_row
 from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks
 from bigembed.embedding.consistency import consistent
-from bigembed.store.offenders import refuse_block
-from bigembed.store.opening import open_zarr
-from bigembed.store.passes import write_mapped
-from bigembed.store.row_blocks import RowBlock, row_block
-from bigembed.store.source import RowSource
-from bigembed.store.sparse_parts import stacked
+from bigembed.store.blockwise.sparse_parts import stacked
+from bigembed.store.rows.offenders import refuse_block
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.passes import write_mapped
+from bigembed.store.rows.row_blocks import RowBlock, row_block
+from bigembed.store.rows.source import RowSource
 
 BATCH_BYTES = 16 << 20
 MAX_BATCH, MIN_BATCH = 65_536, 2_048

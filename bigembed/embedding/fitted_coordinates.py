@@ -7,9 +7,9 @@ from typing import Any
 
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_rows
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, read_array, write_rows
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.source import RowSource
 
 
 def fitted_stage(n: int, m: int, dtype: Any, factor: float = 1.0) -> Stage:

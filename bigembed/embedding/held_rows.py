@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, offsets
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 ROWS = 4_096
 """Rows that a thread moves at a time."""

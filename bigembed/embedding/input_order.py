@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.store.arrays import write_rows
-from bigembed.store.exchange import Exchange
-from bigembed.store.parcels import Delivery, by_receiver, send, settle
+from bigembed.store.arrays.io import write_rows
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.parcels import Delivery, by_receiver, send, settle
 
 COORDINATES = "coordinates"
 """Name of what parts leave for the blocks of the output."""

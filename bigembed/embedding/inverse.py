@@ -10,8 +10,8 @@ import numpy as np
 from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.store.input import in_memory
-from bigembed.store.opening import open_array
+from bigembed.store.inputs.input import in_memory
+from bigembed.store.rows.opening import open_array
 
 
 def inverse(estimator: Any, X: Any, matrix: Array, offset: Array | float = 0.0) -> Any:

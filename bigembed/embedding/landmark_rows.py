@@ -11,12 +11,12 @@ from bigembed.embedding.costs import pass_memory
 from bigembed.errors import InputError
 from bigembed.landmarks.select import LandmarkChoice
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.offenders import LARGEST, checked_shape, offenders, refuse, refuse_size, usable
-from bigembed.store.passes import map_row_blocks, write_mapped
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.offenders import LARGEST, checked_shape, offenders, refuse, refuse_size, usable
+from bigembed.store.rows.passes import map_row_blocks, write_mapped
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 
 def all_rows_stage(source: RowSource) -> Stage:

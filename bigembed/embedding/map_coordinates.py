@@ -12,11 +12,11 @@ from bigembed.blocks.vector_space import tree_sum
 from bigembed.embedding.graph.replaced import repeated_block, repeated_matrix
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.input_order import leave_rows, restore
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.stages import Context
-from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.arrays.io import create_rows, read_array, read_by_id, write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 
 @dataclass(frozen=True)

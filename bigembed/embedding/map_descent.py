@@ -14,9 +14,9 @@ import numpy as np
 
 from bigembed.embedding.descent import Descent
 from bigembed.stages import Context
-from bigembed.store.arrays import write_array
-from bigembed.store.matrix import StoredMatrix
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import write_array
+from bigembed.store.blockwise.matrix import StoredMatrix
+from bigembed.store.blockwise.stored_space import StoredSpace
 
 HELD_BYTES = 512 << 20
 """Weights and points that one task holds, at most, where nothing else is asked."""

@@ -12,15 +12,15 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension, Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, fitted_shape, ready_rows
-from bigembed.neighbors.given_graph import GIVEN
-from bigembed.neighbors.given_query import GivenIndex
+from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given.query import GivenIndex
 from bigembed.neighbors.joined import Joined
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.neighbors.query import MAX_PAIRS
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(frozen=True)

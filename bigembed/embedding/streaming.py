@@ -19,9 +19,9 @@ from bigembed.embedding.extension import Extension, Grouping, complete
 from bigembed.embedding.input_order import leave_rows, restore
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.source import RowSource
 
 STAGE = "extend"
 

@@ -32,13 +32,13 @@ from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.survey import Shape, shape_of
+from bigembed.neighbors.ordering.survey import Shape, shape_of
 from bigembed.quality.participation import carried_by_few
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)

@@ -29,7 +29,7 @@ from bigembed.estimator.routing import Routed
 from bigembed.estimator.warning import warn_of
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 
 class DeclaredOrder:

@@ -18,8 +18,8 @@ from bigembed.estimator.through import entries_left, of_mapped, refuse_sparse, t
 from bigembed.reuse import outdated
 from bigembed.runs import PartOfRun, Run
 from bigembed.stages import Context, Stage, run_stages
-from bigembed.store.mapped import PlannedRows, written_rows
-from bigembed.store.source import RowSource
+from bigembed.store.rows.mapped import PlannedRows, written_rows
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from bigembed.embedding.graph.parts import PLACING, SEPARATED, least_rows
 from bigembed.embedding.walk.stability import UNSTABLE
-from bigembed.neighbors.recall import missed
+from bigembed.neighbors.search.recall import missed
 from bigembed.quality.judgement import COLLAPSED, ONE_COLUMN, judged
 from bigembed.runs import Run
 

@@ -15,18 +15,18 @@ from bigembed.estimator.names import feature_names
 from bigembed.estimator.progress import telling
 from bigembed.estimator.text_columns import coded, with_texts
 from bigembed.estimator.through import takes_missing
-from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_distances import length_graph
-from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given.distances import length_graph
+from bigembed.neighbors.given.graph import GIVEN
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.survey import shape_in
+from bigembed.neighbors.ordering.survey import shape_in
+from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.reuse import supersede
 from bigembed.runs import Run
 from bigembed.stages import Stage, locked, run_stages
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.input import column_source, row_source
-from bigembed.store.source import RowSource
-from bigembed.store.streamed import StreamedRows
+from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.store.inputs.input import column_source, row_source
+from bigembed.store.inputs.streamed import StreamedRows
+from bigembed.store.rows.source import RowSource
 
 STREAMED = 2
 """Passes up to which a Dask array is computed in each; for more it is written once."""

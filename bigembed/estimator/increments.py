@@ -17,10 +17,10 @@ from bigembed.estimator.progress import telling
 from bigembed.estimator.transform import check_width
 from bigembed.runs import Run
 from bigembed.stages import Stage, run_stages
-from bigembed.store.arrays import read_array
-from bigembed.store.input import column_source, row_source
-from bigembed.store.paths import at
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.inputs.input import column_source, row_source
+from bigembed.store.places.paths import at
+from bigembed.store.rows.source import RowSource
 
 MOST_COLUMNS = 4096
 """Columns up to which d² sums are held in memory between two batches."""

@@ -22,11 +22,11 @@ from bigembed.blocks.functions import is_name
 from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
 from bigembed.estimator import AROUND
 from bigembed.runs import Run
-from bigembed.store import manifest as manifests
-from bigembed.store.chunks import ENTRY
-from bigembed.store.documents import read_json, sealed, unsealed
-from bigembed.store.manifest import Manifest, digest_files
-from bigembed.store.paths import AnyPath
+from bigembed.store.arrays.chunks import ENTRY
+from bigembed.store.places.documents import read_json, sealed, unsealed
+from bigembed.store.places.paths import AnyPath
+from bigembed.store.published import manifest as manifests
+from bigembed.store.published.manifest import Manifest, digest_files
 
 FORMAT = 2
 NAME, FILES = "model.json", "files"

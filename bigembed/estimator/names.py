@@ -10,10 +10,10 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import FeatureNamesWarning, InputError, InputTypeError
 from bigembed.estimator.warning import warn
-from bigembed.store.attributes import columns_of
-from bigembed.store.input import in_memory
-from bigembed.store.paths import is_path
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.attributes import columns_of
+from bigembed.store.inputs.input import in_memory
+from bigembed.store.places.paths import is_path
+from bigembed.store.rows.source import RowSource
 
 
 def coordinate_names(kind: type, count: int) -> list[str]:

@@ -10,17 +10,17 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.graph.weights import edge_weight_stages
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.stored_array import StoredArray
-from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import is_dense
-from bigembed.neighbors.given_distances import Rule, distance_graph, distance_stages
-from bigembed.neighbors.given_graph import edge_graph_stages, is_given, mean_neighbors
+from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages
+from bigembed.neighbors.given.graph import edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors.ordering.survey import shape_of
+from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.source import RowSource
+from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.store.rows.source import RowSource
 
 
 class GraphEstimator(Estimator):

@@ -17,8 +17,8 @@ from bigembed.embedding.costs import output_cost
 from bigembed.embedding.extension import in_one_array, stored_coordinates, write_extended
 from bigembed.estimator.base import Estimator
 from bigembed.stages import Context, Stage
-from bigembed.store.lazy import MappedRows, refuse_changed
-from bigembed.store.source import RowSource
+from bigembed.store.rows.lazy import MappedRows, refuse_changed
+from bigembed.store.rows.source import RowSource
 
 
 class RowwiseEstimator(Estimator):

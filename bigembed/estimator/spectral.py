@@ -11,12 +11,12 @@ from bigembed.embedding.walk.stages import WalkOptions, walk_stages
 from bigembed.errors import InputError
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.kernels.gaussian import BINARY
-from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import GIVEN
+from bigembed.neighbors.given.distances import Rule
+from bigembed.neighbors.given.graph import GIVEN
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 class SpectralEstimator(GraphEstimator):

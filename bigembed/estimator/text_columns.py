@@ -10,9 +10,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.store.categories import MOST, Categories
-from bigembed.store.reader import listed
-from bigembed.store.source import RowSource, as_worked
+from bigembed.store.formats.categories import MOST, Categories
+from bigembed.store.rows.reader import listed
+from bigembed.store.rows.source import RowSource, as_worked
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,15 @@ from bigembed.estimator.text_columns import coded, known_texts
 from bigembed.estimator.through import new_rows_through, of_mapped, refuse_sparse, takes_missing
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage, run_stages
-from bigembed.store import manifest as manifests
-from bigembed.store.attributes import describe
-from bigembed.store.input import column_source, row_source
-from bigembed.store.lazy import MappedRows
-from bigembed.store.offenders import checked_shape
-from bigembed.store.opening import open_array
-from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove
-from bigembed.store.sealing import seal_rows
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.attributes import describe
+from bigembed.store.arrays.sealing import seal_rows
+from bigembed.store.inputs.input import column_source, row_source
+from bigembed.store.places.paths import AnyPath, PathLike, at, move, published, remove
+from bigembed.store.published import manifest as manifests
+from bigembed.store.rows.lazy import MappedRows
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.opening import open_array
+from bigembed.store.rows.source import RowSource
 
 
 def transform(estimator: Any, X: Any, **aligned: Any) -> Any:

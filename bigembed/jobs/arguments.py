@@ -118,7 +118,7 @@ class Trust:
 
 def choice_of(columns: str | None, array: str | None, rows: str | None, fill_absent: bool, dense: bool = False) -> Any:
     """What is wanted of a source that holds several things."""
-    from bigembed.store.reader import Choice
+    from bigembed.store.rows.reader import Choice
 
     return Choice(_names(columns), _names(array), _names(rows), fill_absent, dense)
 

@@ -15,12 +15,12 @@ from bigembed.jobs.report.map import draw_coordinates
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.judgement import FAITHFUL
-from bigembed.store import roots
-from bigembed.store.attributes import attributes_of
-from bigembed.store.input import row_source
-from bigembed.store.output_paths import require_apart
-from bigembed.store.paths import AnyPath, PathLike, at, put
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.attributes import attributes_of
+from bigembed.store.inputs.input import row_source
+from bigembed.store.places.output_paths import require_apart
+from bigembed.store.places.paths import AnyPath, PathLike, at, put
+from bigembed.store.published import roots
+from bigembed.store.rows.source import RowSource
 
 TEMPLATE = "certify.html"
 

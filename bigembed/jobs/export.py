@@ -15,18 +15,18 @@ from bigembed.jobs.report.summary import RunSummary
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
 from bigembed.steps.kept_rows import kept_of
-from bigembed.store import roots
-from bigembed.store.aligned import aligned_of, require_length, vector_source
-from bigembed.store.anndata_reader import is_anndata
-from bigembed.store.anndata_writer import write_obsm
-from bigembed.store.attributes import attributes_of
-from bigembed.store.opening import open_zarr
-from bigembed.store.output_lock import output_lock
-from bigembed.store.output_paths import require_apart
-from bigembed.store.paths import AnyPath, PathLike, at
-from bigembed.store.source import MarkedRows, RowSource
-from bigembed.store.superseded import explanation, superseded
-from bigembed.store.tables import ID, Table, write_table
+from bigembed.store.arrays.attributes import attributes_of
+from bigembed.store.formats.aligned import aligned_of, require_length, vector_source
+from bigembed.store.formats.anndata_reader import is_anndata
+from bigembed.store.formats.anndata_writer import write_obsm
+from bigembed.store.formats.tables import ID, Table, write_table
+from bigembed.store.places.output_lock import output_lock
+from bigembed.store.places.output_paths import require_apart
+from bigembed.store.places.paths import AnyPath, PathLike, at
+from bigembed.store.published import roots
+from bigembed.store.published.superseded import explanation, superseded
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.source import MarkedRows, RowSource
 
 PLACE = "coordinates", "embedding"
 ROW = "row"

@@ -32,12 +32,13 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
 from bigembed.runs import Run
 from bigembed.stages import keeping
-from bigembed.store.aligned import aligned_path, link
-from bigembed.store.documents import read_json, write_json
-from bigembed.store.lock import FOLDER, Owner, holder
-from bigembed.store.output_lock import output_lock
-from bigembed.store.output_paths import require_apart
-from bigembed.store.paths import (
+from bigembed.store.formats.aligned import aligned_path, link
+from bigembed.store.formats.tables import check_table
+from bigembed.store.places.documents import read_json, write_json
+from bigembed.store.places.lock import FOLDER, Owner, holder
+from bigembed.store.places.output_lock import output_lock
+from bigembed.store.places.output_paths import require_apart
+from bigembed.store.places.paths import (
     AnyPath,
     PathLike,
     absolute,
@@ -49,8 +50,7 @@ from bigembed.store.paths import (
     retire,
     stored,
 )
-from bigembed.store.reader import Choice
-from bigembed.store.tables import check_table
+from bigembed.store.rows.reader import Choice
 
 ASKED = "asked.json"
 """In what lies aside: what the extension is of."""

@@ -7,9 +7,9 @@ from typing import Any
 from bigembed import __version__
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
-from bigembed.store.aligned import vector_source
-from bigembed.store.documents import digest_of
-from bigembed.store.paths import PathLike, absolute, published
+from bigembed.store.formats.aligned import vector_source
+from bigembed.store.places.documents import digest_of
+from bigembed.store.places.paths import PathLike, absolute, published
 
 
 def definition(job: JobSpec, rows: Input) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from bigembed.errors import ExistingOutputError
 from bigembed.jobs.inputs import Input
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage, locked, run_stages
-from bigembed.store import manifest as manifests
-from bigembed.store.aligned import require_length, vector_source
-from bigembed.store.attributes import ABOUT, source_of
-from bigembed.store.copying import copy_vector
-from bigembed.store.ids import check_ids
-from bigembed.store.paths import AnyPath, published
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.attributes import ABOUT, source_of
+from bigembed.store.formats.aligned import require_length, vector_source
+from bigembed.store.formats.copying import copy_vector
+from bigembed.store.formats.ids import check_ids
+from bigembed.store.places.paths import AnyPath, published
+from bigembed.store.published import manifest as manifests
+from bigembed.store.rows.source import RowSource
 
 STAGE = "ids"
 ID_BYTES = 24

@@ -17,19 +17,19 @@ from bigembed.jobs.dataset_reader import LOADING, DatasetReader
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.points import methods_of, points_of
 from bigembed.jobs.spec import needed_aligned, placed
-from bigembed.store.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
-from bigembed.store.attributes import ABOUT, source_of
-from bigembed.store.copying import rows_of_reader, same_rows
-from bigembed.store.formats import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
-from bigembed.store.graph_source import GraphSource, open_graph
-from bigembed.store.input import column_source
-from bigembed.store.mapped import PlannedRows
-from bigembed.store.output_lock import in_turn
-from bigembed.store.output_paths import require_apart
-from bigembed.store.paths import AnyPath, at, is_url, published, retire
-from bigembed.store.reader import Choice, Reader, entries_of, features_of, named, native
-from bigembed.store.source import RowSource, rows_at
-from bigembed.store.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
+from bigembed.store.arrays.attributes import ABOUT, source_of
+from bigembed.store.formats.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
+from bigembed.store.formats.copying import rows_of_reader, same_rows
+from bigembed.store.formats.registry import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
+from bigembed.store.inputs.graph_source import GraphSource, open_graph
+from bigembed.store.inputs.input import column_source
+from bigembed.store.places.output_lock import in_turn
+from bigembed.store.places.output_paths import require_apart
+from bigembed.store.places.paths import AnyPath, at, is_url, published, retire
+from bigembed.store.rows.mapped import PlannedRows
+from bigembed.store.rows.reader import Choice, Reader, entries_of, features_of, named, native
+from bigembed.store.rows.source import RowSource, rows_at
+from bigembed.store.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 
 IDS = "ids"
 

@@ -31,12 +31,12 @@ from bigembed.jobs.watching.status import known_status
 from bigembed.reuse import supersede
 from bigembed.runs import Run
 from bigembed.stages import Event, Observer, exchange_home, keeping, locked, observing
-from bigembed.store import documents
-from bigembed.store import manifest as manifests
-from bigembed.store.output_lock import output_lock
-from bigembed.store.paths import AnyPath, at, move, published, remove, retire
-from bigembed.store.superseded import FOLDER, supersede_model
-from bigembed.store.tables import check_table
+from bigembed.store.formats.tables import check_table
+from bigembed.store.places import documents
+from bigembed.store.places.output_lock import output_lock
+from bigembed.store.places.paths import AnyPath, at, move, published, remove, retire
+from bigembed.store.published import manifest as manifests
+from bigembed.store.published.superseded import FOLDER, supersede_model
 
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
 """Vectors aligned with the rows, and the argument of ``fit`` that takes each."""

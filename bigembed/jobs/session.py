@@ -20,10 +20,10 @@ from bigembed.jobs.watching.performance import performance
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.stopping import stoppable
 from bigembed.stages import exchanging, observing
-from bigembed.store.extras import needed
-from bigembed.store.held_space import holding
-from bigembed.store.lock import Lock, Owner, hold
-from bigembed.store.paths import FULL, AnyPath
+from bigembed.store.blockwise.held_space import holding
+from bigembed.store.places.extras import needed
+from bigembed.store.places.lock import Lock, Owner, hold
+from bigembed.store.places.paths import FULL, AnyPath
 
 
 @dataclass(frozen=True)

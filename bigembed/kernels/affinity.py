@@ -13,9 +13,9 @@ from bigembed.kernels.normalize import normalize_block, row_sums
 from bigembed.kernels.scale import Bandwidth, own_scales
 from bigembed.kernels.target import Target, Walk
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.matrix import StoredMatrix, write_values
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.matrix import StoredMatrix, write_values
+from bigembed.store.blockwise.stored_space import StoredSpace
 
 
 def kernel_stage(

@@ -15,8 +15,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.kernels.linearized import LinearizedKernel, Normalization, tiles
-from bigembed.store.passes import Parts
-from bigembed.store.row_blocks import RowBlock
+from bigembed.store.rows.passes import Parts
+from bigembed.store.rows.row_blocks import RowBlock
 
 EPSILONS = "epsilons"
 """Name of the point-wise scales that are aligned with the rows."""

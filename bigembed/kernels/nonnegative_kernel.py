@@ -24,9 +24,9 @@ import numpy as np
 from bigembed.blocks.nonnegative import nonnegative_rows
 from bigembed.blocks.rows import Array
 from bigembed.kernels.linearized import LinearizedKernel, Normalization
-from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts
-from bigembed.store.row_blocks import RowBlock
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.passes import Parts
+from bigembed.store.rows.row_blocks import RowBlock
 
 STEPS = ("als", "mu")
 SWEEPS, INEXACT = 20, 1e-6

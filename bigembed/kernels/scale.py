@@ -13,7 +13,7 @@ from bigembed.kernels.bandwidth import BINS, KsumCurve, exact_median, histogram_
 from bigembed.kernels.gaussian import BINARY, LOCAL, NARROW, TRUNCATED, gaussian_block
 from bigembed.kernels.target import cut_moment
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays.io import read_array, write_array
 
 RULES = ("auto", "ksum", "median", "max-min", "mean-min")
 FLOOR = 0.01

@@ -32,9 +32,9 @@ from bigembed.kernels.scale import RULES
 from bigembed.kernels.target import DRIFT
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_graph import GraphMetric
+from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)

@@ -29,13 +29,13 @@ from bigembed.estimator.certificate import components_warnings, input_of, recall
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_graph import GIVEN, GraphMetric
+from bigembed.neighbors.given.graph import GIVEN, GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.paths import shortest_paths
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)

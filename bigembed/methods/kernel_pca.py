@@ -25,9 +25,9 @@ from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.source import RowSource
 
 EXACT_ROWS = 200_000
 """Rows up to which all pairs are computed in every pass (4·10¹⁰ values of the kernel)."""

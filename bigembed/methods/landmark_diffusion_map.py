@@ -24,9 +24,9 @@ from bigembed.landmarks.roseland import RANK
 from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)

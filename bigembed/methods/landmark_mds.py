@@ -23,12 +23,12 @@ from bigembed.embedding.scaling.landmark_axes import (
 from bigembed.embedding.scaling.landmark_sample import SELECTIONS, LandmarkOptions, landmarks_stage, sample_stage
 from bigembed.errors import InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.neighbors.given_graph import GIVEN, is_given
+from bigembed.neighbors.given.graph import GIVEN, is_given
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.source import RowSource
 
 MOVED = 1 / 3
 """Change of the coordinates by half of the landmarks above which more of them are recommended."""

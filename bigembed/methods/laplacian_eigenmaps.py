@@ -13,9 +13,9 @@ from bigembed.embedding.walk.stages import WalkOptions
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_graph import GraphMetric
+from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)

@@ -30,10 +30,10 @@ from bigembed.errors import InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.labels import Labels, classes_from_json, read_labels, with_classes
-from bigembed.store.offenders import checked_shape
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.inputs.labels import Labels, classes_from_json, read_labels, with_classes
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)

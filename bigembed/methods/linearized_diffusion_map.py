@@ -18,9 +18,9 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.source import RowSource
 
 GRAM_COLUMNS = 4096
 """Columns up to which solver="auto" forms the matrix G (d² numbers)."""

@@ -18,10 +18,10 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.kernels.linearized_sums import combine_sums, spread_block
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.passes import reduce_rows
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.passes import reduce_rows
+from bigembed.store.rows.source import RowSource
 
 RULES = ("auto", "bessel")
 POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}

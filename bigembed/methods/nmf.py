@@ -15,9 +15,9 @@ from bigembed.errors import InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.source import RowSource
 
 EMPTY = 1e-6
 """Relative error up to which an empty component is one that is not needed."""

@@ -15,10 +15,10 @@ from bigembed.errors import InputError
 from bigembed.estimator.spectral import SpectralEstimator
 from bigembed.kernels.gaussian import LOCAL
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_graph import GraphMetric
+from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 TOGETHER = tuple(policy for policy in POLICIES if policy != "per-component")
 """Policies after which all rows have one set of coordinates."""

@@ -26,12 +26,12 @@ from bigembed.embedding.sampling.stages import sampling_stages
 from bigembed.estimator.base import seed_of
 from bigembed.estimator.descended import DescendedEstimator
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given_distances import Rule
-from bigembed.neighbors.given_graph import GraphMetric
+from bigembed.neighbors.given.distances import Rule
+from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)

@@ -13,15 +13,15 @@ from bigembed.blocks.metrics import checked_metric
 from bigembed.blocks.rows import remote
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.algorithms import checked_algorithm
-from bigembed.neighbors.given_distances import Rule, distance_stages, length_graph
-from bigembed.neighbors.given_graph import edge_graph_stages, is_given
+from bigembed.neighbors.given.distances import Rule, distance_stages, length_graph
+from bigembed.neighbors.given.graph import edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
-from bigembed.neighbors.recall import missed
+from bigembed.neighbors.search.recall import missed
 from bigembed.runs import Run
 from bigembed.stages import run_stages
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.input import row_source
+from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.store.inputs.input import row_source
 
 
 @declared

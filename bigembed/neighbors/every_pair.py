@@ -14,17 +14,17 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.blocks.squared import all_squared
 from bigembed.errors import InputError
-from bigembed.neighbors.by_metric import ByMetric, by_metric
 from bigembed.neighbors.complete import dense_block
-from bigembed.neighbors.ground_truth import BINS, distance_counts, spread_rows, unit_of
 from bigembed.neighbors.joined import Joined, join_all
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.sketch import compared_of
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.neighbors.query import MAX_PAIRS, locate
-from bigembed.neighbors.sketch import compared_of
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.search.by_metric import ByMetric, by_metric
+from bigembed.neighbors.search.ground_truth import BINS, distance_counts, spread_rows, unit_of
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import write_array
-from bigembed.store.matrix import write_outbox, write_structure, write_values
+from bigembed.store.arrays.io import write_array
+from bigembed.store.blockwise.matrix import write_outbox, write_structure, write_values
 
 COMPLETE_ROWS = 4_096
 _TILE_ROWS = 256

@@ -9,18 +9,18 @@ from bigembed.blocks.metrics import MAPPED
 from bigembed.errors import InputError
 from bigembed.neighbors.algorithms import AUTO, CELLS, NN_DESCENT, checked_algorithm
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
-from bigembed.neighbors.ground_truth import recall_stage, witness_stage
 from bigembed.neighbors.nn_descent import descend, descent_cost
-from bigembed.neighbors.order import order_stage, partition_stage
+from bigembed.neighbors.ordering.order import order_stage, partition_stage
+from bigembed.neighbors.ordering.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.radius import density_stage, radius_graph_stage
-from bigembed.neighbors.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
-from bigembed.neighbors.search import search_stage
-from bigembed.neighbors.shortlist import SHORTLIST, shortlist_stage
-from bigembed.neighbors.survey import Shape, shape_of, survey_stage
+from bigembed.neighbors.search.every_block import search_stage
+from bigembed.neighbors.search.ground_truth import recall_stage, witness_stage
+from bigembed.neighbors.search.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
+from bigembed.neighbors.search.shortlist import SHORTLIST, shortlist_stage
 from bigembed.neighbors.symmetrize import graph_stage
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 CELL_ROWS = 192
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import every_squared
-from bigembed.neighbors.by_metric import ByMetric
-from bigembed.neighbors.walk import NOBODY, Edges
+from bigembed.neighbors.descent.walk import NOBODY, Edges
+from bigembed.neighbors.search.by_metric import ByMetric
 
 
 @dataclass(frozen=True)

@@ -19,21 +19,21 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds
 from bigembed.errors import InputTypeError
-from bigembed.neighbors.by_metric import ByMetric, by_metric
-from bigembed.neighbors.cell_spans import CellSpan, StoredCells
+from bigembed.neighbors.descent.walk import NOBODY, Edges, Walk, of_rows, walk_memory
 from bigembed.neighbors.exact import empty_lists, update_lists
-from bigembed.neighbors.ground_truth import EXACT_ROWS
 from bigembed.neighbors.joined import Found, Joined, join_all, joined_of, together
-from bigembed.neighbors.local import Cells, search_cells
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.partition import assign_block
-from bigembed.neighbors.probes import group_probes, probe_rows, unpack_probes
-from bigembed.neighbors.reverse import joined_pairs, reverse_cells, reverse_every
-from bigembed.neighbors.sketch import compared_of, ordered_of
-from bigembed.neighbors.survey import Shape
-from bigembed.neighbors.walk import NOBODY, Edges, Walk, of_rows, walk_memory
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.partition import assign_block
+from bigembed.neighbors.ordering.sketch import compared_of, ordered_of
+from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.search.by_metric import ByMetric, by_metric
+from bigembed.neighbors.search.cell_spans import CellSpan, StoredCells
+from bigembed.neighbors.search.ground_truth import EXACT_ROWS
+from bigembed.neighbors.search.local import Cells, search_cells
+from bigembed.neighbors.search.probes import group_probes, probe_rows, unpack_probes
+from bigembed.neighbors.search.reverse import joined_pairs, reverse_cells, reverse_every
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 MAX_PAIRS = 1 << 21
 """Pairs found by the reverse search that are held at a time. A batch with more is divided."""

@@ -10,18 +10,18 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.blocks.squared import paired_squared
-from bigembed.neighbors.by_metric import by_metric
 from bigembed.neighbors.every_pair import DenseIndex, join_every
-from bigembed.neighbors.given_graph import GIVEN
-from bigembed.neighbors.given_query import GivenIndex, given_index_of, join_given_parts, query_memory
+from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given.query import GivenIndex, given_index_of, join_given_parts, query_memory
 from bigembed.neighbors.joined import Joined
-from bigembed.neighbors.local import Cells
-from bigembed.neighbors.order import KEPT_BYTES, CellReader, Ordered
+from bigembed.neighbors.ordering.order import KEPT_BYTES, CellReader, Ordered
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.neighbors.query import MAX_PAIRS, Index, index_of, join_batches, join_memory, locate
 from bigembed.neighbors.radius import EDGES_PLANNED, near_cells, pairs_within
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.search.by_metric import by_metric
+from bigembed.neighbors.search.local import Cells
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 _TOGETHER = 256
 """New rows of one cell that are compared at a time."""

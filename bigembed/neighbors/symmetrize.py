@@ -16,10 +16,10 @@ from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.neighbors.complete import joined_to_all
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
-from bigembed.neighbors.ground_truth import EXACT_ROWS
+from bigembed.neighbors.search.ground_truth import EXACT_ROWS
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.exchange import Exchange
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
 
 
 def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:

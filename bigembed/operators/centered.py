@@ -14,8 +14,8 @@ from bigembed.blocks.rows import Array
 from bigembed.blocks.vector_space import VectorSpace, assembled, tree_fold
 from bigembed.errors import InputError
 from bigembed.operators.pairs import PairsOperator, centered_norm
-from bigembed.store.source import RowSource
-from bigembed.store.tiles import Tile, tiles
+from bigembed.store.rows.source import RowSource
+from bigembed.store.rows.tiles import Tile, tiles
 
 
 class CenteredOperator(PairsOperator):

@@ -16,10 +16,10 @@ from bigembed.blocks.moments import tiles
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.operators.base import Multiply, SymmetricOperator
-from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 
 class CovarianceOperator(SymmetricOperator):

@@ -12,8 +12,8 @@ from bigembed.blocks.rows import Array
 from bigembed.blocks.vector_space import VectorSpace, tree_sum
 from bigembed.errors import InputError
 from bigembed.operators.pairs import PairsOperator, centered_norm, spans_of
-from bigembed.store.source import RowSource
-from bigembed.store.tiles import Tile
+from bigembed.store.rows.source import RowSource
+from bigembed.store.rows.tiles import Tile
 
 ASYMMETRY = 1e-5
 """Largest |(K − Kᵀ) w|_i / ‖K_i‖ of a random w that counts as rounding."""

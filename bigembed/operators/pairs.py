@@ -16,7 +16,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, offsets
 from bigembed.blocks.vector_space import VectorSpace, assembled
 from bigembed.operators.base import Multiply, SymmetricOperator
-from bigembed.store.tiles import Tile
+from bigembed.store.rows.tiles import Tile
 
 VECTOR_ROWS = 2_048
 """Rows of a block of the vectors: what a task walks through, tile by tile."""

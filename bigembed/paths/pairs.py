@@ -9,7 +9,7 @@ import numpy as np
 from bigembed.blocks.csr import BlockMatrix
 from bigembed.blocks.rows import Array, offsets
 from bigembed.paths.dijkstra import Dijkstra, LocalGraph, lengths_of
-from bigembed.store.offenders import refuse_size
+from bigembed.store.rows.offenders import refuse_size
 
 LEAST, MOST = 2.0**-100, 2.0**120
 """Of the longest of some geodesic distances."""

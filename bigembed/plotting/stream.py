@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.store.labels import no_label
+from bigembed.store.inputs.labels import no_label
 
 BLOCK = 262_144
 MOST_CLASSES = 20

@@ -11,10 +11,10 @@ from typing import Any
 from bigembed.blocks.declared import declared
 from bigembed.quality.judgement import NAMES, judged, said
 from bigembed.quality.neighborhoods import NEIGHBORS, SAMPLES, preserved
-from bigembed.store.exchange import Exchange
-from bigembed.store.input import row_source
-from bigembed.store.paths import PathLike, at, remove
-from bigembed.store.scratch import temporary
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.inputs.input import row_source
+from bigembed.store.places.paths import PathLike, at, remove
+from bigembed.store.places.scratch import temporary
 
 
 @dataclass(frozen=True)

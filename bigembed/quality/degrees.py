@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 LOW = 0.1
 """Rows whose weights to all others add up to less are cut off.

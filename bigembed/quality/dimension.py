@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 KEPT = 0.9
 """Share of the ratios r₂/r₁ that are taken as they are; of the others only that they are larger."""

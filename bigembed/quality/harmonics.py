@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, bounds, map_blocks, one_blas_thread
 from bigembed.blocks.stripes import spread, working
-from bigembed.store.arrays import read_rows
+from bigembed.store.arrays.io import read_rows
 
 ROWS = 2_000
 HARMONIC = 0.35

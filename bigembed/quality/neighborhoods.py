@@ -12,10 +12,10 @@ from bigembed.errors import InputError
 from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, triplet_figure, trust_figure
 from bigembed.quality.spaces import DistancesToSample, GivenSpace, Space
 from bigembed.stages import Cost
-from bigembed.store.exchange import Exchange
-from bigembed.store.offenders import checked_shape
-from bigembed.store.passes import MAX_GROUPS
-from bigembed.store.source import RowSource
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.passes import MAX_GROUPS
+from bigembed.store.rows.source import RowSource
 
 NEIGHBORS, SAMPLES = 15, 1_000
 TRIPLETS = 20

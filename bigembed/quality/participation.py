@@ -8,7 +8,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.blocks.vector_space import tree_sum
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 TENTH = 0.1
 LEADING = 5

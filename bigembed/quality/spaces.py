@@ -13,11 +13,11 @@ from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
 from bigembed.quality.lists import COMPILED, counts_block, distances_block, nearer, nearest_block
-from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, add_parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
-from bigembed.store.sparse_parts import row_parts, rows_of_parts
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.sparse_parts import row_parts, rows_of_parts
+from bigembed.store.rows.passes import Parts, add_parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 EUCLIDEAN = RowMetric("euclidean")
 

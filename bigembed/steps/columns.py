@@ -18,10 +18,10 @@ from bigembed.errors import InputError
 from bigembed.estimator.step import Step
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.reader import listed
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.reader import listed
+from bigembed.store.rows.source import RowSource
 
 NAMES = "a list of names or of numbers of columns, each once"
 

@@ -11,11 +11,11 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.embedding.linear.missing_values import STAGE
 from bigembed.runs import PartOfRun, Run
-from bigembed.store.arrays import read_array
-from bigembed.store.documents import digest_of
-from bigembed.store.kept import KeptRows, RowNumbers
-from bigembed.store.reader import entries_of
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.places.documents import digest_of
+from bigembed.store.rows.kept import KeptRows, RowNumbers
+from bigembed.store.rows.reader import entries_of
+from bigembed.store.rows.source import RowSource
 
 PREFIX = re.compile(r"step\d+-missing-")
 

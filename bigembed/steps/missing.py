@@ -16,9 +16,9 @@ from bigembed.estimator.step import Step
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.steps.kept_rows import kept_rows, read_whole
-from bigembed.store.arrays import read_array
-from bigembed.store.kept import KeptRows, RowNumbers
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.kept import KeptRows, RowNumbers
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)

@@ -16,10 +16,10 @@ from bigembed.estimator.step import Step, looked_at_stage
 from bigembed.estimator.through import of_mapped
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.mapped import MappedSource
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.mapped import MappedSource
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 NORMS = ("l2", "l1", "max", "total")
 

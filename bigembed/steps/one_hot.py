@@ -18,11 +18,11 @@ from bigembed.estimator.step import Step
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage
 from bigembed.steps.columns import NAMES, are_names, numbers_of
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.offenders import checked_shape, infinite, refuse
-from bigembed.store.passes import map_row_blocks
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.offenders import checked_shape, infinite, refuse
+from bigembed.store.rows.passes import map_row_blocks
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 STAYS = -1
 """Of a column that is not encoded: as the number of its categories."""

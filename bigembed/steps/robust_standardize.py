@@ -14,8 +14,8 @@ from bigembed.embedding.linear.quantiles import quantiles_stage
 from bigembed.estimator.step import Step
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.source import RowSource
 
 TWO_SHARES = "two numbers q_min < q_max in [0, 100]"
 

@@ -13,8 +13,8 @@ from bigembed.embedding.linear.moments import moments_stage
 from bigembed.estimator.step import Step
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.source import RowSource
 
 EPS = float(np.finfo(float).eps)
 

@@ -16,17 +16,17 @@ import numpy as np
 from bigembed.blocks.declared import declared
 from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import InputError, MissingPathError
-from bigembed.store.aligned import aligned_of
-from bigembed.store.arrays import cached, read_array, write_rows
-from bigembed.store.documents import read_json, write_json
-from bigembed.store.lock import hold
-from bigembed.store.masked import unmasked
-from bigembed.store.npy import npy_rows
-from bigembed.store.opening import open_zarr
-from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
-from bigembed.store.seal import sealed_checksums, with_seal, without_seal
-from bigembed.store.sealing import checksums
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import cached, read_array, write_rows
+from bigembed.store.arrays.npy import npy_rows
+from bigembed.store.arrays.seal import sealed_checksums, with_seal, without_seal
+from bigembed.store.arrays.sealing import checksums
+from bigembed.store.formats.aligned import aligned_of
+from bigembed.store.places.documents import read_json, write_json
+from bigembed.store.places.lock import hold
+from bigembed.store.places.paths import AnyPath, PathLike, at, move_files, remove, stored
+from bigembed.store.rows.masked import unmasked
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     Examples
     --------
     >>> import tempfile, bigembed as be
-    >>> from bigembed.store.arrays import write_array
+    >>> from bigembed.store.arrays.io import write_array
     >>> path = tempfile.mkdtemp() + "/points.zarr"
     >>> write_array(path, np.zeros((3, 2)))
     >>> append_rows(path, np.ones((2, 2)))

@@ -20,10 +20,10 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 COLUMNS = 4096
 """Columns up to which d² numbers are held."""

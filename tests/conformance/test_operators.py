@@ -28,9 +28,9 @@ from bigembed.operators.covariance import CovarianceOperator
 from bigembed.operators.factored import FactoredOperator
 from bigembed.operators.kernel import KernelOperator
 from bigembed.operators.sparse import SparseOperator
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.rows.source import RowSource
 from tests.operator_views import as_linear_operator, dot_test, memory_matrix
 from tests.unit.operators.test_factored import Held
 

@@ -14,7 +14,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from bigembed.methods import REGISTRY
-from bigembed.store.graph_source import GraphSource
+from bigembed.store.inputs.graph_source import GraphSource
 from tests.blocks import limits_for, on_workers
 from tests.cases import CASES, Case, apart
 from tests.conformance.digest import digests

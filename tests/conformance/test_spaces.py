@@ -12,8 +12,8 @@ from scipy import sparse
 from bigembed.blocks.rows import bounds
 from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import BigembedError, InputError
-from bigembed.store.exchange import Exchange
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.stored_space import StoredSpace
 from tests.operator_views import memory_matrix
 
 N, CUTS = 50, bounds(50, 20)

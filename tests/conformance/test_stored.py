@@ -18,7 +18,7 @@ from bigembed.errors import ExistingOutputError, NotFittedError, StaleError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.runs import Run
 from bigembed.stages import Event, observing
-from bigembed.store.graph_source import GraphSource
+from bigembed.store.inputs.graph_source import GraphSource
 from tests.blocks import blocks_for
 from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
 from tests.cases import fitted as fitted_once

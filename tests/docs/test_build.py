@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bigembed.methods import REGISTRY
-from bigembed.store import manifest
+from bigembed.store.published import manifest
 from tests.docs.fences import blocks
 from tests.integration.browser import Browser, find_browser
 

@@ -42,7 +42,7 @@ def test_all_name_the_same_rooms() -> None:
     assert [line.strip().split(" · ") for line in drawn.splitlines() if line.startswith("    ")] == floors
     whole, *inner = tables()
     assert whole == there - {"errors"}
-    for room, named in zip(("embedding", "jobs"), inner, strict=True):
+    for room, named in zip(("store", "neighbors", "embedding", "jobs"), inner, strict=True):
         assert named == {path.parent.name for path in (PACKAGE / room).glob("*/__init__.py")}, room
 
 

@@ -24,11 +24,11 @@ from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.formats import ingest
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.formats.registry import ingest
 from bigembed.store.growing import append_rows
-from bigembed.store.paths import stored
-from bigembed.store.superseded import superseded
+from bigembed.store.places.paths import stored
+from bigembed.store.published.superseded import superseded
 from tests.fault.night import write_job
 
 ABSENT = "absent"

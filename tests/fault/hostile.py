@@ -325,7 +325,7 @@ def data_bases(folder: Path) -> dict[str, Path]:
     zarr.create_array(folder / "sharded.zarr", data=rows, chunks=(20, 4), shards=(60, 4))
     from scipy import sparse
 
-    from bigembed.store.sparse import write_csr
+    from bigembed.store.rows.sparse import write_csr
 
     write_csr(folder / "csr.zarr", sparse.csr_array(rows))
     others = [
@@ -361,8 +361,8 @@ def data_case(base: Path, seed: int | None) -> Case:
 
         from bigembed import PCA
         from bigembed.errors import BigembedError
-        from bigembed.store.formats import ingest, open_reader
-        from bigembed.store.reader import Choice
+        from bigembed.store.formats.registry import ingest, open_reader
+        from bigembed.store.rows.reader import Choice
         from tests.unit.store.written import NAMED
 
         path = home / base.name

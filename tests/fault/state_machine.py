@@ -34,7 +34,7 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays.io import read_array, write_array
 from bigembed.store.growing import append_rows
 from tests.fault.kill_points import before_step
 

@@ -36,9 +36,9 @@ from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY
 from bigembed.methods import method as class_of
 from bigembed.runs import Run
-from bigembed.store import copying
-from bigembed.store.formats import ingest
-from bigembed.store.opening import open_array
+from bigembed.store.formats import copying
+from bigembed.store.formats.registry import ingest
+from bigembed.store.rows.opening import open_array
 from tests.fault.corruption import Target
 
 SOME = ("pca", "diffusion_map", "isomap", "landmark_mds", "nmf", "kernel_pca")
@@ -277,6 +277,6 @@ def stored(place: Path, folder: Path) -> Sequence[Path]:
 
 def remove_tree(path: Path) -> None:
     """Delete a folder if it is there."""
-    from bigembed.store.paths import remove
+    from bigembed.store.places.paths import remove
 
     remove(path)

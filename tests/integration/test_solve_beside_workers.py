@@ -26,8 +26,8 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.stages import observing
-from bigembed.store import held_space
-from bigembed.store.held_space import holding
+from bigembed.store.blockwise import held_space
+from bigembed.store.blockwise.held_space import holding
 from tests.blocks import blocks_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigembed.errors import InputError
-from bigembed.store import ids as ids_module
-from bigembed.store import reader
-from bigembed.store.formats import open_reader
-from bigembed.store.ids import check_ids, positions
-from bigembed.store.reader import TEXT, Choice, read_ranges
-from bigembed.store.source import RowSource
+from bigembed.store.formats import ids as ids_module
+from bigembed.store.formats.ids import check_ids, positions
+from bigembed.store.formats.registry import open_reader
+from bigembed.store.rows import reader
+from bigembed.store.rows.reader import TEXT, Choice, read_ranges
+from bigembed.store.rows.source import RowSource
 
 SHAPES = st.tuples(st.integers(1, 60), st.integers(1, 7))
 NAMES = st.one_of(

@@ -14,11 +14,11 @@ import pytest
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
 from bigembed.runs import Run
 from bigembed.stages import Context, Event, Stage, locked, observing, run_stages
-from bigembed.store import manifest, roots
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.documents import sealed
-from bigembed.store.groups import make_group
-from bigembed.store.manifest import digest_files, find, publish, verify
+from bigembed.store.arrays.groups import make_group
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.places.documents import sealed
+from bigembed.store.published import manifest, roots
+from bigembed.store.published.manifest import digest_files, find, publish, verify
 
 
 class Counter:

@@ -17,7 +17,7 @@ from bigembed.jobs.growth.audit import DUE
 from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.points import points_of
 from bigembed.jobs.spec import read_job
-from bigembed.store.arrays import write_array
+from bigembed.store.arrays.io import write_array
 from bigembed.store.growing import append_rows
 
 ROOT = Path(__file__).parents[2]

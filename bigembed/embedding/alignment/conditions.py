@@ -18,10 +18,10 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays.io import read_array, write_array
 
 TILE_BYTES = 16 << 20
 """Of the neighbors of a tile of rows, in float64."""

@@ -16,9 +16,9 @@ from bigembed.embedding.graph.coordinates import write_coordinates
 from bigembed.embedding.graph.parts import CHOICES, ISLAND, ISLANDS, Parts, parts_from
 from bigembed.embedding.graph.replaced import find_replaced, first_replaced, repeated_matrix
 from bigembed.errors import PlanError
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_by_id, write_array
+from bigembed.store.arrays.io import read_array, read_by_id, write_array
 
 EXACT_ROWS = 50_000
 """Rows of which an exact solve is tried."""

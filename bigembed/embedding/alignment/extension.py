@@ -15,14 +15,14 @@ from bigembed.blocks.rows import Array, bounds
 from bigembed.embedding.extension import Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.landmarks.barycentric import affine_weights
+from bigembed.neighbors.components.nearest_embedded import nearest_embedded
 from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.joined import Joined
-from bigembed.neighbors.nearest_embedded import nearest_embedded
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape, shape_in
 from bigembed.neighbors.query import MAX_PAIRS, Index, index_of, join_batches, join_memory
-from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array, read_by_id
+from bigembed.store.arrays.io import read_array, read_by_id
 
 TILE_BYTES = 8 << 20
 """Of the neighbors of a tile of rows, in float64."""
@@ -100,7 +100,7 @@ def extend_landmarks(rows: Array, model: LandmarkModel) -> Array:
 
     The nearest landmark says to which part a row belongs; where it is of none, a row has the landmark's coordinates.
     """
-    from bigembed.neighbors.local import search_rows
+    from bigembed.neighbors.search.local import search_rows
 
     points, known = read_array(model.points), read_array(f"{model.solve}/coordinates/0")
     label, numbers = read_array(f"{model.solve}/labels/0"), np.arange(len(points))

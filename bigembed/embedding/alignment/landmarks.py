@@ -27,12 +27,12 @@ from bigembed.embedding.input_order import leave_rows, restore
 from bigembed.embedding.landmark_rows import landmark_rows_stage
 from bigembed.errors import InputError
 from bigembed.neighbors.exact import empty_lists
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, read_array, write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.source import RowSource
 
 MAX_LANDMARKS = 50_000
 
@@ -97,7 +97,7 @@ def solve_landmarks(conditions: Conditions, *, rows: str, k: int, m: int, policy
 def nearest_landmarks(rows: Array, points: Array, own: Array, q: int) -> tuple[Array, Array]:
     """Numbers (n, q) and squared distances of the landmarks nearest to each row, but that of number ``own`` (−1: none),
     by distance and number."""
-    from bigembed.neighbors.local import search_rows
+    from bigembed.neighbors.search.local import search_rows
 
     ids, squared = empty_lists(len(rows), q, points.dtype)
     search_rows(ids, squared, np.asarray(rows, points.dtype), own, points, np.arange(len(points)))

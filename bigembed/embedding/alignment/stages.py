@@ -16,9 +16,9 @@ from bigembed.embedding.graph.parts import ISLANDS
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError, InputTypeError
 from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.stages import Stage
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 AUTO_ROWS = 5_000
 """Up to here solver="auto" is exact."""

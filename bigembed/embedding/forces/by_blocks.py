@@ -11,9 +11,9 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.embedding.map_coordinates import box_of
 from bigembed.kernels.field import Lattice, field_of
-from bigembed.store.arrays import read_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 
 def begin_block(b: int, start: str) -> tuple[tuple[Array, Array], Array]:

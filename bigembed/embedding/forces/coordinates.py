@@ -10,8 +10,8 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.map_coordinates import write_map
 from bigembed.kernels.field import STEP, Lattice, lattice_bytes, spacing_for
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.exchange import Exchange
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.exchange import Exchange
 
 
 def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:

@@ -12,8 +12,8 @@ from bigembed.embedding.forces.options import DescentOptions
 from bigembed.embedding.held_rows import HeldRows, held_weights
 from bigembed.embedding.map_coordinates import box_of
 from bigembed.kernels.field import STEP, Lattice, field_of, spacing_for
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 
 def held_steps(

@@ -11,7 +11,7 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.placing import Placing, held_array, places_of
 from bigembed.neighbors.joined import Joined
 from bigembed.runs import Run
-from bigembed.store.arrays import read_by_id
+from bigembed.store.arrays.io import read_by_id
 
 
 @dataclass(frozen=True)

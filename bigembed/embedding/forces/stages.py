@@ -13,7 +13,7 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.errors import InputError
 from bigembed.stages import Stage
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 USER_EDGES = 30
 """Edges of a row of a user's graph that a plan counts with."""

@@ -18,15 +18,15 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.linear.moments import moments_of_block
 from bigembed.embedding.linear.principal import GRAM_COLUMNS, principal_directions
 from bigembed.errors import BigembedError, InputError
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.input import in_memory, row_source
-from bigembed.store.passes import reduce_rows
-from bigembed.store.paths import at
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.inputs.input import in_memory, row_source
+from bigembed.store.places.paths import at
+from bigembed.store.rows.passes import reduce_rows
+from bigembed.store.rows.source import RowSource
 
 SIZE = 1e-4
 """Standard deviation of the first coordinate."""

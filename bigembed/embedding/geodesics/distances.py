@@ -12,14 +12,14 @@ from bigembed.embedding.graph.component_sample import component_sample
 from bigembed.embedding.graph.parts import parts_from, solved_sizes
 from bigembed.errors import PlanError
 from bigembed.landmarks.select import LandmarkChoice, far_apart
-from bigembed.neighbors.components import find_components
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.components.connected import find_components
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.paths.geodesic import GROUP, keep_distances, shortest_paths
 from bigembed.paths.pairs import cached_graph, distances_block
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.matrix import StoredMatrix
-from bigembed.store.paths import free_bytes
+from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
+from bigembed.store.blockwise.matrix import StoredMatrix
+from bigembed.store.places.paths import free_bytes
 
 POLICIES = ("error", "largest", "per-component", "bridge")
 EXACT_ROWS = 100_000

@@ -14,17 +14,17 @@ from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.extension import Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
 from bigembed.landmarks.triangulate import triangulated
-from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_graph import GIVEN
-from bigembed.neighbors.given_query import GivenIndex, given_index_of
+from bigembed.neighbors.components.nearest_embedded import nearest_embedded
+from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given.query import GivenIndex, given_index_of
 from bigembed.neighbors.joined import Joined
-from bigembed.neighbors.nearest_embedded import nearest_embedded
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape, shape_in
 from bigembed.neighbors.radius_query import AnyIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape, shape_in
+from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.paths.geodesic import KeptDistances
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array, read_by_id, read_rows
+from bigembed.store.arrays.io import read_array, read_by_id, read_rows
 
 BATCH_ROWS = 8_192
 HELD_BYTES = 64 << 20

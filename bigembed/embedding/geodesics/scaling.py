@@ -17,16 +17,16 @@ from bigembed.embedding.graph.coordinates import GraphCoordinates, write_coordin
 from bigembed.embedding.graph.replaced import find_replaced
 from bigembed.embedding.scaling.classical import largest_pairs, rounding
 from bigembed.landmarks.triangulate import FLOOR, classical, principal_axes, scaled, triangulated
-from bigembed.neighbors.by_metric import ByMetric
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import vector_blocks
 from bigembed.paths.geodesic import KeptDistances
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import read_array, read_by_id, read_rows, write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.rows.source import RowSource
 
 TILE_ROWS = 4_096
 """Rows placed at a time."""

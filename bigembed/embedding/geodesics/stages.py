@@ -13,7 +13,7 @@ from bigembed.embedding.geodesics.distances import (
 from bigembed.embedding.geodesics.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
-from bigembed.neighbors.bridge import bridge_stage
+from bigembed.neighbors.components.bridge import bridge_stage
 from bigembed.stages import Stage
 
 AUTO_ROWS = 4_096

@@ -8,9 +8,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.landmarks.select import LandmarkChoice
-from bigembed.neighbors.order import Ordered
-from bigembed.store.arrays import read_array
-from bigembed.store.exchange import Exchange
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
 
 
 def component_sample(

@@ -9,10 +9,10 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, map_blocks
 from bigembed.embedding.input_order import leave_rows, restore
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.stages import Context
-from bigembed.store.arrays import create_rows, read_array
-from bigembed.store.exchange import Exchange
+from bigembed.store.arrays.io import create_rows, read_array
+from bigembed.store.blockwise.exchange import Exchange
 
 
 class GraphCoordinates(Protocol):

@@ -11,15 +11,15 @@ from bigembed.embedding.graph.ordered_rows import InOrder, compared_rows, compar
 from bigembed.embedding.graph.own_rows import own_rows
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
-from bigembed.neighbors.by_metric import ByMetric
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.neighborhoods import cost_of, preserved
 from bigembed.quality.spaces import DistancesToSample
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.opening import open_zarr
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.source import RowSource
 
 SAMPLES = 400
 """Rows that are compared with all rows."""

@@ -9,15 +9,15 @@ from scipy.sparse import csr_array
 
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputTypeError
-from bigembed.neighbors.given_graph import GIVEN
-from bigembed.neighbors.given_query import GivenIndex
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given.query import GivenIndex
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
 from bigembed.neighbors.query import locate_blocks
 from bigembed.neighbors.radius_query import AnyIndex
-from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
 from bigembed.runs import Run
-from bigembed.store.offenders import LEAST_32, MOST_32, refuse_block, refuse_size
-from bigembed.store.row_blocks import RowBlock
+from bigembed.store.rows.offenders import LEAST_32, MOST_32, refuse_block, refuse_size
+from bigembed.store.rows.row_blocks import RowBlock
 
 
 class Located(Protocol):

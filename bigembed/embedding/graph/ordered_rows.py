@@ -10,11 +10,11 @@ import numpy as np
 
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import BLOCK_BYTES, Array
-from bigembed.neighbors.by_metric import ByMetric
-from bigembed.neighbors.order import Ordered
-from bigembed.store.arrays import read_rows
-from bigembed.store.source import RowSource
-from bigembed.store.sparse_parts import stacked
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.store.arrays.io import read_rows
+from bigembed.store.blockwise.sparse_parts import stacked
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(frozen=True)

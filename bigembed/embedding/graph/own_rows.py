@@ -10,11 +10,11 @@ import numpy as np
 
 from bigembed.blocks.rows import bounds, map_blocks
 from bigembed.embedding.graph.ordered_rows import InOrder
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.stages import Context
-from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.kept import KeptRows
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, write_rows
+from bigembed.store.rows.kept import KeptRows
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import numpy as np
 
 from bigembed.blocks.owners import owner_of
 from bigembed.blocks.rows import Array, map_blocks
-from bigembed.neighbors.by_metric import ByMetric
-from bigembed.neighbors.nearest_embedded import embedded_block, nearest_embedded
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.components.nearest_embedded import embedded_block, nearest_embedded
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.stages import Context
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 NAMED = 5
 """Rows that a warning names."""

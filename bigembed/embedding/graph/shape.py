@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.radius import EDGES_PLANNED
+from bigembed.neighbors.search.by_metric import ByMetric
 
 
 @dataclass(frozen=True)

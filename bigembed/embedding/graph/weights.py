@@ -12,15 +12,15 @@ from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import MAX_BLOCK_ROWS, Array, block_rows, bounds
 from bigembed.errors import InputError
 from bigembed.kernels.normalize import normalize_block, row_sums
-from bigembed.neighbors.given_edges import merge, scatter
-from bigembed.neighbors.given_graph import edge_cost
-from bigembed.neighbors.given_order import EDGES, ordered_stages
+from bigembed.neighbors.given.edges import merge, scatter
+from bigembed.neighbors.given.graph import edge_cost
+from bigembed.neighbors.given.order import EDGES, ordered_stages
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import write_array
-from bigembed.store.graph_source import ENTRY_BYTES, GraphSource
-from bigembed.store.matrix import StoredMatrix, write_values
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import write_array
+from bigembed.store.blockwise.matrix import StoredMatrix, write_values
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.inputs.graph_source import ENTRY_BYTES, GraphSource
 
 SYMMETRIC = 1e-12
 """Largest |w_ij − w_ji| that counts as rounding, as a share of the largest weight of nodes i and j."""

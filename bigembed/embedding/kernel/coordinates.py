@@ -12,7 +12,7 @@ from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array, bounds
 from bigembed.embedding.affine import AffineMap
 from bigembed.kernels.functions import Kernel, in_tiles, refuse_values, wrong_values
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 COLUMNS = 2_048
 """Known rows whose kernel values a task holds at a time."""

@@ -10,8 +10,8 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, write_rows
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, PlanError
 from bigembed.kernels.functions import Kernel, in_tiles
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays.io import read_array, write_array
 
 MOST_ROWS = 8_192
 """Rows (of the exact solver all, else the landmarks) up to which the regression is solved: 512 MiB."""

@@ -25,12 +25,12 @@ from bigembed.operators.kernel import KernelOperator
 from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
 from bigembed.quality.participation import carried_by_few, participation_of
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 DENSE_ROWS = 2_000
 """Rows up to which the kernel is formed, in one task, and solved densely."""

@@ -23,12 +23,12 @@ from bigembed.embedding.linear.class_scatter import (
 )
 from bigembed.errors import InputError
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.labels import Labels, classes_as_json
-from bigembed.store.offenders import checked_shape
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
+from bigembed.store.inputs.labels import Labels, classes_as_json
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 LABEL_ROWS = 1 << 18
 SUMS = ("counts", "means", "scatter")

@@ -15,11 +15,11 @@ from bigembed.embedding.extension import complete
 from bigembed.embedding.linear.quantiles import refuse_empty
 from bigembed.errors import InputError
 from bigembed.stages import Context, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.offenders import checked_shape, infinite, not_finite, refuse
-from bigembed.store.passes import map_row_blocks
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
+from bigembed.store.rows.offenders import checked_shape, infinite, not_finite, refuse
+from bigembed.store.rows.passes import map_row_blocks
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 STAGE = "rows"
 FIRST = 10

@@ -10,11 +10,11 @@ from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.embedding.costs import summing_cost
 from bigembed.errors import InputError
 from bigembed.stages import Context, Stage
-from bigembed.store.arrays import write_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import write_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 
 def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, Any] | None = None) -> Stage:

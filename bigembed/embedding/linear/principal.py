@@ -16,9 +16,9 @@ from bigembed.embedding.linear.dimension import chosen_components
 from bigembed.errors import InputError
 from bigembed.operators.covariance import CovarianceOperator
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.source import RowSource
 
 GRAM_COLUMNS = 4096
 """Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""

@@ -12,11 +12,11 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.costs import summing_cost
 from bigembed.errors import InputError
 from bigembed.stages import Context, Stage
-from bigembed.store.arrays import write_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import write_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 
 def quantiles_stage(source: RowSource, shares: Sequence[float], missing: bool = False) -> Stage:

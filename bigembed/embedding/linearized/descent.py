@@ -24,8 +24,8 @@ from bigembed.embedding.linearized.kernel import (
 )
 from bigembed.kernels.nonnegative_kernel import FLOOR, KernelFactors, gram_block, objective, start_block, step_block
 from bigembed.stages import Context, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.source import RowSource
 
 PLANNED = 80
 """Iterations that a plan counts on."""

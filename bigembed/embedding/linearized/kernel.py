@@ -21,9 +21,9 @@ from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normali
 from bigembed.kernels.linearized_sums import EPSILONS, combine_sums, spread_block, total_block
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.source import RowSource
 
 RULES = ("auto", "density")
 NEGATIVE = -1e-12

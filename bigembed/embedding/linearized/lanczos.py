@@ -25,8 +25,8 @@ from bigembed.kernels.linearized import LinearizedKernel, Normalization
 from bigembed.kernels.linearized_sums import EPSILONS
 from bigembed.operators.factored import FactoredOperator
 from bigembed.stages import Context, Cost
-from bigembed.store.source import RowSource
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.rows.source import RowSource
 
 EXPECTED = 40
 """Passes of a solve that are planned: two a product, some 20 products."""

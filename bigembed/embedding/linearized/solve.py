@@ -26,9 +26,9 @@ from bigembed.errors import InputError
 from bigembed.kernels.linearized_map import LinearizedMap
 from bigembed.kernels.linearized_sums import combine_sums, gram_block
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import reduce_rows
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.passes import reduce_rows
+from bigembed.store.rows.source import RowSource
 
 POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 """Power of λ on the coordinates, by the name of their scaling."""

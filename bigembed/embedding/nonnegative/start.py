@@ -15,9 +15,9 @@ from scipy import linalg
 from bigembed.blocks.affine import affine_block
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
-from bigembed.store.masked import unmasked
-from bigembed.store.passes import Parts
-from bigembed.store.row_blocks import RowBlock
+from bigembed.store.rows.masked import unmasked
+from bigembed.store.rows.passes import Parts
+from bigembed.store.rows.row_blocks import RowBlock
 
 RULES = ("nndsvd", "nndsvda", "nndsvdar", "random")
 GRAM_COLUMNS = 4096

@@ -10,9 +10,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, offsets
 from bigembed.embedding.sampling.options import SamplingOptions, chosen
-from bigembed.store.arrays import read_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 
 def begin_block(b: int, start: str) -> tuple[tuple[Array], None]:

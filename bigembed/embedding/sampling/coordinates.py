@@ -11,7 +11,7 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.map_coordinates import write_map
 from bigembed.embedding.sampling.options import POOL, chosen
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays.io import read_array, write_array
 
 
 def coordinates_stage(graph: GraphShape, m: int, seed: int, n_epochs: int) -> Stage:

@@ -7,8 +7,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.embedding.held_rows import HeldRows, held_weights
 from bigembed.embedding.sampling.options import SamplingOptions, chosen
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 
 def held_epochs(

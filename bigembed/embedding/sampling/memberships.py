@@ -13,9 +13,9 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
 from bigembed.kernels.normalize import row_sums
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.matrix import StoredMatrix, write_values
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.matrix import StoredMatrix, write_values
+from bigembed.store.blockwise.stored_space import StoredSpace
 
 
 def memberships_stage(graph: GraphShape, edges: int, connectivity: float, mix: float) -> Stage:

@@ -12,7 +12,7 @@ from bigembed.embedding.placing import Placing, held_array, places_of
 from bigembed.embedding.sampling.options import SamplingOptions
 from bigembed.neighbors.joined import Joined
 from bigembed.runs import Run
-from bigembed.store.arrays import read_by_id
+from bigembed.store.arrays.io import read_by_id
 
 SHARE = 3
 """Epochs of the fit for one epoch of a new row."""

@@ -11,7 +11,7 @@ from bigembed.embedding.sampling.descent import descent_stage
 from bigembed.embedding.sampling.memberships import memberships_stage
 from bigembed.embedding.sampling.options import SamplingOptions
 from bigembed.stages import Stage
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 SCALE = Scale(deviation=3.0, farthest=4.0, connected=0.99)
 """Of a start: about as large as the map will be, with which forces of length 1 to 4 have their sense."""

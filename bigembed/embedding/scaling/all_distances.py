@@ -7,10 +7,10 @@ from typing import Any
 from bigembed.blocks.distances import Metric
 from bigembed.blocks.rows import bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_grid, create_rows, write_rows, write_window
-from bigembed.store.offenders import checked_shape, offenders, refuse, usable
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_grid, create_rows, write_rows, write_window
+from bigembed.store.rows.offenders import checked_shape, offenders, refuse, usable
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 TILE = 1_024
 """Rows and columns of a stored chunk."""

@@ -18,10 +18,10 @@ from bigembed.landmarks.triangulate import centered, scaled
 from bigembed.operators.centered import CenteredOperator
 from bigembed.operators.pairs import VECTOR_ROWS, vector_blocks
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import write_array
-from bigembed.store.source import RowSource
-from bigembed.store.stored_space import StoredSpace
-from bigembed.store.tiles import PANEL_BYTES, TILE_COLUMNS
+from bigembed.store.arrays.io import write_array
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.rows.source import RowSource
+from bigembed.store.rows.tiles import PANEL_BYTES, TILE_COLUMNS
 
 DENSE_ROWS = 1_024
 """Distances between at most this number of rows are solved densely, with all eigenvalues."""
@@ -87,7 +87,7 @@ def distance_solve_stage(
 
 
 def panel_bytes(n: int, itemsize: int, chunks: tuple[int, int]) -> int:
-    """Largest panel of distances that a task holds: see :func:`bigembed.store.tiles.panels`."""
+    """Largest panel of distances that a task holds: see :func:`bigembed.store.rows.tiles.panels`."""
     rows = min(n, max(chunks[0], VECTOR_ROWS))
     return max(PANEL_BYTES, rows * min(n, chunks[1] + TILE_COLUMNS) * itemsize)
 

@@ -19,9 +19,9 @@ from bigembed.embedding.scaling.landmark_sample import LandmarkOptions, write_la
 from bigembed.errors import InputError
 from bigembed.landmarks.select import SAMPLE_BYTES, far_apart, max_min_by, uniform
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.source import RowSource
 
 PROBES = 100
 """Rows that the map is judged by: fewer than where distances are computed, as each is a row to read."""

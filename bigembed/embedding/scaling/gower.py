@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.blocks.distances import Metric, refuse_distances
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(frozen=True)

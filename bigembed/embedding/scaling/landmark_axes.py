@@ -22,11 +22,11 @@ from bigembed.embedding.scaling.landmark_sample import PROBES, SCATTER_COLUMNS
 from bigembed.landmarks.stress import change, stress
 from bigembed.landmarks.triangulate import FLOOR, classical, triangulated
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 SHARES = (2, 4)
 """One landmark in 2, and one in 4, is kept to see how the coordinates change."""

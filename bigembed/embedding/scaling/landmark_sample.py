@@ -14,13 +14,13 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.costs import summing_cost
 from bigembed.landmarks.select import SELECTIONS as FROM_ROWS
 from bigembed.landmarks.select import LandmarkChoice, far_apart, max_min, max_min_by, uniform
-from bigembed.neighbors.partition import kmeans
+from bigembed.neighbors.ordering.partition import kmeans
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.offenders import checked_shape
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.offenders import checked_shape
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 SELECTIONS = (*FROM_ROWS, "k-means")
 PROBES = 400

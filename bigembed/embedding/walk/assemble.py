@@ -10,9 +10,9 @@ import numpy as np
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.embedding.graph.parts import Parts, contrast
 from bigembed.stages import Context
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
 
 
 @dataclass(frozen=True)

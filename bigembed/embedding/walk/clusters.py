@@ -9,11 +9,11 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.clusters import points_of
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.walk.extension import WalkModel, extend_rows, grouping, model_of
-from bigembed.neighbors.partition import nearest_centers
+from bigembed.neighbors.ordering.partition import nearest_centers
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.neighbors.radius_query import AnyIndex
-from bigembed.neighbors.survey import Shape
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(frozen=True)

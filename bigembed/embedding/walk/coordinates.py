@@ -14,12 +14,12 @@ from bigembed.embedding.graph.parts import ISLAND, PLACING, parts_from
 from bigembed.embedding.graph.replaced import find_replaced, first_replaced, keep_block, repeated_matrix
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputError
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.quality.participation import carried_by_few, participation
 from bigembed.quality.spectrum import ONE, chosen_by_spectrum
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_by_id
-from bigembed.store.parcels import journeys
+from bigembed.store.arrays.io import read_array, read_by_id
+from bigembed.store.blockwise.parcels import journeys
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,17 @@ from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.kernels.gaussian import local_squared
 from bigembed.kernels.scale import Bandwidth, own_scales
 from bigembed.landmarks.nystrom import divided
-from bigembed.neighbors.by_metric import by_metric
-from bigembed.neighbors.given_query import GivenIndex, nearest_given
+from bigembed.neighbors.components.nearest_embedded import nearest_embedded
+from bigembed.neighbors.given.query import GivenIndex, nearest_given
 from bigembed.neighbors.joined import Joined
-from bigembed.neighbors.nearest_embedded import nearest_embedded
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape
 from bigembed.neighbors.query import MAX_PAIRS
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.radius_query import AnyIndex, RadiusIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 
 @dataclass(frozen=True)

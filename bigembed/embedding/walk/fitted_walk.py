@@ -9,14 +9,14 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.runs import Run
 from bigembed.stages import Context
-from bigembed.store.arrays import read_array, read_by_id
-from bigembed.store.input import column_source, row_source
-from bigembed.store.paths import AnyPath, at, is_path
-from bigembed.store.source import RowSource, rows_at
-from bigembed.store.sparse import is_csr_group
+from bigembed.store.arrays.io import read_array, read_by_id
+from bigembed.store.inputs.input import column_source, row_source
+from bigembed.store.places.paths import AnyPath, at, is_path
+from bigembed.store.rows.source import RowSource, rows_at
+from bigembed.store.rows.sparse import is_csr_group
 
 
 def run_of(fitted: Any, what: str) -> Run:

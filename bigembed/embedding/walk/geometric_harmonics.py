@@ -15,7 +15,7 @@ from bigembed.embedding.walk.held_out import SUMS, held_out, solved, sums_stage
 from bigembed.errors import InputError
 from bigembed.runs import Run
 from bigembed.stages import run_stages
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 LEAST = 1e-8
 """Least |λ^t| of a coordinate that is divided by it."""

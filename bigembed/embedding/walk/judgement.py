@@ -27,16 +27,16 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.embedding.walk.stability import LEAST_NEIGHBORS, MOST_ROWS, half_map, shares_kept
 from bigembed.kernels.scale import Bandwidth
-from bigembed.neighbors.by_metric import ByMetric
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.degrees import effective_degrees
 from bigembed.quality.harmonics import ROWS, harmonics, sampled
 from bigembed.quality.neighborhoods import cost_of
 from bigembed.quality.participation import carried_by_few, participation
 from bigembed.quality.separation import near_one, separation
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.source import RowSource
 
 
 @dataclass(frozen=True)

@@ -33,15 +33,15 @@ from bigembed.embedding.landmark_rows import chosen
 from bigembed.errors import InputError
 from bigembed.landmarks.galerkin import NEIGHBORS, LandmarkFunctions, barycentric_rows
 from bigembed.landmarks.select import LandmarkChoice
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost
-from bigembed.store.arrays import read_array
-from bigembed.store.documents import read_sealed, sealed, write_json
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
-from bigembed.store.paths import at
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.matrix import StoredMatrix
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.places.documents import read_sealed, sealed, write_json
+from bigembed.store.places.paths import at
 
 EXTENSIONS = ("galerkin", "nystrom")
 DROPPED = 1e-11

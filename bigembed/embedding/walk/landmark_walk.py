@@ -25,10 +25,10 @@ from bigembed.landmarks.roseland import (
 )
 from bigembed.quality.participation import carried_by_few, participation_of
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.passes import Parts, reduce_rows
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 TILE_ROWS = 2_048
 FAR = 1e-300

@@ -12,13 +12,13 @@ from bigembed.blocks.rows import Array, bounds, is_sparse, map_blocks
 from bigembed.embedding.input_order import COORDINATES, leave_rows
 from bigembed.embedding.walk.fitted_walk import InputOrder
 from bigembed.errors import InputError
-from bigembed.neighbors.rerank import internal_ids_of, places_block
-from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.exchange import Exchange
-from bigembed.store.parcels import Delivery, by_receiver, send, settle
-from bigembed.store.passes import map_row_blocks
-from bigembed.store.row_blocks import RowBlock
-from bigembed.store.source import RowSource
+from bigembed.neighbors.search.rerank import internal_ids_of, places_block
+from bigembed.store.arrays.io import create_rows, write_rows
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.parcels import Delivery, by_receiver, send, settle
+from bigembed.store.rows.passes import map_row_blocks
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 
 def carry(columns: RowSource, order: InputOrder, panels: Sequence[slice], exchange: Exchange) -> list[Delivery]:

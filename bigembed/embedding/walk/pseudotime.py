@@ -15,8 +15,8 @@ from bigembed.embedding.walk.fitted_walk import InputOrder, WalkVectors, inputs_
 from bigembed.errors import InputError
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage, run_stages
-from bigembed.store.arrays import create_rows, read_array
-from bigembed.store.exchange import Exchange
+from bigembed.store.arrays.io import create_rows, read_array
+from bigembed.store.blockwise.exchange import Exchange
 
 
 @declared

@@ -16,10 +16,10 @@ from bigembed.embedding.walk.panels import carry, collect_block, leave_block, wr
 from bigembed.embedding.walk.spectral import weights_of
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage, run_stages
-from bigembed.store.arrays import read_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.rows.source import RowSource
 
 
 @declared

@@ -23,17 +23,17 @@ from bigembed.eigen.dense import solve_dense_matrix
 from bigembed.embedding.graph.parts import Parts, parts_from, solved_sizes
 from bigembed.embedding.walk.assemble import assemble
 from bigembed.embedding.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
-from bigembed.neighbors.components import RESOLVED, find_components
+from bigembed.neighbors.components.connected import RESOLVED, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.documents import read_sealed, sealed, write_json
-from bigembed.store.exchange import Exchange
-from bigembed.store.held_space import Checkpoints, give_back, held, in_memory
-from bigembed.store.matrix import KEPT_BYTES, MappedMatrix, StoredMatrix
-from bigembed.store.paths import at, is_url
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.held_space import Checkpoints, give_back, held, in_memory
+from bigembed.store.blockwise.matrix import KEPT_BYTES, MappedMatrix, StoredMatrix
+from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.store.places.documents import read_sealed, sealed, write_json
+from bigembed.store.places.paths import at, is_url
 
 DENSE_ROWS = 2_000
 PASSES = 30

@@ -16,7 +16,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.kernels.affinity import kernel_stage
 from bigembed.kernels.scale import EDGES, LISTS, PAIRS, Bandwidth, bandwidth_stage, bandwidth_within_stage
 from bigembed.kernels.target import Target
-from bigembed.neighbors.bridge import bridge_stage
+from bigembed.neighbors.components.bridge import bridge_stage
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.quality.dimension import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
 from bigembed.stages import Stage

@@ -14,12 +14,12 @@ import numpy as np
 
 from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import BigembedError, DamagedError, MissingPathError
-from bigembed.store.arrays import read_array
-from bigembed.store.documents import digest_of, read_json, sealed, unsealed
+from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.growing import rows_digest
-from bigembed.store.manifest import FORMAT
-from bigembed.store.npy import npy_rows
-from bigembed.store.paths import AnyPath, stored
+from bigembed.store.places.documents import digest_of, read_json, sealed, unsealed
+from bigembed.store.places.paths import AnyPath, stored
+from bigembed.store.published.manifest import FORMAT
 
 KIND = "coordinates"
 _proven: set[tuple[str, str]] = set()

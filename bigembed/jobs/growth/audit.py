@@ -30,16 +30,16 @@ from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.search.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.runs import Run
 from bigembed.steps.kept_rows import kept_of
-from bigembed.store.documents import write_json
-from bigembed.store.exchange import Exchange
+from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.growing import StoreRows
-from bigembed.store.paths import remove
-from bigembed.store.source import RowSource
+from bigembed.store.places.documents import write_json
+from bigembed.store.places.paths import remove
+from bigembed.store.rows.source import RowSource
 
 REPORT = "audit.json"
 QUANTILES = (0.1, 0.5, 0.9, 0.99)

@@ -26,11 +26,11 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.methods import load
 from bigembed.runs import Run
 from bigembed.stages import Stage, run_stages
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 from bigembed.store.growing import StoreRows, append_source
-from bigembed.store.lock import Lock
-from bigembed.store.paths import free_bytes, nearest_folder, remove
-from bigembed.store.source import RowSource
+from bigembed.store.places.lock import Lock
+from bigembed.store.places.paths import free_bytes, nearest_folder, remove
+from bigembed.store.rows.source import RowSource
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import ChangedInputError, InputError
-from bigembed.store.documents import digest_of
 from bigembed.store.growing import Unit, rows_digest, stored_units
-from bigembed.store.paths import PathLike
+from bigembed.store.places.documents import digest_of
+from bigembed.store.places.paths import PathLike
 
 NAMED = 10
 """Shards named in an error."""

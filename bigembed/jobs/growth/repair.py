@@ -17,12 +17,12 @@ from bigembed.jobs.job import JobSpec
 from bigembed.methods import load
 from bigembed.runs import Run
 from bigembed.steps.kept_rows import kept_of, read_whole
-from bigembed.store.copying import write_dask
-from bigembed.store.documents import read_json, write_json
+from bigembed.store.formats.copying import write_dask
 from bigembed.store.growing import append_source
-from bigembed.store.input import row_source
-from bigembed.store.paths import retire
-from bigembed.store.source import RowSource
+from bigembed.store.inputs.input import row_source
+from bigembed.store.places.documents import read_json, write_json
+from bigembed.store.places.paths import retire
+from bigembed.store.rows.source import RowSource
 
 
 def warn(found: object) -> None:

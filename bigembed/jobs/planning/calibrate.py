@@ -19,9 +19,9 @@ from scipy.spatial.distance import cdist
 
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.jobs.planning.remembered import remember, remembered
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, remove
-from bigembed.store.scratch import temporary
+from bigembed.store.places.objects import ObjectPath
+from bigembed.store.places.paths import AnyPath, remove
+from bigembed.store.places.scratch import temporary
 
 TRIES = 5
 ROWS, COLUMNS = 1 << 16, 64
@@ -108,8 +108,8 @@ def _term() -> float:
 
 def _storage(folder: AnyPath) -> tuple[float, float, float]:
     """Bytes a second that the store reads, writes and exchanges in a folder; what was written is gone afterwards."""
-    from bigembed.store.arrays import create_rows, read_array, write_rows
-    from bigembed.store.exchange import Exchange
+    from bigembed.store.arrays.io import create_rows, read_array, write_rows
+    from bigembed.store.blockwise.exchange import Exchange
 
     rows = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
     with _scratch(folder) as path:

@@ -32,11 +32,11 @@ from bigembed.methods import method, step
 from bigembed.reuse import DAMAGED, outdated
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
-from bigembed.store import roots
-from bigembed.store.aligned import vector_source
-from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
-from bigembed.store.requests import library
-from bigembed.store.tables import check_table
+from bigembed.store.formats.aligned import vector_source
+from bigembed.store.formats.tables import check_table
+from bigembed.store.places.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
+from bigembed.store.places.requests import library
+from bigembed.store.published import roots
 
 PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""

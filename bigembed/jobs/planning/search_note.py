@@ -8,7 +8,7 @@ from bigembed.jobs.units import size
 from bigembed.neighbors.algorithms import AUTO, WORTH, said
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import room
-from bigembed.neighbors.shortlist import SHORTLIST
+from bigembed.neighbors.search.shortlist import SHORTLIST
 from bigembed.runs import Run
 from bigembed.stages import Stage
 

@@ -15,13 +15,13 @@ from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.plotting.stream import Rows
 from bigembed.steps.kept_rows import kept_of
-from bigembed.store.copying import rows_of_reader
-from bigembed.store.formats import open_reader
-from bigembed.store.kept import KeptRows
-from bigembed.store.npy import npy_rows
-from bigembed.store.opening import open_zarr
-from bigembed.store.paths import at
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.npy import npy_rows
+from bigembed.store.formats.copying import rows_of_reader
+from bigembed.store.formats.registry import open_reader
+from bigembed.store.places.paths import at
+from bigembed.store.rows.kept import KeptRows
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.source import RowSource
 
 COLUMN = "column:"
 

@@ -9,9 +9,9 @@ from bigembed.jobs.report.figures import MEANING, coordinate_lines, map_figures,
 from bigembed.jobs.report.glossary import CATEGORIES, entries_of
 from bigembed.jobs.units import duration, padded, size
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
-from bigembed.store.paths import UNLIMITED, at
-from bigembed.store.superseded import explanation
+from bigembed.store.arrays.io import read_array
+from bigembed.store.places.paths import UNLIMITED, at
+from bigembed.store.published.superseded import explanation
 
 
 def plan_lines(plan: Any) -> list[str]:

@@ -17,8 +17,8 @@ from bigembed.plotting.paint import DARK, LIGHT, SCHEMES, Paint, gradient, lifte
 from bigembed.plotting.raster import Grid, View, count_points, png
 from bigembed.plotting.stream import Aligned, Rows, numbered
 from bigembed.plotting.vector import Series, chart, ends, number
-from bigembed.store.opening import open_zarr
-from bigembed.store.source import MarkedRows, RowSource
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.source import MarkedRows, RowSource
 
 LARGE, SMALL = 840, 380
 """Pixels of a side: of the first pair, and of the others."""

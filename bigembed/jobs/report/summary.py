@@ -30,9 +30,9 @@ from bigembed.jobs.report.timeline import StageLine, stage_lines
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
-from bigembed.store.arrays import read_array
-from bigembed.store.paths import AnyPath, at
-from bigembed.store.superseded import superseded
+from bigembed.store.arrays.io import read_array
+from bigembed.store.places.paths import AnyPath, at
+from bigembed.store.published.superseded import superseded
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""

@@ -12,9 +12,9 @@ from bigembed.jobs.planning.peaks import Peaks
 from bigembed.jobs.planning.resources import Resources
 from bigembed.runs import Run
 from bigembed.stages import Cost
-from bigembed.store import manifest as manifests
-from bigembed.store.manifest import Manifest
-from bigembed.store.paths import AnyPath
+from bigembed.store.places.paths import AnyPath
+from bigembed.store.published import manifest as manifests
+from bigembed.store.published.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from bigembed.jobs.report.glossary import CATEGORIES
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.units import size
-from bigembed.store.superseded import explanation
+from bigembed.store.published.superseded import explanation
 
 
 @dataclass(frozen=True)

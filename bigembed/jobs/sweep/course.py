@@ -24,10 +24,10 @@ from bigembed.methods import method
 from bigembed.reuse import outdated, supersede
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage, locked, observing, run_stages
-from bigembed.store import manifest as manifests
-from bigembed.store.documents import digest_of
-from bigembed.store.paths import AnyPath
-from bigembed.store.source import RowSource
+from bigembed.store.places.documents import digest_of
+from bigembed.store.places.paths import AnyPath
+from bigembed.store.published import manifest as manifests
+from bigembed.store.rows.source import RowSource
 
 PAGE = "page"
 PAGE_BYTES = 96 << 20

@@ -12,9 +12,9 @@ from bigembed.errors import InputError
 from bigembed.estimator.through import of_mapped
 from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
 from bigembed.stages import Context, Stage
-from bigembed.store.graph_source import GraphSource
-from bigembed.store.opening import open_zarr
-from bigembed.store.source import RowSource
+from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.source import RowSource
 
 NAME, SAMPLES = "quality", 400
 JUDGED = "judgement"

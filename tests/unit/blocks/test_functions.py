@@ -17,7 +17,7 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
-from bigembed.store.formats import ingest
+from bigembed.store.formats.registry import ingest
 from tests.unit.block_functions import manhattan
 
 NAME = "tests.unit.block_functions:manhattan"

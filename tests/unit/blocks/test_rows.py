@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.csr import CSRBlock
 from bigembed.blocks.rows import executor, map_blocks, settled
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 NUMBERS = np.arange(12.0).reshape(3, 4)
 

@@ -12,8 +12,8 @@ from scipy.spatial.distance import cdist
 from bigembed.blocks.mapped_rows import mapped_rows
 from bigembed.blocks.metric_pairs import CODES
 from bigembed.blocks.metrics import NUMERIC, RowMetric
-from bigembed.neighbors.by_metric import ByMetric
 from bigembed.neighbors.exact import empty_lists
+from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.lists import counts_block, nearest_block
 
 SIGNED = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "hamming")

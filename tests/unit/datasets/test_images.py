@@ -10,7 +10,7 @@ from PIL import Image
 from bigembed import datasets
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.idx import read_idx
+from bigembed.store.formats.idx import read_idx
 
 
 def idx(array: Array) -> bytes:

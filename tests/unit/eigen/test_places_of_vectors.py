@@ -23,11 +23,11 @@ from bigembed.embedding.graph import weights as given_weights
 from bigembed.embedding.walk import spectral
 from bigembed.operators.sparse import SparseOperator
 from bigembed.stages import observing
-from bigembed.store import held_space
-from bigembed.store.exchange import Exchange
-from bigembed.store.held_space import Checkpoints, held, holding, in_memory
-from bigembed.store.matrix import MappedMatrix
-from bigembed.store.stored_space import StoredSpace
+from bigembed.store.blockwise import held_space
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.blockwise.held_space import Checkpoints, held, holding, in_memory
+from bigembed.store.blockwise.matrix import MappedMatrix
+from bigembed.store.blockwise.stored_space import StoredSpace
 from tests.blocks import blocks_of
 from tests.executors import maps
 

@@ -17,8 +17,8 @@ from bigembed.blocks.rows import executor
 from bigembed.embedding import extension
 from bigembed.embedding.streaming import groups
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
-from bigembed.store.arrays import read_array
-from bigembed.store.lock import hold
+from bigembed.store.arrays.io import read_array
+from bigembed.store.places.lock import hold
 from tests.blocks import graph_blocks
 
 

@@ -16,10 +16,10 @@ from bigembed.estimator.base import Estimator
 from bigembed.methods import REGISTRY
 from bigembed.runs import Run
 from bigembed.stages import Context, Cost, Stage, run_stages
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.input import row_source
-from bigembed.store.opening import open_array
-from bigembed.store.source import RowSource
+from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
+from bigembed.store.inputs.input import row_source
+from bigembed.store.rows.opening import open_array
+from bigembed.store.rows.source import RowSource
 
 NAME = "small"
 PLACE = "tests.unit.jobs.small_method:Small"

@@ -29,9 +29,9 @@ from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.store.aligned import aligned_of
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.formats import ingest
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.formats.aligned import aligned_of
+from bigembed.store.formats.registry import ingest
 from tests.unit.store.written import (
     COLUMNS,
     FORMATS,
@@ -233,7 +233,7 @@ def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) 
 
 
 def be_choice(columns: tuple[str, ...]) -> Any:
-    from bigembed.store.reader import Choice
+    from bigembed.store.rows.reader import Choice
 
     return Choice(columns=columns)
 

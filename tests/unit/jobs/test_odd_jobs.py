@@ -13,11 +13,11 @@ from bigembed.cli import app
 from bigembed.errors import JobError
 from bigembed.jobs.export import export
 from bigembed.jobs.spec import read_job
-from bigembed.store.delimited import open_delimited
-from bigembed.store.formats import ingest
-from bigembed.store.reader import Choice
-from bigembed.store.source import RowSource
-from bigembed.store.tables import Table, write_table
+from bigembed.store.formats.delimited import open_delimited
+from bigembed.store.formats.registry import ingest
+from bigembed.store.formats.tables import Table, write_table
+from bigembed.store.rows.reader import Choice
+from bigembed.store.rows.source import RowSource
 
 JOB = """
 [input]

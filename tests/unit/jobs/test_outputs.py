@@ -16,10 +16,10 @@ from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.store import formats
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.formats import ingest
-from bigembed.store.output_lock import output_lock
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.formats import registry as formats
+from bigembed.store.formats.registry import ingest
+from bigembed.store.places.output_lock import output_lock
 
 
 class Stopped(BaseException):

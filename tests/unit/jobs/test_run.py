@@ -23,12 +23,12 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
-from bigembed.store import roots
-from bigembed.store.arrays import read_array
-from bigembed.store.documents import read_sealed
-from bigembed.store.lock import hold
-from bigembed.store.manifest import find
-from bigembed.store.superseded import supersede
+from bigembed.store.arrays.io import read_array
+from bigembed.store.places.documents import read_sealed
+from bigembed.store.places.lock import hold
+from bigembed.store.published import roots
+from bigembed.store.published.manifest import find
+from bigembed.store.published.superseded import supersede
 from tests.unit.jobs.small_method import mean_of
 
 

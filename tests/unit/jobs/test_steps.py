@@ -22,7 +22,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 _RANDOM = np.random.default_rng(5)

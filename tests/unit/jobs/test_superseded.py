@@ -21,8 +21,8 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.runs import Run
-from bigembed.store.paths import stored
-from bigembed.store.superseded import superseded
+from bigembed.store.places.paths import stored
+from bigembed.store.published.superseded import superseded
 
 KEPT = ["survey", "partition", "order", "shortlist"]
 """Stages that do not depend on the number of neighbors."""
@@ -290,7 +290,7 @@ def test_nothing_is_there_of_a_run_that_is_not(tmp_path):
 )
 def test_killed_while_it_is_superseded(job, tmp_path, monkeypatch, step, half):
     """Before or after a mark is written, whose manifest is still there: the last stages go first."""
-    from bigembed.store import superseded as module
+    from bigembed.store.published import superseded as module
 
     run_job(job())
     root, real, calls = tmp_path / "run.zarr", module.write_json, []

@@ -16,8 +16,8 @@ from bigembed.eigen.factored import FactoredResult, solve_factored
 from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
 from bigembed.kernels.linearized_map import LinearizedMap
 from bigembed.kernels.linearized_sums import combine_sums, gram_block, spread_block, total_block
-from bigembed.store.passes import Parts
-from bigembed.store.row_blocks import RowBlock
+from bigembed.store.rows.passes import Parts
+from bigembed.store.rows.row_blocks import RowBlock
 
 
 def rows_of(n: int, d: int, seed: int = 0) -> np.ndarray:

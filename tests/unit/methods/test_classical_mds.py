@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 import bigembed as be
 from bigembed.embedding.scaling import classical as classical_scaling
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError
-from bigembed.store import copying
+from bigembed.store.formats import copying
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 
 N = 120

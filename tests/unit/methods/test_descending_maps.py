@@ -16,7 +16,7 @@ import bigembed as be
 from bigembed.blocks.rows import executor
 from bigembed.embedding.sampling import options
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.ordering.order import Ordered
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS, ring
 from tests.unit.methods.digits import digits

@@ -22,9 +22,9 @@ from bigembed.datasets import dataset
 from bigembed.errors import DisconnectedGraphError, InputError, InputTypeError
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.neighbors import given_distances
-from bigembed.store import source, tiles
-from bigembed.store.arrays import read_array, read_window
+from bigembed.neighbors.given import distances as given_distances
+from bigembed.store.arrays.io import read_array, read_window
+from bigembed.store.rows import source, tiles
 from tests.blocks import blocks_of
 
 RULES = [{"n_neighbors": 14}, {"n_neighbors": None, "radius": 8.0}]

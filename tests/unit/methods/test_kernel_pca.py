@@ -29,7 +29,7 @@ from bigembed.errors import (
     PlanError,
 )
 from bigembed.methods import kernel_pca
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 KERNELS = [
     {"kernel": "rbf", "gamma": 0.1},

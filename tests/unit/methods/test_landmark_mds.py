@@ -294,7 +294,7 @@ def test_a_saved_model_with_a_metric_and_landmarks_of_ones_own(tmp_path: Path) -
 
 @pytest.mark.parametrize(("metric", "reads"), [("euclidean", 1), ("cityblock", 2)])
 def test_passes_over_the_rows(metric: str, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigembed.store.source import RowSource
+    from bigembed.store.rows.source import RowSource
 
     path = tmp_path / "rows.npy"
     np.save(path, rows(70_000, 6).astype(np.float32))

@@ -20,7 +20,7 @@ import bigembed as be
 from bigembed.blocks import rows as canonical
 from bigembed.blocks.rows import Array
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 
 
 def sample(n: int = 900, d: int = 6, c: int = 3, seed: int = 0) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import bigembed as be
 from bigembed.blocks.squared import every_squared, paired_squared
 from bigembed.neighbors.complete import all_others, joined_to_all
 from bigembed.neighbors.exact import empty_lists, exact_block, merge_pairs
-from bigembed.neighbors.recall import recall_at
+from bigembed.neighbors.search.recall import recall_at
 from bigembed.neighbors.symmetrize import union_block
 
 

@@ -15,8 +15,8 @@ import bigembed as be
 from bigembed.embedding.graph import weights as in_memory
 from bigembed.embedding.graph.weights import edge_weight_stages
 from bigembed.embedding.walk import spectral
-from bigembed.neighbors.given_order import ordered_nodes
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.given.order import ordered_nodes
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.runs import Run
 from bigembed.stages import run_stages
 from tests.blocks import blocks_of
@@ -186,7 +186,7 @@ def test_a_cell_larger_than_a_block_is_cut() -> None:
 @pytest.mark.slow
 def test_the_solve_takes_fewer_passes() -> None:
     from bigembed.methods.laplacian_eigenmaps import LaplacianEigenmaps
-    from bigembed.store.graph_source import GraphSource
+    from bigembed.store.inputs.graph_source import GraphSource
 
     rows = be.datasets.swiss_roll(20_000, dtype="float64").rows()
     graph = sparse.csr_array(kneighbors_graph(rows, 15))

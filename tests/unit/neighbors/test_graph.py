@@ -8,11 +8,12 @@ from scipy.sparse.csgraph import connected_components
 
 import bigembed as be
 from bigembed.errors import InputError, RecallWarning
-from bigembed.neighbors import expected_recall, probes, query, shortlist
-from bigembed.neighbors.components import find_components
+from bigembed.neighbors import query
+from bigembed.neighbors.components.connected import find_components
+from bigembed.neighbors.ordering.survey import Shape, prepare, shape_in
 from bigembed.neighbors.query import Index, join_rows
-from bigembed.neighbors.survey import Shape, prepare, shape_in
-from bigembed.store.exchange import Exchange
+from bigembed.neighbors.search import expected_recall, probes, shortlist
+from bigembed.store.blockwise.exchange import Exchange
 
 
 def reference(X: np.ndarray, k: int) -> np.ndarray:
@@ -162,7 +163,7 @@ def test_all_rows_equal_still_give_a_graph(small_blocks: None) -> None:
 
 
 def test_a_recall_below_the_target_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigembed.neighbors.ground_truth.choose_probes", lambda curve, target, pairs: 1)
+    monkeypatch.setattr("bigembed.neighbors.search.ground_truth.choose_probes", lambda curve, target, pairs: 1)
     X = np.random.default_rng(0).normal(size=(9_000, 12)).astype("f4")
     with pytest.warns(
         RecallWarning, match=r"recall of the neighbor graph is 0\.\d+ ± .* below the target 0.99"

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bigembed.blocks.squared import paired_squared
 from bigembed.neighbors.exact import empty_lists, exact_block, update_lists
-from bigembed.neighbors.local import Cells, search_cells, search_own, search_rows
-from bigembed.neighbors.partition import cells_block
-from bigembed.neighbors.probes import (
+from bigembed.neighbors.ordering.partition import cells_block
+from bigembed.neighbors.search.local import Cells, search_cells, search_own, search_rows
+from bigembed.neighbors.search.probes import (
     asking_cells,
     group_probes,
     nearest_cells,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigembed.blocks.squared import paired_squared
-from bigembed.neighbors import nearest
 from bigembed.neighbors.exact import empty_lists, update_lists
-from bigembed.neighbors.partition import assign_block
+from bigembed.neighbors.ordering import nearest
+from bigembed.neighbors.ordering.partition import assign_block
 
 from .test_exact import DTYPES, KINDS, draw_rows
 

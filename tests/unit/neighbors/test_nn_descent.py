@@ -20,18 +20,21 @@ from bigembed.blocks.squared import all_squared
 from bigembed.embedding.graph.ordered_rows import OrderedRows
 from bigembed.errors import InputError, PlanError, RecallWarning
 from bigembed.jobs.planning.search_note import search_notes
-from bigembed.neighbors import descent_rounds, expected_recall, nn_descent, shortlist, walk
+from bigembed.neighbors import nn_descent
 from bigembed.neighbors.algorithms import chosen, said
-from bigembed.neighbors.by_metric import ByMetric
+from bigembed.neighbors.descent import rounds as descent_rounds
+from bigembed.neighbors.descent import walk
 from bigembed.neighbors.exact import exact_block
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.joined import Joined
+from bigembed.neighbors.ordering.sketch import compared_of
+from bigembed.neighbors.ordering.survey import prepare
 from bigembed.neighbors.query import index_of, join_rows
-from bigembed.neighbors.sketch import compared_of
-from bigembed.neighbors.survey import prepare
+from bigembed.neighbors.search import expected_recall, shortlist
+from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.runs import Run
 from bigembed.stages import Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 
 from . import distance_functions
 
@@ -242,7 +245,7 @@ def test_another_name_is_refused(make: Callable[..., Any]) -> None:
 )
 def test_what_the_join_finds_is_what_is_within_reach(shrunk: float, whole: bool) -> None:
     """In two panels; ``shrunk`` that is no bound loses some of it."""
-    from bigembed.neighbors.local_join import join
+    from bigembed.neighbors.descent.local_join import join
 
     rows, candidates = HIGH[:60], np.arange(60)
     reach = np.linspace(5, 15, 60, dtype=np.float32)
@@ -263,7 +266,7 @@ def test_what_the_join_finds_is_what_is_within_reach(shrunk: float, whole: bool)
 @pytest.mark.parametrize("most", [3, 50])
 def test_candidates_are_the_first_of_a_list_and_the_nearest_that_have_the_row(most: int) -> None:
     """Each once, fresh ones first; none of a row of which nothing is fresh."""
-    from bigembed.neighbors.local_join import candidates, sources_of
+    from bigembed.neighbors.descent.local_join import candidates, sources_of
 
     random = np.random.default_rng(4)
     n, width = 6, 4
@@ -290,7 +293,7 @@ def test_candidates_are_the_first_of_a_list_and_the_nearest_that_have_the_row(mo
 
 
 def test_what_is_taken_makes_the_lists_of_all_candidates_and_is_marked() -> None:
-    from bigembed.neighbors.local_join import NEW, take
+    from bigembed.neighbors.descent.local_join import NEW, take
 
     random = np.random.default_rng(3)
     distance = random.integers(0, 40, (7, 90)).astype(np.float32)  # many ties

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.neighbors import expected_recall, shortlist
-from bigembed.neighbors.expected_recall import ample, better, choose_probes
+from bigembed.neighbors.search import expected_recall, shortlist
+from bigembed.neighbors.search.expected_recall import ample, better, choose_probes
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.RecallWarning")

@@ -13,8 +13,8 @@ from bigembed.blocks.vector_space import MemorySpace
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
 from bigembed.operators.centered import CenteredOperator
-from bigembed.store import tiles
-from bigembed.store.source import RowSource
+from bigembed.store.rows import tiles
+from bigembed.store.rows.source import RowSource
 from tests.operator_views import as_linear_operator, dot_test
 
 N = 90

@@ -9,9 +9,9 @@ from scipy import sparse
 from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
 from bigembed.operators.covariance import CovarianceOperator
-from bigembed.store.exchange import Exchange
-from bigembed.store.source import RowSource
-from bigembed.store.sparse import held_source
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.source import RowSource
+from bigembed.store.rows.sparse import held_source
 from tests.operator_views import dot_test
 
 N, D = 400, 60

@@ -10,7 +10,7 @@ from bigembed.errors import InputError
 from bigembed.kernels.functions import Kernel
 from bigembed.operators import pairs
 from bigembed.operators.kernel import KernelOperator
-from bigembed.store.source import RowSource
+from bigembed.store.rows.source import RowSource
 from tests.operator_views import as_linear_operator, dot_test
 
 

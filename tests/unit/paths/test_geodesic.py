@@ -17,7 +17,7 @@ from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
 from bigembed.paths import geodesic
 from bigembed.paths.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
-from bigembed.store.exchange import Exchange
+from bigembed.store.blockwise.exchange import Exchange
 from tests.blocks import blocks_of
 from tests.executors import Killed, maps
 from tests.operator_views import memory_matrix

@@ -18,9 +18,9 @@ from bigembed.blocks.rows import executor
 from bigembed.errors import InputError, InputTypeError
 from bigembed.quality import spaces
 from bigembed.quality.neighborhoods import cost_of, preserved
-from bigembed.store.exchange import Exchange
-from bigembed.store.input import row_source
-from bigembed.store.source import RowSource
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.inputs.input import row_source
+from bigembed.store.rows.source import RowSource
 
 NAMES = ("preservation", "trustworthiness", "continuity", "triplets")
 

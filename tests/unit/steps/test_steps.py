@@ -14,7 +14,7 @@ import bigembed as be
 from bigembed.blocks.quantiles import levels_of
 from bigembed.errors import BigembedError, InputError
 from bigembed.methods import STEPS, step
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays.io import read_array
 from tests.blocks import blocks_of
 
 N, D = 3_000, 7

@@ -14,13 +14,13 @@ import zarr
 
 from bigembed import PCA
 from bigembed.errors import BigembedError, DamagedError, InputError, PlanError
-from bigembed.store import claims
-from bigembed.store.arrays import read_array
-from bigembed.store.formats import ingest, open_reader
-from bigembed.store.idx import read_idx
-from bigembed.store.opening import open_zarr
-from bigembed.store.reader import Choice
-from bigembed.store.sparse import group_source, read_csr, write_csr
+from bigembed.store.arrays.io import read_array
+from bigembed.store.formats.idx import read_idx
+from bigembed.store.formats.registry import ingest, open_reader
+from bigembed.store.places import claims
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.reader import Choice
+from bigembed.store.rows.sparse import group_source, read_csr, write_csr
 
 ROWS = np.arange(12.0).reshape(6, 2)
 

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store import copying, delimited, parquet, reader
-from bigembed.store.aligned import aligned_of
-from bigembed.store.arrays import read_array
-from bigembed.store.formats import ingest, open_reader
-from bigembed.store.opening import open_zarr
-from bigembed.store.reader import Choice
-from bigembed.store.seal import SEAL
-from bigembed.store.sparse import group_source
+from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays.seal import SEAL
+from bigembed.store.formats import copying, delimited, parquet
+from bigembed.store.formats.aligned import aligned_of
+from bigembed.store.formats.registry import ingest, open_reader
+from bigembed.store.rows import reader
+from bigembed.store.rows.opening import open_zarr
+from bigembed.store.rows.reader import Choice
+from bigembed.store.rows.sparse import group_source
 from tests.unit.store.written import (
     COLUMNS,
     FORMATS,

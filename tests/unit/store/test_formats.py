@@ -12,13 +12,13 @@ import pytest
 import zarr
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store import copying, idx, parquet
-from bigembed.store.arrays import read_array
-from bigembed.store.attributes import source_of
-from bigembed.store.copying import write_dask
-from bigembed.store.formats import ingest, open_reader
-from bigembed.store.opening import missing_shards, open_zarr
-from bigembed.store.reader import Choice
+from bigembed.store.arrays.attributes import source_of
+from bigembed.store.arrays.io import read_array
+from bigembed.store.formats import copying, idx, parquet
+from bigembed.store.formats.copying import write_dask
+from bigembed.store.formats.registry import ingest, open_reader
+from bigembed.store.rows.opening import missing_shards, open_zarr
+from bigembed.store.rows.reader import Choice
 
 
 @pytest.fixture(autouse=True)

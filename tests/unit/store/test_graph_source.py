@@ -12,12 +12,12 @@ from scipy import sparse
 import bigembed as be
 from bigembed.embedding.graph.weights import edge_weight_stages
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
-from bigembed.neighbors import given_edges
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.given import edges as given_edges
+from bigembed.neighbors.ordering.order import Ordered
 from bigembed.runs import Run
 from bigembed.stages import run_stages
-from bigembed.store import edges as edge_readers
-from bigembed.store.graph_source import GraphSource
+from bigembed.store.inputs import edges as edge_readers
+from bigembed.store.inputs.graph_source import GraphSource
 
 N, BLOCK = 90, 48
 

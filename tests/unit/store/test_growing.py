@@ -11,11 +11,11 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import InputError, LockedError, MissingPathError
-from bigembed.store.aligned import link
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.formats.aligned import link
 from bigembed.store.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
-from bigembed.store.lock import hold
-from bigembed.store.source import RowSource
+from bigembed.store.places.lock import hold
+from bigembed.store.rows.source import RowSource
 
 LAYOUTS = [
     {"chunks": (64, 3)},

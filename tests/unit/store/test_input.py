@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.errors import InputError, PlanError
-from bigembed.store import copying
-from bigembed.store.arrays import write_array
-from bigembed.store.input import row_source
-from bigembed.store.streamed import HDF5Rows, StreamedRows
+from bigembed.store.arrays.io import write_array
+from bigembed.store.formats import copying
+from bigembed.store.inputs.input import row_source
+from bigembed.store.inputs.streamed import HDF5Rows, StreamedRows
 
 try:
     import xarray as xr

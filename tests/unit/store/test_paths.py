@@ -8,9 +8,21 @@ import pickle
 import pytest
 
 from bigembed.errors import InputError, StoreAccessError, UnreachableError
-from bigembed.store import credentials, objects, requests
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import at, copy_files, create, local, move, published, put, remove, rewrite, stored, touch
+from bigembed.store.places import credentials, objects, requests
+from bigembed.store.places.objects import ObjectPath
+from bigembed.store.places.paths import (
+    at,
+    copy_files,
+    create,
+    local,
+    move,
+    published,
+    put,
+    remove,
+    rewrite,
+    stored,
+    touch,
+)
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b.tar.zarr", "gs://bucket/a/b.tar.zarr", "az://box/a/b.tar.zarr"])

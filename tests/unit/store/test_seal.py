@@ -13,12 +13,12 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import BigembedError, DamagedError
-from bigembed.store.arrays import read_array, read_rows, read_window, write_array
-from bigembed.store.documents import read_json
-from bigembed.store.formats import ingest, open_reader
+from bigembed.store.arrays.io import read_array, read_rows, read_window, write_array
+from bigembed.store.arrays.seal import SEAL
+from bigembed.store.formats.registry import ingest, open_reader
 from bigembed.store.growing import append_rows
-from bigembed.store.seal import SEAL
-from bigembed.store.sparse import group_source, write_csr
+from bigembed.store.places.documents import read_json
+from bigembed.store.rows.sparse import group_source, write_csr
 
 N = 300
 
@@ -30,7 +30,7 @@ def rows():
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr("bigembed.store.copying.block_rows", lambda *_: 100)
+    monkeypatch.setattr("bigembed.store.formats.copying.block_rows", lambda *_: 100)
 
 
 def ingested(folder, rows, name="x.zarr"):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import zarr
 
-from bigembed.store import tiles as module
-from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.source import RowSource
-from bigembed.store.tiles import tiles
+from bigembed.store.arrays.io import create_rows, write_rows
+from bigembed.store.rows import tiles as module
+from bigembed.store.rows.source import RowSource
+from bigembed.store.rows.tiles import tiles
 
 N = 90
 

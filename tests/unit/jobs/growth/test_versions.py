@@ -30,9 +30,9 @@ from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
-from bigembed.store.arrays import write_array
+from bigembed.store.arrays.io import write_array
 from bigembed.store.growing import append_rows
-from bigembed.store.lock import hold
+from bigembed.store.places.lock import hold
 
 METHODS = {
     "pca": {},

@@ -24,10 +24,10 @@ from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned, parse_job, read_job
 from bigembed.methods import REGISTRY
-from bigembed.store import manifest as manifests
-from bigembed.store import roots
-from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.documents import sealed
+from bigembed.store.arrays.io import create_rows, write_rows
+from bigembed.store.places.documents import sealed
+from bigembed.store.published import manifest as manifests
+from bigembed.store.published import roots
 
 METHODS = sorted(REGISTRY)
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
@@ -167,7 +167,7 @@ def test_worst_warnings_first_and_each_once(finished):
 
 
 def test_a_run_that_is_going_on(finished):
-    from bigembed.store.lock import hold
+    from bigembed.store.places.lock import hold
 
     edit(finished, finished=False)
     (finished / "status.json").write_text(json.dumps({"state": "running", "stage": "solve", "error": None}))

@@ -1,0 +1,1 @@
+"""Connected components: found, bridged, and the nearest rows of those that are embedded."""

@@ -1,0 +1,1 @@
+"""NN-descent: rounds over all blocks, and new rows that walk along the lists."""

@@ -1,0 +1,231 @@
+"""A user's edges brought to canonical blocks: checked, left for the blocks of both ends, merged there.
+
+A task reads a range of edges and leaves each twice, as it is with the block of its source and turned round with that
+of its target; the task of a block then has w_ij and w_ji of all its rows. What is merged is sorted first, so that the
+order of the edges, and how they were stored, decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.owners import by_owner
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.neighbors.given.offenders import NAMED, note_wrong, refuse_merged, refuse_scattered
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
+from bigembed.stages import Context
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.inputs.edges import spans_of
+from bigembed.store.inputs.graph_source import GraphSource
+
+EDGE = np.dtype([("row", np.int32), ("column", np.int64), ("value", np.float64), ("turned", np.bool_)])
+"""An edge on its way: its row in the block, the other end, its value, and whether that is where it was listed from."""
+PER_TASK, PER_FILE = 1 << 20, 1 << 20
+"""Edges that a task reads, and leaves in one file, about."""
+SYMMETRIC = 1e-12
+"""Largest |w_ij − w_ji| that counts as rounding, as a share of the largest value of node i."""
+MISSING = {"weights": 0.0, "distances": np.inf}
+"""The value of an edge that is not listed."""
+MERGED_BYTES = 300
+"""Of a listed edge in the task that merges a block: both of its directions, sorted, and the block."""
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """What the tasks that read the edges found."""
+
+    senders: list[list[tuple[int, int]]]
+    """For each block, the files with something for it: task and number."""
+    largest: float
+    """The largest value; of distances squared."""
+    loops: int
+    widest: int
+    """Edges of the node that lists most, in one piece of them."""
+
+
+@dataclass(frozen=True)
+class Merging:
+    """How the values of an edge become one."""
+
+    values: str
+    symmetrize: str
+    duplicates: str
+    exponent: int = 0
+    """Weights are multiplied by 2 to this power: a walk has no scale, and they may be near overflow."""
+
+
+def spans(source: GraphSource) -> list[int]:
+    """Where the canonical blocks of the nodes begin, and n."""
+    return [0, *(stop for _, stop in bounds(source.n, source.block))]
+
+
+def scatter(context: Context, source: GraphSource) -> Scattered:
+    """Read the edges, refuse what is wrong with them, and leave them for their blocks."""
+    ranges = [(task, *span) for task, span in enumerate(spans_of(source.edges, PER_TASK))]
+    found = map_blocks(scatter_edges, ranges, source=source, starts=spans(source), exchange=context.exchange)
+    refuse_scattered(source, [part["wrong"] for part in found])
+    files = [(task, number) for task, part in enumerate(found) for number in range(len(part["sent"]))]
+    sent = [receivers for part in found for receivers in part["sent"]]
+    senders: list[list[tuple[int, int]]] = [[] for _ in spans(source)[1:]]
+    for file, receivers in zip(files, sent, strict=True):
+        for receiver in receivers:
+            senders[receiver].append(file)
+    return Scattered(
+        senders,
+        max((part["largest"] for part in found), default=0.0),
+        sum(part["loops"] for part in found),
+        max((part["widest"] for part in found), default=0),
+    )
+
+
+def scatter_edges(
+    task: int, start: int, stop: int, *, source: GraphSource, starts: Sequence[int], exchange: Exchange
+) -> dict[str, Any]:
+    """Leave the edges of some units, in files of about :data:`PER_FILE` of them. Returns who gets something."""
+    wrong: dict[str, Any] = {}
+    sent: list[list[int]] = []
+    largest, loops, widest = 0.0, 0, 0
+    for first, second, value in _gathered(source.stream(start, stop)):
+        note_wrong(wrong, first, second, value, source)
+        if wrong:
+            continue
+        rows, columns, values = first.astype(np.int64), second.astype(np.int64), value.astype(np.float64)
+        if source.values == "distances":
+            values = values if source.squared else np.square(values)
+        loop = rows == columns
+        loops += int(loop.sum())
+        largest = max(largest, float(values.max(initial=0.0)))
+        if source.listed and len(rows):
+            widest = max(widest, int(np.unique(rows[~loop], return_counts=True)[1].max(initial=0)))
+        exchange.put(f"edges{task}", len(sent), pieces := _pieces(rows, columns, values, loop, source, starts))
+        sent.append([int(block) for block in pieces])
+    return {"wrong": wrong, "sent": sent, "largest": largest, "loops": loops, "widest": widest}
+
+
+def _gathered(pieces: Iterator[tuple[Array, Array, Array]]) -> Iterator[tuple[Array, Array, Array]]:
+    """Pieces together, as long as they are few edges."""
+    held: list[tuple[Array, Array, Array]] = []
+    for piece in pieces:
+        if held and sum(len(part[0]) for part in held) + len(piece[0]) > PER_FILE:
+            yield _joined(held)
+            held = []
+        held.append(piece)
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: list[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
+    first, second, value = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return first, second, value
+
+
+def _pieces(
+    rows: Array, columns: Array, values: Array, loop: Array, source: GraphSource, starts: Sequence[int]
+) -> dict[str, Array]:
+    """Edges by the block of their source, and turned round by that of their target; a loop once, of distances never."""
+    listed = ~loop if source.values == "distances" else np.ones(len(rows), bool)
+    here, there = np.flatnonzero(listed), np.flatnonzero(~loop)
+    parts: dict[int, list[Array]] = {}
+    for places, ends, others, turned in ((here, rows, columns, False), (there, columns, rows, True)):
+        for block, at, inside in by_owner(starts, ends[places]):
+            piece = np.empty(len(at), EDGE)
+            piece["row"], piece["turned"] = inside, turned
+            piece["column"], piece["value"] = others[places[at]], values[places[at]]
+            parts.setdefault(int(block), []).append(piece)
+    return {str(block): np.concatenate(pieces) for block, pieces in sorted(parts.items())}
+
+
+def merge_block(
+    b: int,
+    files: Sequence[tuple[int, int]],
+    *,
+    rule: Merging,
+    starts: Sequence[int],
+    exchange: Exchange,
+    out: str,
+    name: str,
+) -> dict[str, Any]:
+    """Write one block of the symmetric graph, its values under ``name``; what it counted, and what is wrong."""
+    parts = [exchange.piece(f"edges{task}", number, str(b)).view(EDGE) for task, number in files]
+    edges = np.concatenate([np.zeros(0, EDGE), *parts])
+    n, first, rows = starts[-1], starts[b], starts[b + 1] - starts[b]
+    key = (edges["row"].astype(np.int64) * n + edges["column"]) * 2 + edges["turned"]
+    order = np.argsort(key, kind="stable")
+    key, value = key[order], edges["value"][order]
+    del parts, edges, order
+    key, value, twice = once(key, value, rule)
+    row, column, both = paired(key, value, n, MISSING[rule.values])
+    value, apart = symmetric(both, row + first, column, rule)
+    kept = np.isfinite(value) if rule.values == "distances" else value != 0
+    found = {
+        "twice": (len(twice), [(int(k // n) + first, int(k % n)) for k in (twice >> 1)[:NAMED]]),
+        "asymmetric": (len(apart), [(int(row[p]) + first, int(column[p]), *both[:, p]) for p in apart[:NAMED]]),
+    }
+    row, column, value = row[kept], column[kept], np.ldexp(value[kept], rule.exponent)
+    isolated = np.flatnonzero(np.bincount(row, minlength=rows) == 0)
+    found["alone"] = len(isolated), (isolated[:NAMED] + first).tolist()
+    if rule.values == "distances":
+        own = np.arange(rows)
+        row, column = np.concatenate([row, own]), np.concatenate([column, own + first])
+        value = np.concatenate([value, np.zeros(rows)])
+    block = csr_block(b, row.astype(np.int32), column, value, starts)
+    return found | write_block(b, block, exchange, out, name)
+
+
+def paired(key: Array, value: Array, n: int, missing: float) -> tuple[Array, Array, Array]:
+    """Rows and columns of the edges with these ascending keys, and their values (2, m): as listed, and turned round."""
+    pair, first = np.unique(key >> 1, return_index=True)
+    both = np.full((2, len(pair)), missing)
+    both[key & 1, np.repeat(np.arange(len(pair)), np.diff(first, append=len(key)))] = value
+    return pair // n, pair % n, both
+
+
+def once(key: Array, value: Array, rule: Merging) -> tuple[Array, Array, Array]:
+    """Each key once, with its value of those listed; the keys that are there several times, where that is an error."""
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    if len(first) == len(key):
+        return key, value, key[:0]
+    if rule.duplicates == "error":
+        twice = np.unique(key[1:][key[1:] == key[:-1]])
+        return key[first], value[first], twice[twice % 2 == 0]  # (with the block of the source only)
+    value = value[np.lexsort((value, key))]
+    combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[rule.duplicates]
+    return key[first], combine.reduceat(value, first), key[:0]
+
+
+def symmetric(both: Array, row: Array, column: Array, rule: Merging) -> tuple[Array, Array]:
+    """One value of w_ij and w_ji; and which edges are not symmetric, where that is an error."""
+    loop = row == column
+    here, back = both[0], np.where(loop, both[0], both[1])
+    if rule.symmetrize == "error":
+        first = row.min(initial=0)
+        largest = np.zeros(int(row.max(initial=0) - first) + 1)
+        for values in (here, back):
+            np.maximum.at(largest, row - first, np.where(np.isfinite(values), values, 0))
+        apart = ~(np.abs(here - back) <= SYMMETRIC * largest[row - first])
+        return np.where(row < column, here, back), np.flatnonzero(apart)
+    if rule.symmetrize == "mean":
+        value = here / 2 + back / 2
+    elif rule.symmetrize == "union":
+        value = here + back - here * back
+    else:
+        value = (np.minimum if rule.symmetrize == "min" else np.maximum)(here, back)
+    return np.where(loop, here, value), row[:0]
+
+
+def merge(context: Context, source: GraphSource, found: Scattered, name: str, alone: bool = False) -> dict[str, int]:
+    """All blocks of the symmetric graph of the edges that were left; InputError for what is wrong with them.
+
+    ``alone``: whether nodes may have no edge.
+    """
+    exponent = -int(np.frexp(found.largest)[1]) if source.values == "weights" else 0
+    rule = Merging(source.values, source.symmetrize, source.duplicates, exponent)
+    starts = spans(source)
+    shared: dict[str, Any] = {"exchange": context.exchange, "out": context.path(""), "name": name}
+    parts = map_blocks(merge_block, list(enumerate(found.senders)), rule=rule, starts=starts, **shared)
+    refuse_merged(parts, source, alone)
+    return finish_graph(context, parts, starts)

@@ -1,0 +1,144 @@
+"""The graph of given distances, by stages: no rows, one block in the order of the input, or several of near nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+
+from bigembed.blocks.declared import one_of
+from bigembed.blocks.metrics import MetricName
+from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.errors import InputError
+from bigembed.neighbors.given.edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
+from bigembed.neighbors.given.order import EDGES, ordered_stages
+from bigembed.neighbors.ordering.survey import Shape
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.inputs.graph_source import GraphSource
+
+GIVEN = "precomputed"
+"""The metric of distances that are given."""
+GraphMetric = MetricName | Annotated[str, one_of(GIVEN)]
+"""What a method on graphs takes for its metric."""
+
+
+def is_given(metric: Any) -> bool:
+    """Whether a metric says that distances are given."""
+    return isinstance(metric, str) and metric == GIVEN
+
+
+def described(shape: Shape) -> dict[str, Any]:
+    """What a graph says of the rows that it was made of."""
+    return {"n": shape.n, "d": shape.d, "dtype": shape.dtype, "metric": shape.metric}
+
+
+def order_stage(shape: Shape, rule: Mapping[str, Any], block: int | None = None) -> Stage:
+    """The order of the input, in blocks (of the rows of the shape, if not said otherwise)."""
+
+    def run(context: Context) -> dict[str, Any]:
+        spans = bounds(shape.n, block or shape.block)
+        write_array(context.path("blocks"), np.arange(len(spans)))
+        write_array(context.path("starts"), np.array([0, *(stop for _, stop in spans)], np.int64))
+        for b, (start, stop) in enumerate(spans):
+            write_array(context.path(f"ids/{b}"), np.arange(start, stop))
+        return {"blocks": len(spans), **rule}
+
+    return Stage("order", ("survey",), rule, run, Cost(write=8 * shape.n, disk=8 * shape.n))
+
+
+def edge_cost(source: GraphSource, kept: int) -> Cost:
+    """Of the stage that reads a user's edges, exchanges and merges them; ``kept`` bytes of each stay."""
+    edges, block = source.entries, min(source.block, source.n)
+    in_block = min(edges, -(-edges // source.n) * block)
+    return Cost(
+        passes=1,
+        read=24 * edges + 2 * EDGE.itemsize * edges,
+        write=2 * EDGE.itemsize * edges + kept * edges,
+        disk=kept * edges + 24 * source.n,
+        scratch=2 * EDGE.itemsize * edges,
+        memory=max(MERGED_BYTES * in_block, 200 * min(edges, 2 * PER_FILE)),
+        scalar_ops=4 * edges,
+        maps=4,
+    )
+
+
+def mean_neighbors(source: GraphSource) -> int:
+    """Edges that a node lists on average."""
+    return max(1, -(-source.entries // source.n))
+
+
+def edge_shape(source: GraphSource) -> Shape:
+    """What stands for rows: nodes."""
+    return Shape(source.n, source.n, "float64", GIVEN, most=source.block)
+
+
+def edge_graph_stages(source: GraphSource, survey: Stage | None = None) -> list[Stage]:
+    """From edges with distances to the symmetric graph, with the scale of each node: the squared distance to its k-th
+    neighbor, k as long as the longest list, or, of other edges, the mean number that a node lists.
+
+    ``survey``: the stage that finds the edges, where they are not known before.
+    """
+    if source.values != "distances":
+        raise InputError(
+            "this graph has weights, and lengths of edges are needed. Open distances (values='distances'), or give the "
+            "weights to a method that walks on them, such as DiffusionMap"
+        )
+    shape, rule = edge_shape(source), {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}
+    rule |= source.joins or {}
+    lists = rule["radius"] is None
+    first = survey or Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: described(shape))
+
+    def join(context: Context) -> dict[str, Any]:
+        there = source if survey is None else source.found(context.of("survey"))
+        found = scatter(context, there)
+        counted = merge(context, there, found, "squared", alone=source.joins is not None)
+        k = max(1, min(found.widest if source.listed else mean_neighbors(source), source.n - 1))
+        context.note(f"{counted['edges']:,} edges of {source.n:,} nodes are joined; {found.loops:,} loops left out")
+        kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
+        return kept | {"n_neighbors": k if lists else None, "radius": rule["radius"], "loops": found.loops}
+
+    def finished(context: Context, joined: dict[str, Any]) -> dict[str, Any]:
+        return scaled(context, joined) if lists else joined
+
+    if source.n <= source.block:
+        order, cost = order_stage(shape, rule, spans(source)[1]), edge_cost(source, 32)
+        whole = Stage(
+            "graph", ("survey", "order"), source.rules(), lambda context: finished(context, join(context)), cost
+        )
+        return [first, order, whole]
+    edges = Stage(EDGES, ("survey",), source.rules(), join, edge_cost(source, 24))
+    size = source.n, 2 * source.entries, source.block
+    return [first, *ordered_stages(edges, "graph", "squared", size, rule, finished)]
+
+
+def scaled(context: Context, joined: dict[str, Any]) -> dict[str, Any]:
+    """Write how far the nearest neighbors of the nodes of all blocks are; adds to the results of the stage."""
+    blocks = [(b,) for b in range(joined["blocks"])]
+    map_blocks(scales_block, blocks, k=joined["n_neighbors"], out=context.path(""))
+    return joined | {"scales": True}
+
+
+def scales_block(b: int, *, k: int, out: str) -> None:
+    """Squared distances to the k nearest neighbors of each node, ``nearest`` (rows, k), and to the last of them.
+
+    A node with fewer neighbors has its farthest one several times.
+    """
+    squared, indptr = read_array(f"{out}squared/{b}"), read_array(f"{out}indptr/{b}")
+    nearest = nearest_of(squared, indptr, k)
+    write_array(f"{out}nearest/{b}", nearest)
+    write_array(f"{out}rho_squared/{b}", nearest[:, -1])
+
+
+def nearest_of(squared: Array, indptr: Array, k: int) -> Array:
+    """The k smallest values of each row of a CSR block besides one 0, that of its diagonal; (rows, k), ascending.
+
+    >>> nearest_of(np.array([0.0, 4.0, 1.0, 0.0, 4.0]), np.array([0, 3, 5]), 2).tolist()
+    [[1.0, 4.0], [4.0, 4.0]]
+    """
+    counts = np.diff(indptr)
+    row = np.repeat(np.arange(len(counts)), counts)
+    ascending = squared[np.lexsort((squared, row))]
+    place = 1 + np.minimum(np.arange(k), counts[:, None] - 2)
+    return np.asarray(ascending[indptr[:-1, None] + place])

@@ -1,0 +1,124 @@
+"""Edges of new rows in a graph of given distances: the new rows are their distances to the fitted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.blocks.distances import refuse_distances
+from bigembed.blocks.rows import Array, bounds
+from bigembed.neighbors.descent.walk import NOBODY
+from bigembed.neighbors.given.distances import TASK_ROWS, Rule
+from bigembed.neighbors.joined import Found, Joined, joined_of
+from bigembed.runs import Run
+from bigembed.store.arrays.io import read_array
+
+HELD_BYTES = 64 << 20
+"""Of the distances that are compared at a time, with what is found among them."""
+
+
+@dataclass(frozen=True)
+class GivenIndex:
+    """How rows of distances to the fitted ones are joined to them."""
+
+    order: str
+    rule: Rule
+    placed: int = 0
+    """Blocks of the input, of a graph whose nodes are in an order of their own."""
+    lists: str = ""
+    """Where the reach of the fitted rows is, of which those that a new row is nearest to are joined to it, too; empty
+    where a new row is joined to its own nearest rows alone."""
+    n: int = 0
+
+    @property
+    def n_neighbors(self) -> int:
+        """Neighbors of a row; of a radius those that a plan counts with."""
+        return self.rule.per_row
+
+    def internal(self, nodes: Array) -> Array:
+        """Nodes of the graph for nodes of the input."""
+        if not self.placed:
+            return nodes
+        return np.concatenate([read_array(f"{self.order}/places/{b}") for b in range(self.placed)])[nodes]
+
+    def reach(self) -> tuple[Array, Array]:
+        """Squared length and other end of the last edge in the list of each row of the input."""
+        pieces = range(-(-self.n // TASK_ROWS))
+        squared, last = ([read_array(f"{self.lists}/{name}/{b}") for b in pieces] for name in ("reach", "last"))
+        return np.concatenate(squared), np.concatenate(last)
+
+
+def given_index_of(run: Run, both: bool) -> GivenIndex:
+    """The index of a graph of given distances, from its run or a saved model; ``both``: whether fitted rows join new
+    ones to themselves, too."""
+    order, n = run.results("order"), run.results("survey")["n"]
+    rule = Rule(order["n_neighbors"], order["radius"])
+    lists = run.path("survey") if both and rule.n_neighbors is not None else ""
+    return GivenIndex(run.path("order"), rule, order.get("placed", 0), lists, n)
+
+
+def join_given_parts(rows: Array, index: GivenIndex) -> Iterator[tuple[Array, Joined]]:
+    """Edges of new rows of distances (m, n), some rows at a time: their numbers, and their edges."""
+    for start, stop in bounds(len(rows), max(1, HELD_BYTES // (40 * rows.shape[1]))):
+        yield np.arange(start, stop), join_given(rows[start:stop], index, start)
+
+
+def join_given(rows: Array, index: GivenIndex, first: int = 0) -> Joined:
+    """Edges of new rows, of which ``rows`` (m, n) holds the distances to all fitted rows.
+
+    ``first`` is the number of the first one.
+    """
+    refuse_distances(rows, None, first)
+    values, none = rows.astype(np.float64), np.zeros(len(rows), np.int64)
+    if index.lists:
+        found = joined_of(_both(values, index), index.n_neighbors, none, none)
+        row, column, squared = np.repeat(np.arange(len(rows)), np.diff(found.indptr)), found.ids, found.squared
+        indptr, rho = found.indptr, found.rho
+    else:
+        row, column, squared = _own(values, index.rule)
+        indptr = np.searchsorted(row, np.arange(len(rows) + 1)).astype(np.int64)
+        rho = none.astype(np.float64)
+    ids = index.internal(column)
+    if index.placed:
+        order = np.lexsort((ids, row))
+        ids, squared = ids[order], squared[order]
+    return Joined(indptr, ids, squared, rho, none, none)
+
+
+def _own(values: Array, rule: Rule) -> tuple[Array, Array, Array]:
+    """The edges that the rule takes of each row: row, column and squared length."""
+    row, column = np.nonzero(np.ones(values.shape, bool))
+    row, column, length = rule.of(row, column, values.ravel())
+    return row, column, np.square(length)
+
+
+def _both(values: Array, index: GivenIndex) -> Found:
+    """Candidates of the edges of new rows: their nearest fitted rows, and those to which they are near enough."""
+    k = min(index.n_neighbors + 1, values.shape[1])
+    limits, kappa = index.reach()
+    squared = np.square(values)
+    ids = np.empty((len(values), k), np.int64)
+    for i, row in enumerate(squared):
+        near = np.flatnonzero(row <= np.partition(row, k - 1)[k - 1])
+        ids[i] = near[np.argsort(row[near], kind="stable")[:k]]
+    new, column = np.nonzero(squared <= limits)
+    tied = squared[new, column] == limits[column]
+    reverse = new, column, squared[new, column], np.where(tied, kappa[column], NOBODY)
+    nearest = np.take_along_axis(squared, ids, axis=1)
+    twin = np.where(nearest[:, 0] == 0, ids[:, 0], NOBODY)
+    return Found(ids, nearest, reverse, twin)
+
+
+def nearest_given(rows: Array, index: GivenIndex, labels: Array, parts: int) -> Array:
+    """Node of the graph nearest to each row of distances, among those of the first ``parts`` components; ``labels``
+    (n,) in the order of the graph."""
+    order = index.internal(np.arange(rows.shape[1]))
+    open_nodes = np.flatnonzero(labels[order] < parts)
+    return np.asarray(order[open_nodes[np.argmin(rows[:, open_nodes], axis=1)]])
+
+
+def query_memory(n: int, rows: int) -> int:
+    """Bytes that :func:`join_given_parts` holds for a number of new rows, in addition to them."""
+    return 2 * HELD_BYTES + 24 * n + 64 * rows

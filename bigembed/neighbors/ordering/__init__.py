@@ -1,0 +1,1 @@
+"""The order of the rows: a survey, partitions, the cells inside them."""

@@ -1,0 +1,171 @@
+"""Neighbors by distances that are computed pair by pair: of metrics that are not Euclidean, and of sparse rows.
+
+The candidates are those of the Euclidean search, the rows of the cells that a row probes; here every pair of a row and
+a candidate gets its distance. Lists are ordered by (squared distance, id), whatever the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bigembed.blocks.metrics import RowMetric
+from bigembed.blocks.rows import Array, is_sparse
+from bigembed.neighbors.exact import merge_pairs
+from bigembed.neighbors.search.local import Cells
+from bigembed.neighbors.search.reverse import Pairs, joined_pairs
+
+if TYPE_CHECKING:
+    from bigembed.neighbors.ordering.survey import Shape
+    from bigembed.neighbors.search.pair_join import PairDistances
+    from bigembed.neighbors.search.probes import Probing
+
+TILE_ENTRIES = 1 << 20
+SPARSE_ROWS = 1 << 12
+"""Sparse rows that others are compared with at a time: what is known of them stays in the cache."""
+
+
+@dataclass(frozen=True)
+class ByMetric:
+    """Comparisons of rows, dense or CSR, as they were prepared for a metric. Small and picklable."""
+
+    metric: RowMetric
+    dtype: str
+    """Of squared distances that are kept."""
+    every: float = 0.0
+    """Terms of a distance, for a plan (:meth:`~bigembed.blocks.metrics.RowMetric.terms`)."""
+    listed: float = 0.0
+    """Of one that may be rejected from a list by less."""
+
+    def squared(self, rows: Any, others: Any, ids: Array | None = None, other_ids: Array | None = None) -> Array:
+        """Squared distances (m, N); with ids that of two rows is one number, whichever of them comes first."""
+        swapped = None
+        if self.metric.own and ids is not None and other_ids is not None:
+            swapped = ids[:, None] > other_ids
+        with np.errstate(over="ignore"):
+            return self.metric.squared(rows, others, swapped).astype(self.dtype, copy=False)
+
+    def of_pairs(self, rows: Any) -> PairDistances:
+        """Squared distances of pairs of ``rows``, of ascending ids."""
+        from bigembed.neighbors.search.pair_join import PairDistances  # imports numba: only here
+
+        return PairDistances(rows, self.metric, self.dtype)
+
+    def update_lists(
+        self, ids: Array, squared: Array, queries: Any, query_ids: Array, rows: Any, row_ids: Array
+    ) -> None:
+        """Take ``rows`` as candidates into the lists of ``queries``, in place; ``row_ids`` ascend."""
+        everyone = np.arange(queries.shape[0])
+        tile = max(1, TILE_ENTRIES // max(1, min(TILE_ENTRIES, queries.shape[0])))
+        for part in _parts(rows.shape[0], SPARSE_ROWS if is_sparse(rows) else tile):
+            self._take(ids, squared, everyone, queries, query_ids, rows[part], row_ids[part])
+
+    def search_cells(
+        self, ids: Array, squared: Array, rows: Any, row_ids: Array, probing: Probing, piece: Cells
+    ) -> int:
+        """Take the rows of ``piece`` into the lists of the ``rows`` that probe them; the pairs compared."""
+        pairs = 0
+        for c, number in enumerate(piece.numbers.tolist()):
+            asking, cell = probing.of(number), slice(int(piece.offsets[c]), int(piece.offsets[c + 1]))
+            if len(asking) and cell.stop > cell.start:
+                self._take(ids, squared, asking, rows, row_ids, piece.rows[cell], piece.ids[cell])
+                pairs += len(asking) * (cell.stop - cell.start)
+        return pairs
+
+    def _take(
+        self, ids: Array, squared: Array, asking: Array, rows: Any, row_ids: Array, others: Any, other_ids: Array
+    ) -> None:
+        """Take the candidates ``others`` into the lists of ``rows[asking]``."""
+        if is_sparse(rows) and not self.metric.own:
+            from bigembed.blocks.sparse_lists import take_sparse  # imports numba: only here
+
+            take_sparse(ids, squared, asking, rows, row_ids, others, other_ids, self.metric.text)
+            return
+        for part in _parts(len(asking), max(1, TILE_ENTRIES // max(1, others.shape[0]))):
+            mine = asking[part]
+            found = self.squared(rows[mine], others, row_ids[mine], other_ids)
+            found[row_ids[mine][:, None] == other_ids] = np.inf
+            take_tile(ids, squared, mine, found, other_ids)
+
+    def reverse_every(self, rows: Any, limits: Array, new: Any) -> Pairs:
+        """Pairs of a row and a new one whose squared distance is at most the limit of the row."""
+        found: list[Pairs] = []
+        for part in _parts(new.shape[0], max(1, TILE_ENTRIES // max(1, rows.shape[0]))):
+            squared = self.squared(new[part], rows)
+            candidate, row = np.nonzero(squared <= limits)
+            found.append((row, candidate + part.start, squared[candidate, row]))
+        return joined_pairs(found, np.dtype(self.dtype))
+
+    def reverse_cells(self, rows: Any, limits: Array, probing: Probing, new: Cells) -> Pairs:
+        """Pairs of one of the ``rows`` and a row of a cell of ``new`` that it probes, at most its limit apart."""
+        found: list[Pairs] = []
+        for c, number in enumerate(new.numbers.tolist()):
+            asking, first = probing.of(number), int(new.offsets[c])
+            if len(asking):
+                row, candidate, squared = self.reverse_every(
+                    rows[asking], limits[asking], new.rows[first : int(new.offsets[c + 1])]
+                )
+                found.append((asking[row], candidate + first, squared))
+        return joined_pairs(found, np.dtype(self.dtype))
+
+    def nearest_pair(self, rows: Any, ids: Array, others: Any, other_ids: Array) -> tuple[float, int, int]:
+        """The shortest edge: squared length, and the ids of its ends; of equal ones that of the lowest ids."""
+        best = (np.inf, 0, 0)
+        for part in _parts(len(ids), max(1, TILE_ENTRIES // max(1, others.shape[0]))):
+            found = self.squared(rows[part], others, ids[part], other_ids)
+            row, column = np.nonzero(found == found.min())
+            first = np.lexsort((other_ids[column], ids[part][row]))[0]
+            ends = int(ids[part][row[first]]), int(other_ids[column[first]])
+            best = min(best, (float(found.min()), *ends))
+        return best
+
+    def counts(self, queries: Any, query_ids: Array, rows: Any, row_ids: Array, unit: int, bins: int) -> Array:
+        """Squared distances, in units of 4ᵘ (u = ``unit``), counted by the upper half of their float32 bit pattern."""
+        total = np.zeros(bins, np.int64)
+        if is_sparse(rows) and not self.metric.own:
+            from bigembed.blocks.sparse_lists import bins_sparse  # imports numba: only here
+
+            for part in _parts(len(row_ids), SPARSE_ROWS):
+                bins_sparse(queries, query_ids, rows[part], row_ids[part], self.metric.text, self.dtype, unit, total)
+            return total
+        for part in _parts(len(row_ids), max(1, TILE_ENTRIES // max(1, len(query_ids)))):
+            found = self.squared(queries, rows[part], query_ids, row_ids[part])
+            with np.errstate(over="ignore"):
+                squared = np.ldexp(found.astype(np.float64), -2 * unit).astype(np.float32)
+            squared[query_ids[:, None] == row_ids[part]] = 0.0
+            total += np.bincount(squared.ravel().view(np.uint32) >> 16, minlength=bins)
+        return total
+
+
+def by_metric(shape: Shape) -> ByMetric | None:
+    """How rows of a shape are compared pair by pair; None where the Euclidean search compares them."""
+    if shape.euclidean:
+        return None
+    metric, size = shape.compare, (shape.d, shape.filled)
+    return ByMetric(metric, shape.dtype, metric.terms(*size), metric.terms(*size, listed=True))
+
+
+def take_tile(ids: Array, squared: Array, queries: Array, tile: Array, row_ids: Array) -> None:
+    """Take candidates with squared distances ``tile`` (m, N) into the lists ``queries`` (m,); ``row_ids`` ascend.
+
+    Rows at infinity are left out. At most k of a row of the tile are taken, so that ties cost no more than the rest.
+    """
+    k = ids.shape[1]
+    last, last_id = squared[queries, -1], ids[queries, -1]
+    near = tile < last[:, None]
+    near |= (tile == last[:, None]) & (row_ids < last_id[:, None])
+    near &= tile < np.inf
+    crowded = np.flatnonzero(np.count_nonzero(near, axis=1) > k)
+    if len(crowded):
+        first = np.argsort(np.where(near[crowded], tile[crowded], np.inf), axis=1, kind="stable")[:, :k]
+        near[crowded] = False
+        near[crowded[:, None], first] = True
+    query, row = np.nonzero(near)
+    merge_pairs(ids, squared, queries[query], row_ids[row], tile[query, row])
+
+
+def _parts(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))

@@ -1,0 +1,249 @@
+"""Ground truth: about a thousand sampled rows compared with *all* rows, once.
+
+Their exact neighbors show, before the search, what recall any number of probed cells would have, so
+the target is met by choice; after the search they measure it. Their distances give the histogram
+from which global scales (Ksum, median) and the intrinsic dimension come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bigembed.blocks.metrics import RowMetric
+from bigembed.blocks.owners import owner_of
+from bigembed.blocks.rows import Array, map_blocks
+from bigembed.neighbors.algorithms import AUTO, NN_DESCENT, chosen
+from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.search.by_metric import ByMetric, by_metric
+from bigembed.neighbors.search.expected_recall import best_curve, choose_probes
+from bigembed.neighbors.search.local import Cells, search_every
+from bigembed.neighbors.search.recall import Truth, lists_found, merged, share_found, stored_lists
+from bigembed.stages import Context, Cost, Stage
+from bigembed.store.arrays.io import read_array, write_array
+from bigembed.store.blockwise.exchange import Exchange
+
+SAMPLE_ROWS = 1_000
+FEW = 200
+SPREAD = 200
+"""Sampled rows whose distances to all rows go into the histogram."""
+BINS = 1 << 16
+EXACT_ROWS = 8_192
+"""Up to here every pair of rows is compared in the search too, without compiled code."""
+_TILE_ROWS = 4_096
+
+
+def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str = AUTO) -> Stage:
+    """Exact neighbors of sampled rows, the distance histogram; how to search, and in how many cells."""
+
+    def run(context: Context) -> dict[str, Any]:
+        truth = exact_truth(context, k, seed, by_metric(shape))
+        ordered = Ordered.open(context.of("order"))
+        length, cells = context.results("shortlist")["length"], context.results("order")["cells"]
+        given = context.path(""), ordered, context.of("shortlist"), length, target, context.exchange
+        curve = best_curve(*given, longer=algorithm != NN_DESCENT)
+        write_array(context.path("recall_by_probes"), curve)
+        probes = choose_probes(curve, target, truth.neighbors.size)
+        decided = chosen(algorithm, curve, target, probes, shape.n, cells)
+        if len(curve) > length and decided.get("algorithm") != NN_DESCENT:
+            decided["shortlist"] = len(curve)
+        return {
+            "n_probes": probes,
+            "expected_recall": float(curve[probes - 1]),
+            "witnesses": len(truth.ids),
+            **decided,
+        }
+
+    size, by = sample_size(shape.n), by_metric(shape)
+    cost = Cost(
+        passes=1,
+        read=shape.n * shape.row_bytes,
+        disk=size * shape.row_bytes + 8 * BINS,
+        memory=shape.block * shape.row_bytes + 8 * size * _TILE_ROWS * 6,
+        coordinator=4 * size * (k * 16 + 1000),
+        flops=2 * size * shape.n * shape.row_bytes / 4,
+        scalar_ops=size * shape.n / 4,
+        terms=shape.n * (size + min(size, FEW)) * by.listed if by else 0.0,
+        maps=4,
+    )
+    parameters: dict[str, Any] = {"n_neighbors": k, "target": target, "seed": seed}
+    if algorithm != AUTO:
+        parameters["algorithm"] = algorithm
+    return Stage("witness", ("order", "shortlist"), parameters, run, cost)
+
+
+def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None) -> Truth:
+    """Choose the sampled rows, compare them with all rows, and keep what was found: by internal ids."""
+    ordered, exchange = Ordered.open(context.of("order")), context.exchange
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, bounded=by is None, exchange=exchange)
+    rows, ids, reach = (
+        np.concatenate([exchange.piece("chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids", "reach")
+    )
+    write_array(context.path("rows"), rows)
+    write_array(context.path("ids"), ids)
+    write_array(context.path("reach"), reach)
+    unit = unit_of(context.results("survey"))
+    fixed: dict[str, Any] = {"ordered": ordered, "k": k, "out": context.path(""), "seed": seed, "unit": unit, "by": by}
+    map_blocks(truth_block, blocks, exchange=exchange, **fixed)
+    near, squared = merged(stored_lists("witness", len(blocks), exchange), len(ids), k)
+    counts = np.zeros(BINS, np.int64)
+    for (b,) in blocks:
+        bins, inside = exchange.get_many("witness", b, ["bins", "inside"])
+        counts[bins] += inside
+    write_array(context.path("neighbors"), near)
+    write_array(context.path("squared"), squared)
+    write_array(context.path("histogram"), np.append(counts, unit))
+    return Truth(ids, near)
+
+
+def unit_of(survey: Mapping[str, Any]) -> int:
+    """e, so that no two entries of a column are 2ᵉ⁺¹ apart: distances are counted in units of 2ᵉ, whatever the data's.
+
+    Rows 2ᵏ times as large have e + k, and the same counts.
+    """
+    if RowMetric(survey["metric"]).bounded or RowMetric(survey["metric"]).own:
+        return 0
+    return int(np.frexp(survey["high"] / 2 - survey["low"] / 2)[1])
+
+
+def sample_size(n: int) -> int:
+    """How many rows are sampled: a tenth, at least 200 and at most 1000."""
+    return min(n, max(FEW, min(SAMPLE_ROWS, n // 10)))
+
+
+def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, bounded: bool = True, exchange: Exchange) -> None:
+    """The block's share of the sampled rows; the reach of each: no neighbor is farther than the k-th of its cell.
+
+    ``bounded``: whether that is found; else the reach is infinite.
+    """
+    start, stop, n = ordered.starts[b], ordered.starts[b + 1], ordered.starts[-1]
+    wanted = sample_size(n)
+    share = round(stop * wanted / n) - round(start * wanted / n)
+    chosen = _chosen(b, stop - start, share, seed)
+    rows = ordered.rows(b) if share else ordered.rows(b, 0, 1)
+    if share and bounded:
+        reach = reach_block(rows, chosen, ordered.cells(b)[0], k)
+    else:
+        reach = np.full(share, np.inf, rows.dtype)
+    exchange.put("chosen", b, {"rows": rows[chosen], "ids": chosen + start, "reach": reach})
+
+
+def _chosen(b: int, rows: int, share: int, seed: int) -> Array:
+    return np.sort(np.random.default_rng([seed, 2, b]).choice(rows, share, replace=False))
+
+
+def spread_rows(n: int, seed: int) -> Array:
+    """The rows, of n in one block, whose distances to all rows go into the histogram."""
+    chosen = _chosen(0, n, sample_size(n), seed)
+    return np.asarray(chosen[_spread(len(chosen), seed)])
+
+
+def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
+    """A squared distance, (m,), just above that of the k-th other row of its cell, for each chosen row; ∞ if none."""
+    reach = np.full(len(chosen), np.inf, rows.dtype)
+    cell = owner_of(offsets, chosen)
+    for c in np.unique(cell):
+        mine, members = chosen[cell == c], np.arange(offsets[c], offsets[c + 1])
+        if len(members) <= k:
+            continue
+        ids, squared = empty_lists(len(mine), k, rows.dtype)
+        update_lists(ids, squared, rows[mine], mine, rows[members], members)
+        reach[cell == c] = squared[:, -1]
+    return np.asarray(np.nextafter(reach, np.array(np.inf, rows.dtype)))
+
+
+def truth_block(
+    b: int, *, ordered: Ordered, k: int, out: str, seed: int, unit: int, by: ByMetric | None, exchange: Exchange
+) -> None:
+    """All sampled rows against one block: its part of their neighbors, and of the histogram."""
+    queries, query_ids = read_array(f"{out}rows"), read_array(f"{out}ids")
+    if by is not None:
+        return _truth_by_metric(b, query_ids, ordered, k, seed, unit, by, exchange)
+    spread = _spread(len(queries), seed)
+    rows, start = ordered.rows(b), ordered.starts[b]
+    ids, squared = empty_lists(len(queries), k, rows.dtype)
+    squared[:] = read_array(f"{out}reach")[:, None]  # most cells are out of reach, and not compared
+    counts = np.zeros(BINS, np.int64)
+    numbers = np.arange(start, start + len(rows), dtype=np.int64)
+    if ordered.starts[-1] <= EXACT_ROWS:  # compiled only for large n
+        update_lists(ids, squared, queries, query_ids, rows, numbers)
+    else:
+        cell_offsets, centers = ordered.cells(b)
+        cells = Cells(np.arange(len(centers)), cell_offsets, rows, numbers, centers)
+        search_every(ids, squared, queries, query_ids, cells)
+    for first in range(0, len(rows), _TILE_ROWS):
+        part = slice(first, first + _TILE_ROWS)
+        counts += distance_counts(queries[spread], query_ids[spread], rows[part], numbers[part], unit)
+    _leave(b, ids, squared, counts, exchange)
+
+
+def _leave(b: int, ids: Array, squared: Array, counts: Array, exchange: Exchange) -> None:
+    """Leave the lists of a block that hold a row, and the bins of the histogram that do."""
+    bins = np.flatnonzero(counts)
+    exchange.put("witness", b, lists_found(ids, squared) | {"bins": bins, "inside": counts[bins]})
+
+
+def _truth_by_metric(
+    b: int, query_ids: Array, ordered: Ordered, k: int, seed: int, unit: int, by: ByMetric, exchange: Exchange
+) -> None:
+    queries, rows = ordered.compared_rows(query_ids), ordered.compared(b)
+    numbers = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
+    ids, squared = empty_lists(len(query_ids), k, np.dtype(by.dtype))
+    by.update_lists(ids, squared, queries, query_ids, rows, numbers)
+    spread = _spread(len(query_ids), seed)
+    counts = by.counts(queries[spread], query_ids[spread], rows, numbers, unit, BINS)
+    _leave(b, ids, squared, counts, exchange)
+
+
+def distance_counts(queries: Array, query_ids: Array, rows: Array, row_ids: Array, unit: int) -> Array:
+    """Squared distances, in units of 2ᵉ (e = ``unit``), counted by the upper half of their float32 bit pattern,
+    (65536,). A row is at 0 of itself."""
+    approximate, _ = approximate_squared(np.ldexp(queries, -unit), np.ldexp(rows, -unit))
+    squared = np.maximum(approximate, 0).astype(np.float32)
+    squared[query_ids[:, None] == row_ids[None, :]] = 0.0
+    return np.bincount(squared.ravel().view(np.uint32) >> 16, minlength=BINS)
+
+
+def _spread(count: int, seed: int) -> Array:
+    return np.sort(np.random.default_rng([seed, 3]).choice(count, min(SPREAD, count), replace=False))
+
+
+def recall_stage(target: float) -> Stage:
+    """Measured share of the true neighbors of the sampled rows that the lists hold."""
+
+    def run(context: Context) -> dict[str, Any]:
+        truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+        ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
+        found = share_found(truth, context.of("search"), ordered, k)
+        said = context.results("witness")
+        searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why") if name in said}
+        if searched.get("algorithm") == NN_DESCENT:
+            searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
+        advice = "" if found.recall >= target else _advice(context)
+        return {
+            "recall": found.recall,
+            "standard_error": found.standard_error,
+            "target": target,
+            "rows": found.rows,
+            "advice": advice,
+            **searched,
+        }
+
+    return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
+
+
+def _advice(context: Context) -> str:
+    """What to do where the target was missed."""
+    search, listed = context.results("search"), len(read_array(context.of("witness", "recall_by_probes")))
+    done = f"{search['n_probes']} cells were searched for each row; all {listed} on a shortlist would find hardly more"
+    if search.get("algorithm") == NN_DESCENT:
+        done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"
+    return (
+        f"{done}. Such data have no near neighbors to speak of (high intrinsic dimension): reduce the dimension first "
+        "(PCA), or lower the target"
+    )

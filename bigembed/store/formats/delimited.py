@@ -1,0 +1,275 @@
+"""Columns of CSV and TSV files (also compressed) as rows of float64, by pyarrow's streaming reader.
+
+Nobody knows where row i of such a file begins, so one task reads it from start to end, a bounded number of bytes at a
+time. A first line of nothing but numbers is a row; the columns are then called 0, 1, ….
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from io import TextIOWrapper
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+
+from bigembed.blocks.rows import Array
+from bigembed.errors import InputError
+from bigembed.store.formats.categories import Categories, texts_of, wanted_categories
+from bigembed.store.formats.missing import missing_values
+from bigembed.store.formats.parquet import batch_rows_of
+from bigembed.store.places.extras import needed
+from bigembed.store.places.paths import AnyPath, at
+from bigembed.store.rows.reader import TEXT, Choice, described, listed
+from bigembed.store.rows.source import EXACT
+
+SUFFIXES = (".csv", ".tsv")
+INDEX = "index"
+"""Name of a first column without a name, as pandas writes it: it names the rows, and is not a part of them."""
+
+
+@contextmanager
+def _unzipped(raw: Any) -> Iterator[Any]:
+    """The only file of a ZIP archive."""
+    with ZipFile(raw) as archive:
+        inside = [one for one in archive.namelist() if not one.endswith("/")]
+        if len(inside) != 1:
+            raise InputError(f"{raw.name}: holds {listed(inside) or 'nothing'}; one table is needed. Unpack it")
+        with archive.open(inside[0]) as file:
+            yield file
+
+
+PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".zip": _unzipped}
+"""What opens a packed file."""
+LINE = 1 << 26
+"""Characters of a line at the most."""
+WHOLE = re.compile(r"\s*[+-]?\d{16,300}\s*")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that a spreadsheet takes for a formula."""
+PIECE_BYTES = 1 << 20
+"""Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
+
+
+@dataclass(frozen=True)
+class DelimitedReader:
+    """Columns of a text file with one row a line."""
+
+    path: str
+    separator: str
+    decimal: str
+    """What stands before the decimals: a point, or a comma."""
+    head: int
+    """Lines that hold the names."""
+    columns: tuple[str, ...]
+    names: Mapping[str, str] = field(repr=False)
+    shape: tuple[int, ...] = (0, 0)
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
+    row_ids: None = None
+    missing: bool = False
+    """Whether empty cells come as NaN; they are refused otherwise."""
+    categories: Categories = field(default_factory=dict, repr=False)
+    """Columns of categories, which come as their places among these texts."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns, if the file has any."""
+        return self.columns if self.head else ()
+
+    @property
+    def piece(self) -> int:
+        """Bytes that are parsed at a time."""
+        return max(PIECE_BYTES, 32 * len(self.names), 8 * sum(map(len, self.names)))
+
+    @property
+    def grain(self) -> int:
+        """All rows: they can only be read from the first on."""
+        return max(1, self.shape[0])
+
+    def vector(self, name: str) -> DelimitedReader:
+        """One column as text, as it stands there (see :func:`unguarded`)."""
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT, missing=False, categories={})
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        looked = False
+        for _, first, batch in self._numbered():
+            low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+            if low < high:
+                part = batch.slice(low, high - low)
+                if not self.missing and any(column.null_count for column in part.columns):
+                    raise missing_values(self._numbered())
+                rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
+                if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
+                    self._refuse_rounded()
+                    looked = True
+                yield rows if len(self.shape) == 2 else unguarded(rows[:, 0])
+            if first + batch.num_rows >= stop:
+                return
+
+    def _refuse_rounded(self) -> None:
+        """InputError where the text of a number is a whole one that float64 would round."""
+        row = 0
+        for batch in self.batches("string"):
+            for name, column in zip(self.columns, batch.columns, strict=True):
+                for place, text in enumerate([] if name in self.categories else column.to_pylist()):
+                    if text and len(text) > 15 and WHOLE.fullmatch(text) and int(float(text)) != int(text):
+                        raise InputError(
+                            f"{self.path}: row {row + place} has {text[:40]} in {name}, an integer beyond 2^53, which "
+                            "float64 would round. Leave the column out (an id names rows: ids)"
+                        )
+            row += batch.num_rows
+
+    def _numbered(self) -> Iterator[tuple[str, int, Any]]:
+        """All batches, each with the file and the number of its first row."""
+        first = 0
+        for batch in self.batches("string" if self.dtype == TEXT else "float64"):
+            yield self.path, first, batch
+            first += batch.num_rows
+
+    def batches(self, kind: str) -> Iterator[Any]:
+        """The columns as Arrow batches of one type; InputError where the text cannot be read as such."""
+        arrow, text = _pyarrow(), _pyarrow("csv")
+        options = {
+            "read_options": text.ReadOptions(
+                use_threads=False, block_size=self.piece, column_names=list(self.names), skip_rows=self.head
+            ),
+            "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+            "convert_options": text.ConvertOptions(
+                include_columns=list(self.columns),
+                column_types={
+                    name: getattr(arrow, "string" if name in self.categories else kind)() for name in self.columns
+                },
+                strings_can_be_null=bool(self.categories),
+                decimal_point=self.decimal,
+            ),
+        }
+        try:
+            with _unpacked(at(self.path)) as file, text.open_csv(file, **options) as parsed:
+                yield from parsed
+        except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error) as error:
+            raise InputError(
+                f"{self.path}: {error}. Every line needs {len(self.names)} fields with {self.separator!r} between "
+                f"them, as its first has, and the columns that are rows numbers with {self.decimal!r} before decimals "
+                "(choose columns; ids, where one names the rows)"
+            ) from error
+
+
+def is_delimited(path: AnyPath) -> bool:
+    """Whether the name is one of such a file."""
+    plain = path.with_suffix("") if path.suffix in PACKED else path
+    return plain.suffix in SUFFIXES and path.is_file()
+
+
+def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
+    """The chosen columns (by default all but those ``aligned``); reads the file once to count its rows."""
+    choice.only(path, "CSV", "columns")
+    _pyarrow()
+    separator, decimal, first, lines = _first_line(path)
+    head = 0 if all(_is_number(one, decimal) for one in first) else lines
+    there = [one.strip() for one in first] if head else [str(number) for number in range(len(first))]
+    if not head:
+        choice = replace(choice, expected=())
+    chosen = choice.columns or choice.expected
+    if head and len(there) > 1 and not there[0] and INDEX not in there:
+        there[0] = INDEX
+        choice = choice if chosen else replace(choice, aligned=(*choice.aligned, INDEX))
+    _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
+    wanted = choice.of_table(path, dict.fromkeys(there, ""))
+    names = {name or f"column {number}": "" for number, name in enumerate(there)}
+    coded = wanted_categories(choice.categories, wanted)
+    reader = DelimitedReader(
+        str(path), separator, decimal, head, wanted, names, missing=choice.missing, categories=coded
+    )
+    todo, rows = tuple(name for name, texts in coded.items() if not texts), 0
+
+    def counted() -> Iterator[Any]:
+        nonlocal rows
+        for batch in replace(reader, columns=todo or wanted[:1]).batches("string"):
+            rows += batch.num_rows
+            yield batch
+
+    found = texts_of(path, counted(), todo)
+    return replace(reader, shape=(rows, len(wanted)), categories={**coded, **found})
+
+
+@contextmanager
+def _unpacked(path: AnyPath) -> Iterator[Any]:
+    """The text of a file, as bytes."""
+    with path.open("rb") as raw:
+        if path.suffix not in PACKED:
+            yield raw
+            return
+        with PACKED[path.suffix](raw) as file:
+            yield file
+
+
+def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
+    """What separates the fields, and decimals; the fields of the first record, and the lines that it takes."""
+    try:
+        with _unpacked(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
+            start = file.readline(LINE)
+            if len(start) == LINE:
+                raise InputError(f"{path}: its first line has {LINE:,} characters or more; write one row a line")
+            separator = "\t" if ".tsv" in path.name else ";" if _by_semicolons(start) else ","
+            file.seek(0)
+            records = csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
+            first = next(records, [])
+            lines = records.line_num
+            numbers = [one for one in (*first, *next(records, [])) if _is_number(one, ",")]
+            decimal = "," if separator == ";" and any("," in one for one in numbers) else "."
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
+    if not any(one.strip() for one in first):
+        raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
+    return separator, decimal, first, lines
+
+
+def _by_semicolons(line: str) -> bool:
+    """Whether the fields of a line are separated by semicolons: where commas are not, or stand before decimals."""
+    fields = line.strip().split(";")
+    return len(fields) > 1 and ("," not in line or all(_is_number(one, ",") for one in fields))
+
+
+def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) -> None:
+    twice = sorted({name for name in needed if name and there.count(name) > 1})
+    if twice:
+        raise InputError(f"{path}: several columns are called {listed(twice)}. Give each column its own name")
+    if "" in needed:
+        raise InputError(
+            f"{path}: column {there.index('') + 1} has no name; columns are {described(dict.fromkeys(there, ''))}. "
+            "Name it in the first line, or choose others (columns)"
+        )
+
+
+def _is_number(text: str, decimal: str = ".") -> bool:
+    try:
+        float(text.replace(",", ".") if decimal == "," else text)
+    except ValueError:
+        return False
+    return True
+
+
+def _pyarrow(module: str = "") -> Any:
+    return needed(f"pyarrow.{module}".rstrip("."), "csv", "reading CSV")
+
+
+def unguarded(texts: Array) -> Array:
+    """Text as it was before :func:`bigembed.store.formats.tables.guarded` put an apostrophe before what looks like a
+    formula.
+
+    >>> unguarded(np.array(["'=1", "''@x", "'a", "b"], TEXT)).tolist()
+    ['=1', "'@x", "'a", 'b']
+    """
+    if texts.dtype != TEXT:
+        return texts
+    out = texts.copy()
+    for row in np.flatnonzero(np.strings.startswith(texts, "'")).tolist():
+        if texts[row].lstrip("'").startswith(FORMULA):
+            out[row] = texts[row][1:]
+    return out

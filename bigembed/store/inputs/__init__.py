@@ -1,0 +1,1 @@
+"""What users hand over: rows of any kind, their labels, graphs."""
