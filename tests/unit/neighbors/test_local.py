@@ -158,7 +158,8 @@ def test_asking_cells_are_the_distinct_pairs():
 
 def test_small_problems_never_import_numba():
     code = (
-        "import sys, numpy as np; from bigembed.neighbors import exact, local, partition, probes;"
+        "import sys, numpy as np; from bigembed.neighbors import exact;"
+        "from bigembed.neighbors.ordering import partition; from bigembed.neighbors.search import local, probes;"
         "x = np.random.default_rng(0).random((500, 3)); exact.exact_block(x, 5);"
         "partition.cells_block(x, 64, 0);"
         "s = probes.nearest_cells(x[:8], x[:8], np.arange(8), 4);"
