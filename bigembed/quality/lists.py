@@ -17,8 +17,8 @@ from bigembed.blocks.rows import Array, bounds, is_sparse
 from bigembed.blocks.squared import LANES, every_squared, paired_squared, rounding
 
 COMPILED = 1 << 27
-"""Numbers to compare (queries × all rows × columns) from which compiled code is loaded: below, NumPy is done before that
-is loaded, and long before it is compiled."""
+"""Numbers to compare (queries × all rows × columns) from which compiled code is loaded: NumPy has compared fewer before
+that is loaded, and long before it is compiled."""
 SPARSE_ROWS = 1 << 12
 """Sparse rows of a tile."""
 WIDTH = 16
