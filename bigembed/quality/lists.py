@@ -16,9 +16,11 @@ from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.rows import Array, bounds, is_sparse
 from bigembed.blocks.squared import LANES, every_squared, paired_squared, rounding
 
-COMPILED = 1 << 27
-"""Numbers to compare (queries × all rows × columns) from which compiled code is loaded: NumPy has compared fewer before
-that is loaded, and long before it is compiled."""
+COMPILED = 1 << 24
+"""Numbers to compare (queries × all rows × columns) from which compiled code is called."""
+LOADED = 1 << 27
+"""The same, with 64 columns at the least, from which numba is imported for it: NumPy has compared fewer before that is
+done, and long before the code is compiled."""
 SPARSE_ROWS = 1 << 12
 """Sparse rows of a tile."""
 WIDTH = 16

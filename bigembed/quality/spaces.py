@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from bigembed.blocks.metrics import RowMetric
 from bigembed.blocks.moments import merge_moments, moments_block
 from bigembed.blocks.rows import Array, is_sparse
 from bigembed.errors import InputError
-from bigembed.quality.lists import COMPILED, counts_block, distances_block, nearer, nearest_block
+from bigembed.quality.lists import COMPILED, LOADED, counts_block, distances_block, nearer, nearest_block
 from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.blockwise.sparse_parts import row_parts, rows_of_parts
 from bigembed.store.rows.passes import Parts, add_parts, reduce_rows
@@ -42,9 +43,10 @@ class Space:
 
     @property
     def compiled(self) -> bool:
-        """Whether there is enough to compare for compiled code."""
-        enough = len(self.sample) * int(self.source.shape[0]) * max(8, self.source.width) >= COMPILED
-        return enough and self.pairwise is None
+        """Whether there is enough to compare for compiled code, and to load it: the figures are the same either way."""
+        pairs, width = len(self.sample) * int(self.source.shape[0]), self.source.width
+        loaded = "numba" in sys.modules or pairs * max(64, width) >= LOADED
+        return loaded and pairs * max(8, width) >= COMPILED and self.pairwise is None
 
     def survey(self) -> Parts:
         """One pass: NaN, infinity and rows that the metric does not admit refused; moments of the columns; the

@@ -9,16 +9,17 @@ from typing import Any
 
 import dask
 import dask.array as da
+import numba  # noqa: F401  (where it is loaded, it is used for fewer rows)
 import numpy as np
 import pytest
 import zarr
 
 import bigembed as be
-from bigembed.quality import spaces
+from bigembed.quality.lists import COMPILED
 from tests.blocks import blocks_for
 
 N = 15_000
-"""Rows: enough for compiled code, as it is asked of here."""
+"""Rows: enough for compiled code."""
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +27,12 @@ def rows() -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Several canonical blocks of rows and of coordinates."""
     X = np.random.default_rng(0).normal(size=(N, 20)).astype(np.float32)
     X[::7] = np.round(X[::7])
-    with blocks_for(N), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spaces, "COMPILED", 1 << 24)
+    with blocks_for(N):
         yield X, X[:, :2] + np.float32(0.1)
 
 
 def digest(X: Any, Y: Any) -> str:
-    assert 60 * N * 20 >= spaces.COMPILED
+    assert 60 * N * 20 >= COMPILED
     return json.dumps(be.certify(X, Y, samples=60, seed=3).as_dict())
 
 
