@@ -21,8 +21,8 @@ TABLED = 1 << 17
 
 
 def parts_of(rows: Any) -> tuple[Array, Array, Array]:
-    """Starts, columns and values of CSR rows. Columns are int32 wherever that holds them: kernels are compiled for one
-    kind of them."""
+    """Starts, columns and values of CSR rows; columns as int32 where they fit, so that kernels are compiled for one
+    type of them."""
     narrow = np.int32 if rows.shape[1] <= np.iinfo(np.int32).max else np.int64
     return rows.indptr.astype(np.int64), rows.indices.astype(narrow, copy=False), rows.data
 

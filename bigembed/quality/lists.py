@@ -19,8 +19,8 @@ from bigembed.blocks.squared import LANES, every_squared, paired_squared, roundi
 COMPILED = 1 << 24
 """Numbers to compare (queries × all rows × columns) from which compiled code is called."""
 LOADED = 1 << 27
-"""The same, with 64 columns at the least, from which numba is imported for it: NumPy has compared fewer before that is
-done, and long before the code is compiled."""
+"""The same, counting 64 columns at least, from which numba is imported if it is not there yet: with less to compare
+NumPy is done before that is imported, and long before anything is compiled."""
 SPARSE_ROWS = 1 << 12
 """Sparse rows of a tile."""
 WIDTH = 16

@@ -43,7 +43,7 @@ class Space:
 
     @property
     def compiled(self) -> bool:
-        """Whether there is enough to compare for compiled code, and to load it: the figures are the same either way."""
+        """Whether compiled code pays, its import included; the figures are the same either way."""
         pairs, width = len(self.sample) * int(self.source.shape[0]), self.source.width
         loaded = "numba" in sys.modules or pairs * max(64, width) >= LOADED
         return loaded and pairs * max(8, width) >= COMPILED and self.pairwise is None

@@ -59,6 +59,6 @@ def _said(dtype: str, ndim: int, sharded: bool, compress: bool) -> tuple[bytes, 
         compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],
         fill_value=0,
     )
-    codecs: Any = array.metadata
-    pack = None if sharded else packing(codecs.codecs)
+    metadata: Any = array.metadata
+    pack = None if sharded else packing(metadata.codecs)
     return made["zarr.json"].to_bytes(), zarr.config.get("json_indent"), pack
