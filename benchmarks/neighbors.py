@@ -54,8 +54,8 @@ def ours(
     from bigembed.jobs.places.cluster_table import ClusterTable
     from bigembed.neighbors.graph_stages import neighbor_stages
     from bigembed.stages import Event, observing
-    from bigembed.store.places.paths import at
     from bigembed.store.rows.source import rows_at
+    from bigembed.store.storage.paths import at
 
     seconds: dict[str, float] = {}
 

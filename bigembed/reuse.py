@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bigembed.errors import DamagedError, DamageWarning
-from bigembed.store.places import documents
-from bigembed.store.places.documents import digest_of
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import superseded
 from bigembed.store.published.manifest import Manifest
+from bigembed.store.storage import documents
+from bigembed.store.storage.documents import digest_of
 
 if TYPE_CHECKING:
     from bigembed.runs import Run

@@ -12,13 +12,13 @@ from typing import Any
 from bigembed.errors import DamagedError, StaleError
 from bigembed.store.arrays.io import read_array
 from bigembed.store.blockwise.matrix import StoredMatrix
-from bigembed.store.places.paths import AnyPath, PathLike, at
-from bigembed.store.places.scratch import new_folder
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots, superseded
 from bigembed.store.published.manifest import Manifest
 from bigembed.store.published.superseded import Mark
 from bigembed.store.rows.opening import open_array
+from bigembed.store.storage.paths import AnyPath, PathLike, at
+from bigembed.store.storage.scratch import new_folder
 
 
 class Run:

@@ -21,12 +21,12 @@ from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.reuse import key_of, supersede, usable
 from bigembed.runs import Run, inside
 from bigembed.store.blockwise.exchange import FORMAT, Exchange
-from bigembed.store.places import documents
-from bigembed.store.places.documents import digest_of
-from bigembed.store.places.lock import Lock, hold
-from bigembed.store.places.paths import AnyPath, PathLike, at, remove
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots, superseded
+from bigembed.store.storage import documents
+from bigembed.store.storage.documents import digest_of
+from bigembed.store.storage.lock import Lock, hold
+from bigembed.store.storage.paths import AnyPath, PathLike, at, remove
 
 
 @dataclass(frozen=True)

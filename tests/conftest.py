@@ -20,7 +20,7 @@ from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from bigembed.jobs.places.settings import TICK
-from bigembed.store.places.scratch import new_folder
+from bigembed.store.storage.scratch import new_folder
 from tests.blocks import on_workers
 from tests.compiled import make_ready
 

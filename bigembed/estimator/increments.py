@@ -19,8 +19,8 @@ from bigembed.runs import Run
 from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays.io import read_array
 from bigembed.store.inputs.input import column_source, row_source
-from bigembed.store.places.paths import at
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import at
 
 MOST_COLUMNS = 4096
 """Columns up to which d² sums are held in memory between two batches."""

@@ -23,10 +23,10 @@ from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
 from bigembed.estimator import AROUND
 from bigembed.runs import Run
 from bigembed.store.arrays.chunks import ENTRY
-from bigembed.store.places.documents import read_json, sealed, unsealed
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published.manifest import Manifest, digest_files
+from bigembed.store.storage.documents import read_json, sealed, unsealed
+from bigembed.store.storage.paths import AnyPath
 
 FORMAT = 2
 NAME, FILES = "model.json", "files"

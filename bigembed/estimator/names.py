@@ -12,8 +12,8 @@ from bigembed.errors import FeatureNamesWarning, InputError, InputTypeError
 from bigembed.estimator.warning import warn
 from bigembed.store.arrays.attributes import columns_of
 from bigembed.store.inputs.input import in_memory
-from bigembed.store.places.paths import is_path
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import is_path
 
 
 def coordinate_names(kind: type, count: int) -> list[str]:

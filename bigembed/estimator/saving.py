@@ -32,13 +32,13 @@ from bigembed.estimator.model_files import (
 )
 from bigembed.estimator.transform import refuse_existing
 from bigembed.runs import Run
-from bigembed.store.places.documents import write_json
-from bigembed.store.places.output_lock import output_lock
-from bigembed.store.places.paths import AnyPath, PathLike, at, copy_files, is_path, move, remove, stored
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots
 from bigembed.store.published.manifest import Manifest, digest_files
 from bigembed.store.published.superseded import superseded_model
+from bigembed.store.storage.documents import write_json
+from bigembed.store.storage.output_lock import output_lock
+from bigembed.store.storage.paths import AnyPath, PathLike, at, copy_files, is_path, move, remove, stored
 
 OUTPUT = "coordinates"
 LARGEST_PICKLE = 1 << 30

@@ -10,10 +10,10 @@ import numpy as np
 
 from bigembed.errors import InputTypeError
 from bigembed.stages import Stage
-from bigembed.store.places.documents import digest_of
 from bigembed.store.rows.mapped import MappedSource
 from bigembed.store.rows.reader import entries_of
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.documents import digest_of
 
 
 def through(step: Any, source: RowSource) -> RowSource:

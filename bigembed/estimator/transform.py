@@ -26,12 +26,12 @@ from bigembed.stages import Context, Stage, run_stages
 from bigembed.store.arrays.attributes import describe
 from bigembed.store.arrays.sealing import seal_rows
 from bigembed.store.inputs.input import column_source, row_source
-from bigembed.store.places.paths import AnyPath, PathLike, at, move, published, remove
 from bigembed.store.published import manifest as manifests
 from bigembed.store.rows.lazy import MappedRows
 from bigembed.store.rows.offenders import checked_shape
 from bigembed.store.rows.opening import open_array
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import AnyPath, PathLike, at, move, published, remove
 
 
 def transform(estimator: Any, X: Any, **aligned: Any) -> Any:

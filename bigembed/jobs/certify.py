@@ -17,10 +17,10 @@ from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.judgement import FAITHFUL
 from bigembed.store.arrays.attributes import attributes_of
 from bigembed.store.inputs.input import row_source
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import AnyPath, PathLike, at, put
 from bigembed.store.published import roots
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import AnyPath, PathLike, at, put
 
 TEMPLATE = "certify.html"
 

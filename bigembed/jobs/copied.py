@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bigembed.store.places.documents import digest_of
-from bigembed.store.places.paths import AnyPath, at, stored
+from bigembed.store.storage.documents import digest_of
+from bigembed.store.storage.paths import AnyPath, at, stored
 
 
 def stamp_of(source: AnyPath) -> str:

@@ -20,13 +20,13 @@ from bigembed.store.formats.aligned import aligned_of, require_length, vector_so
 from bigembed.store.formats.anndata_reader import is_anndata
 from bigembed.store.formats.anndata_writer import write_obsm
 from bigembed.store.formats.tables import ID, Table, write_table
-from bigembed.store.places.output_lock import output_lock
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import AnyPath, PathLike, at
 from bigembed.store.published import roots
 from bigembed.store.published.superseded import explanation, superseded
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.source import MarkedRows, RowSource
+from bigembed.store.storage.output_lock import output_lock
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import AnyPath, PathLike, at
 
 PLACE = "coordinates", "embedding"
 ROW = "row"

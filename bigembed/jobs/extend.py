@@ -34,11 +34,12 @@ from bigembed.runs import Run
 from bigembed.stages import keeping
 from bigembed.store.formats.aligned import aligned_path, link
 from bigembed.store.formats.tables import check_table
-from bigembed.store.places.documents import read_json, write_json
-from bigembed.store.places.lock import FOLDER, Owner, holder
-from bigembed.store.places.output_lock import output_lock
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import (
+from bigembed.store.rows.reader import Choice
+from bigembed.store.storage.documents import read_json, write_json
+from bigembed.store.storage.lock import FOLDER, Owner, holder
+from bigembed.store.storage.output_lock import output_lock
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import (
     AnyPath,
     PathLike,
     absolute,
@@ -50,7 +51,6 @@ from bigembed.store.places.paths import (
     retire,
     stored,
 )
-from bigembed.store.rows.reader import Choice
 
 ASKED = "asked.json"
 """In what lies aside: what the extension is of."""

@@ -8,8 +8,8 @@ from bigembed import __version__
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
 from bigembed.store.formats.aligned import vector_source
-from bigembed.store.places.documents import digest_of
-from bigembed.store.places.paths import PathLike, absolute, published
+from bigembed.store.storage.documents import digest_of
+from bigembed.store.storage.paths import PathLike, absolute, published
 
 
 def definition(job: JobSpec, rows: Input) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from bigembed.store.arrays.attributes import ABOUT, source_of
 from bigembed.store.formats.aligned import require_length, vector_source
 from bigembed.store.formats.copying import copy_vector
 from bigembed.store.formats.ids import check_ids
-from bigembed.store.places.paths import AnyPath, published
 from bigembed.store.published import manifest as manifests
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import AnyPath, published
 
 STAGE = "ids"
 ID_BYTES = 24

@@ -23,13 +23,13 @@ from bigembed.store.formats.copying import rows_of_reader, same_rows
 from bigembed.store.formats.registry import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.store.inputs.graph_source import GraphSource, open_graph
 from bigembed.store.inputs.input import column_source
-from bigembed.store.places.output_lock import in_turn
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import AnyPath, at, is_url, published, retire
 from bigembed.store.rows.mapped import PlannedRows
 from bigembed.store.rows.reader import Choice, Reader, entries_of, features_of, named, native
 from bigembed.store.rows.source import RowSource, rows_at
 from bigembed.store.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
+from bigembed.store.storage.output_lock import in_turn
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import AnyPath, at, is_url, published, retire
 
 IDS = "ids"
 

@@ -11,10 +11,10 @@ from bigembed.jobs.record import kind_of, read_record
 from bigembed.jobs.watching.status import read_status
 from bigembed.methods import method_or_step
 from bigembed.runs import Run
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots
 from bigembed.store.published.superseded import superseded, superseded_model
+from bigembed.store.storage.paths import AnyPath
 
 
 def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, InputError
 from bigembed.jobs.watching.status import known_status
-from bigembed.store.places import documents
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots
 from bigembed.store.published.superseded import superseded
+from bigembed.store.storage import documents
+from bigembed.store.storage.paths import AnyPath
 
 RECORD, COORDINATES = "job.json", "coordinates"
 ELSEWHERE = f"{RECORD} is not of the job that made the coordinates"

@@ -32,11 +32,11 @@ from bigembed.reuse import supersede
 from bigembed.runs import Run
 from bigembed.stages import Event, Observer, exchange_home, keeping, locked, observing
 from bigembed.store.formats.tables import check_table
-from bigembed.store.places import documents
-from bigembed.store.places.output_lock import output_lock
-from bigembed.store.places.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published.superseded import FOLDER, supersede_model
+from bigembed.store.storage import documents
+from bigembed.store.storage.output_lock import output_lock
+from bigembed.store.storage.paths import AnyPath, at, move, published, remove, retire
 
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
 """Vectors aligned with the rows, and the argument of ``fit`` that takes each."""

@@ -21,9 +21,9 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.stopping import stoppable
 from bigembed.stages import exchanging, observing
 from bigembed.store.blockwise.held_space import holding
-from bigembed.store.places.extras import needed
-from bigembed.store.places.lock import Lock, Owner, hold
-from bigembed.store.places.paths import FULL, AnyPath
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.lock import Lock, Owner, hold
+from bigembed.store.storage.paths import FULL, AnyPath
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from bigembed.jobs.places.cluster_table import Table, cluster_problems
 from bigembed.jobs.points import Point, expanded
 from bigembed.jobs.step_tables import step_tables
 from bigembed.methods import REGISTRY, method
-from bigembed.store.places.paths import at as located
-from bigembed.store.places.paths import is_url
+from bigembed.store.storage.paths import at as located
+from bigembed.store.storage.paths import is_url
 
 LARGEST = 4 << 20
 """Bytes of a job file."""

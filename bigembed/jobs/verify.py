@@ -7,7 +7,7 @@ from typing import Any
 from bigembed.errors import DamagedError, InterruptedRun, MissingPathError
 from bigembed.jobs.growth.check import is_growth, verify_growth
 from bigembed.jobs.integrity import verify_stages
-from bigembed.store.places.paths import PathLike, at
+from bigembed.store.storage.paths import PathLike, at
 
 
 def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from bigembed.neighbors.search.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.search.recall import Truth, recall_at
 from bigembed.stages import Context, Cost
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.paths import at, free_bytes, nearest_folder
+from bigembed.store.storage.paths import at, free_bytes, nearest_folder
 
 SEED_PROBES = 24
 """Cells that each row is compared with first."""

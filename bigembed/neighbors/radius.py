@@ -26,7 +26,7 @@ from bigembed.neighbors.search.local import Cells
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays.io import read_array, write_array
 from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.places.paths import free_bytes
+from bigembed.store.storage.paths import free_bytes
 
 BLOCK_EDGES = 4_000_000
 """Edges that a task holds, some 64 bytes each: with blocks of 65 536 rows, 61 a row."""

@@ -26,8 +26,8 @@ from bigembed.paths.dijkstra import Dijkstra, LocalGraph, lengths_of, local_grap
 from bigembed.paths.pairs import narrowed
 from bigembed.store.arrays.io import read_array, read_by_id, write_array
 from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.places.documents import read_sealed, sealed, write_json
-from bigembed.store.places.paths import AnyPath, at
+from bigembed.store.storage.documents import read_sealed, sealed, write_json
+from bigembed.store.storage.paths import AnyPath, at
 
 GROUP = 8
 """Sources that a task follows together: their vectors on a block of 65 536 rows are 4 MiB."""

@@ -17,7 +17,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.paths.dijkstra import lengths_of
 from bigembed.paths.geodesic import found_distances, groups_of, shortest_paths
 from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.places.paths import remove
+from bigembed.store.storage.paths import remove
 
 if TYPE_CHECKING:
     from bigembed.neighbors.graph import NeighborGraph

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.store.places.paths import PathLike, put
+from bigembed.store.storage.paths import PathLike, put
 
 INK = "#2b2f36"
 PALE = "#8a919c"

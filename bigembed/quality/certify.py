@@ -13,8 +13,8 @@ from bigembed.quality.judgement import NAMES, judged, said
 from bigembed.quality.neighborhoods import NEIGHBORS, SAMPLES, preserved
 from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.inputs.input import row_source
-from bigembed.store.places.paths import PathLike, at, remove
-from bigembed.store.places.scratch import temporary
+from bigembed.store.storage.paths import PathLike, at, remove
+from bigembed.store.storage.scratch import temporary
 
 
 @dataclass(frozen=True)

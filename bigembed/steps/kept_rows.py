@@ -12,10 +12,10 @@ from bigembed.blocks.rows import Array
 from bigembed.embedding.linear.missing_values import STAGE
 from bigembed.runs import PartOfRun, Run
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.documents import digest_of
 from bigembed.store.rows.kept import KeptRows, RowNumbers
 from bigembed.store.rows.reader import entries_of
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.documents import digest_of
 
 PREFIX = re.compile(r"step\d+-missing-")
 

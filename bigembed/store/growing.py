@@ -21,12 +21,12 @@ from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.arrays.seal import sealed_checksums, with_seal, without_seal
 from bigembed.store.arrays.sealing import checksums
 from bigembed.store.formats.aligned import aligned_of
-from bigembed.store.places.documents import read_json, write_json
-from bigembed.store.places.lock import hold
-from bigembed.store.places.paths import AnyPath, PathLike, at, move_files, remove, stored
 from bigembed.store.rows.masked import unmasked
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.documents import read_json, write_json
+from bigembed.store.storage.lock import hold
+from bigembed.store.storage.paths import AnyPath, PathLike, at, move_files, remove, stored
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ import bigembed.jobs.watching.console
 import bigembed.methods.diffusion_map  # noqa: F401
 from bigembed.cli import app
 from bigembed.jobs.planning.footprint import footprint
-from bigembed.store.places.lock import holder
+from bigembed.store.storage.lock import holder
 from tests.fault.disks import fill, limit_files, small_disk
 from tests.fault.night import Cluster
 

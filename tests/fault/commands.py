@@ -27,8 +27,8 @@ from bigembed.runs import Run
 from bigembed.store.arrays.io import read_array, write_array
 from bigembed.store.formats.registry import ingest
 from bigembed.store.growing import append_rows
-from bigembed.store.places.paths import stored
 from bigembed.store.published.superseded import superseded
+from bigembed.store.storage.paths import stored
 from tests.fault.night import write_job
 
 ABSENT = "absent"

@@ -163,7 +163,7 @@ class Kills:
 
 
 def _swept() -> None:
-    from bigembed.store.places.scratch import new_folder
+    from bigembed.store.storage.scratch import new_folder
 
     new_folder("last").rmdir()
 

@@ -277,6 +277,6 @@ def stored(place: Path, folder: Path) -> Sequence[Path]:
 
 def remove_tree(path: Path) -> None:
     """Delete a folder if it is there."""
-    from bigembed.store.places.paths import remove
+    from bigembed.store.storage.paths import remove
 
     remove(path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.lock import holder
+from bigembed.store.storage.lock import holder
 from tests.fault.disks import fill, limit_files, small_disk
 from tests.integration.test_job_process import here, start, wait_for, write
 

@@ -21,9 +21,9 @@ import bigembed as be
 from bigembed.errors import LockedError
 from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
 from bigembed.store.growing import append_rows
-from bigembed.store.places.lock import hold, holder, take
-from bigembed.store.places.paths import at, create, move, put, remove, rewrite, stored, touch
-from bigembed.store.places.requests import client_of
+from bigembed.store.storage.lock import hold, holder, take
+from bigembed.store.storage.paths import at, create, move, put, remove, rewrite, stored, touch
+from bigembed.store.storage.requests import client_of
 
 PROGRAM = os.environ.get("AZURITE") or shutil.which("azurite-blob")
 pytestmark = [

@@ -30,10 +30,13 @@ from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.formats.copying import write_dask
 from bigembed.store.formats.registry import ingest
 from bigembed.store.growing import append_rows, stored_units
-from bigembed.store.places import requests
-from bigembed.store.places.lock import hold, holder, take
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import (
+from bigembed.store.published import manifest as manifests
+from bigembed.store.rows.reader import Choice
+from bigembed.store.rows.source import RowSource
+from bigembed.store.storage import requests
+from bigembed.store.storage.lock import hold, holder, take
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import (
     at,
     copy_files,
     create,
@@ -46,9 +49,6 @@ from bigembed.store.places.paths import (
     stored,
     touch,
 )
-from bigembed.store.published import manifest as manifests
-from bigembed.store.rows.reader import Choice
-from bigembed.store.rows.source import RowSource
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 from tests.unit.store.written import COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
@@ -140,8 +140,8 @@ def test_a_folder_appears_with_its_mark(place, monkeypatch):
     source, target = place / "made", place / "out.zarr"
     write_array(source, np.arange(10.0))
     copied = []
-    monkeypatch.setattr("bigembed.store.places.paths.copy_files", lambda *given: copied.append(published(target)))
-    monkeypatch.setattr("bigembed.store.places.paths.create", lambda *_: pytest.fail("killed here"))
+    monkeypatch.setattr("bigembed.store.storage.paths.copy_files", lambda *given: copied.append(published(target)))
+    monkeypatch.setattr("bigembed.store.storage.paths.create", lambda *_: pytest.fail("killed here"))
     with pytest.raises(pytest.fail.Exception):
         move(source, target)
     assert (copied, published(target), published(source)) == ([False], False, True)
@@ -353,7 +353,7 @@ def test_of_several_processes_one_holds(place, server):
 
 
 def test_a_silent_owner_is_taken_over_and_notices(place, monkeypatch):
-    from bigembed.store.places import lock as locks
+    from bigembed.store.storage import lock as locks
 
     monkeypatch.setattr(locks, "_lives", lambda owner, age: False)  # (another machine, silent for long)
     first = take(place)

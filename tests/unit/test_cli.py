@@ -14,7 +14,7 @@ from bigembed import errors
 from bigembed.cli import app
 from bigembed.jobs.describe import documented
 from bigembed.jobs.watching.status import status_of
-from bigembed.store.places.documents import read_sealed, sealed, write_json
+from bigembed.store.storage.documents import read_sealed, sealed, write_json
 from tests.unit.jobs.conftest import rows, small, write_job
 
 __all__ = ["rows", "small", "write_job"]

@@ -16,9 +16,9 @@ from bigembed.runs import Run
 from bigembed.stages import Context, Event, Stage, locked, observing, run_stages
 from bigembed.store.arrays.groups import make_group
 from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.places.documents import sealed
 from bigembed.store.published import manifest, roots
 from bigembed.store.published.manifest import digest_files, find, publish, verify
+from bigembed.store.storage.documents import sealed
 
 
 class Counter:

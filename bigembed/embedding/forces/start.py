@@ -24,9 +24,9 @@ from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays.io import read_array, write_array
 from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.inputs.input import in_memory, row_source
-from bigembed.store.places.paths import at
 from bigembed.store.rows.passes import reduce_rows
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import at
 
 SIZE = 1e-4
 """Standard deviation of the first coordinate."""

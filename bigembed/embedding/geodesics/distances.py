@@ -19,7 +19,7 @@ from bigembed.paths.pairs import cached_graph, distances_block
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
 from bigembed.store.blockwise.matrix import StoredMatrix
-from bigembed.store.places.paths import free_bytes
+from bigembed.store.storage.paths import free_bytes
 
 POLICIES = ("error", "largest", "per-component", "bridge")
 EXACT_ROWS = 100_000

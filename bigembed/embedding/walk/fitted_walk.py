@@ -14,9 +14,9 @@ from bigembed.runs import Run
 from bigembed.stages import Context
 from bigembed.store.arrays.io import read_array, read_by_id
 from bigembed.store.inputs.input import column_source, row_source
-from bigembed.store.places.paths import AnyPath, at, is_path
 from bigembed.store.rows.source import RowSource, rows_at
 from bigembed.store.rows.sparse import is_csr_group
+from bigembed.store.storage.paths import AnyPath, at, is_path
 
 
 def run_of(fitted: Any, what: str) -> Run:

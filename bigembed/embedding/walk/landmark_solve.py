@@ -40,8 +40,8 @@ from bigembed.store.arrays.io import read_array
 from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.blockwise.matrix import StoredMatrix
 from bigembed.store.blockwise.stored_space import StoredSpace
-from bigembed.store.places.documents import read_sealed, sealed, write_json
-from bigembed.store.places.paths import at
+from bigembed.store.storage.documents import read_sealed, sealed, write_json
+from bigembed.store.storage.paths import at
 
 EXTENSIONS = ("galerkin", "nystrom")
 DROPPED = 1e-11

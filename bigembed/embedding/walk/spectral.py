@@ -32,8 +32,8 @@ from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.blockwise.held_space import Checkpoints, give_back, held, in_memory
 from bigembed.store.blockwise.matrix import KEPT_BYTES, MappedMatrix, StoredMatrix
 from bigembed.store.blockwise.stored_space import StoredSpace
-from bigembed.store.places.documents import read_sealed, sealed, write_json
-from bigembed.store.places.paths import at, is_url
+from bigembed.store.storage.documents import read_sealed, sealed, write_json
+from bigembed.store.storage.paths import at, is_url
 
 DENSE_ROWS = 2_000
 PASSES = 30

@@ -17,9 +17,9 @@ from bigembed.errors import BigembedError, DamagedError, MissingPathError
 from bigembed.store.arrays.io import read_array
 from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.growing import rows_digest
-from bigembed.store.places.documents import digest_of, read_json, sealed, unsealed
-from bigembed.store.places.paths import AnyPath, stored
 from bigembed.store.published.manifest import FORMAT
+from bigembed.store.storage.documents import digest_of, read_json, sealed, unsealed
+from bigembed.store.storage.paths import AnyPath, stored
 
 KIND = "coordinates"
 _proven: set[tuple[str, str]] = set()

@@ -37,9 +37,9 @@ from bigembed.runs import Run
 from bigembed.steps.kept_rows import kept_of
 from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.growing import StoreRows
-from bigembed.store.places.documents import write_json
-from bigembed.store.places.paths import remove
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.documents import write_json
+from bigembed.store.storage.paths import remove
 
 REPORT = "audit.json"
 QUANTILES = (0.1, 0.5, 0.9, 0.99)

@@ -10,7 +10,7 @@ from bigembed.errors import BigembedError, DamagedError
 from bigembed.jobs.growth.account import damaged
 from bigembed.jobs.growth.versions import CURRENT, KIND, Growth, Version, model_digest, open_growth
 from bigembed.jobs.integrity import verify_stages
-from bigembed.store.places.paths import AnyPath
+from bigembed.store.storage.paths import AnyPath
 
 
 def is_growth(path: AnyPath) -> bool:

@@ -28,9 +28,9 @@ from bigembed.runs import Run
 from bigembed.stages import Stage, run_stages
 from bigembed.store.arrays.io import read_array
 from bigembed.store.growing import StoreRows, append_source
-from bigembed.store.places.lock import Lock
-from bigembed.store.places.paths import free_bytes, nearest_folder, remove
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.lock import Lock
+from bigembed.store.storage.paths import free_bytes, nearest_folder, remove
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""

@@ -16,8 +16,8 @@ import numpy as np
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import ChangedInputError, InputError
 from bigembed.store.growing import Unit, rows_digest, stored_units
-from bigembed.store.places.documents import digest_of
-from bigembed.store.places.paths import PathLike
+from bigembed.store.storage.documents import digest_of
+from bigembed.store.storage.paths import PathLike
 
 NAMED = 10
 """Shards named in an error."""

@@ -20,8 +20,8 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.store.growing import StoreRows
-from bigembed.store.places.lock import Lock
-from bigembed.store.places.paths import put, remove
+from bigembed.store.storage.lock import Lock
+from bigembed.store.storage.paths import put, remove
 
 EXTRAS = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""

@@ -20,9 +20,9 @@ from bigembed.steps.kept_rows import kept_of, read_whole
 from bigembed.store.formats.copying import write_dask
 from bigembed.store.growing import append_source
 from bigembed.store.inputs.input import row_source
-from bigembed.store.places.documents import read_json, write_json
-from bigembed.store.places.paths import retire
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.documents import read_json, write_json
+from bigembed.store.storage.paths import retire
 
 
 def warn(found: object) -> None:

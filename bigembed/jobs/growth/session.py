@@ -14,7 +14,7 @@ from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.session import session, working
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.store.places.lock import Lock
+from bigembed.store.storage.lock import Lock
 
 
 @contextmanager

@@ -30,12 +30,12 @@ from bigembed.jobs.growth.ledger import Ledger
 from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
 from bigembed.jobs.points import require_single
 from bigembed.runs import Run
-from bigembed.store.places.documents import digest_of, read_json, read_sealed, sealed, write_json
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import AnyPath, PathLike, at, remove
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots
 from bigembed.store.rows.opening import open_array
+from bigembed.store.storage.documents import digest_of, read_json, read_sealed, sealed, write_json
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import AnyPath, PathLike, at, remove
 
 if TYPE_CHECKING:
     import dask.array as da

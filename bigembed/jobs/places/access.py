@@ -10,7 +10,7 @@ from bigembed.errors import StoreAccessError, UnreachableError, WorkerAccessErro
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.settings import DEATHS
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.store.places.paths import AnyPath, at
+from bigembed.store.storage.paths import AnyPath, at
 
 
 def prove_access(client: Any, folder: AnyPath, source: str | None, monitor: WorkerMonitor | None = None) -> None:

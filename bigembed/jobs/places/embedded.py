@@ -21,7 +21,7 @@ from bigembed.jobs.places.security import no_security
 from bigembed.jobs.places.settings import MMAPPED, START_TIMEOUT, TRIMMED, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer
-from bigembed.store.places.scratch import temporary
+from bigembed.store.storage.scratch import temporary
 
 logger = logging.getLogger(__name__)
 ARENA_MAX, MMAP_THRESHOLD, TRIM_THRESHOLD = -8, -3, -1

@@ -11,7 +11,7 @@ from bigembed.blocks.rows import Executor
 from bigembed.jobs.places.access import prove_access
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.store.blockwise.held_space import give_back
-from bigembed.store.places.paths import AnyPath
+from bigembed.store.storage.paths import AnyPath
 
 logger = logging.getLogger(__name__)
 

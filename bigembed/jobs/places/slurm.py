@@ -28,7 +28,7 @@ from bigembed.jobs.places.place import Place, Progress, closed
 from bigembed.jobs.places.settings import settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer
-from bigembed.store.places.extras import needed
+from bigembed.store.storage.extras import needed
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigembed.stages import Event, Observer, silent
-from bigembed.store.places.lock import moment
+from bigembed.store.storage.lock import moment
 
 LOOK = 5.0
 """Seconds between two looks at the workers."""

@@ -19,9 +19,9 @@ from scipy.spatial.distance import cdist
 
 from bigembed.blocks.rows import one_blas_thread
 from bigembed.jobs.planning.remembered import remember, remembered
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import AnyPath, remove
-from bigembed.store.places.scratch import temporary
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import AnyPath, remove
+from bigembed.store.storage.scratch import temporary
 
 TRIES = 5
 ROWS, COLUMNS = 1 << 16, 64

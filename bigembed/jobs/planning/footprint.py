@@ -16,7 +16,7 @@ from typing import Any
 
 import bigembed
 from bigembed.jobs.planning.remembered import remember, remembered
-from bigembed.store.places.documents import digest_of
+from bigembed.store.storage.documents import digest_of
 
 KEPT = 8
 """Footprints remembered: of several environments, or numbers of threads."""
@@ -117,7 +117,7 @@ def load_algebra() -> None:
     import scipy.sparse.linalg  # noqa: F401
 
     from bigembed.store.arrays.io import read_array, write_array
-    from bigembed.store.places.scratch import temporary
+    from bigembed.store.storage.scratch import temporary
 
     with temporary("measure") as folder:
         write_array(f"{folder}/rows", np.ones((4, 4)))

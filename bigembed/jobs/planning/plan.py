@@ -34,9 +34,9 @@ from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
 from bigembed.store.formats.aligned import vector_source
 from bigembed.store.formats.tables import check_table
-from bigembed.store.places.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
-from bigembed.store.places.requests import library
 from bigembed.store.published import roots
+from bigembed.store.storage.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
+from bigembed.store.storage.requests import library
 
 PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""

@@ -9,8 +9,8 @@ from contextlib import suppress
 from bigembed.errors import DamagedError, ExistingOutputError
 from bigembed.runs import Run
 from bigembed.stages import exchange_home, exchanging
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import AnyPath, PathLike
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import AnyPath, PathLike
 
 
 def remains(roots: Iterable[AnyPath], scratch: PathLike | None) -> tuple[int, int]:

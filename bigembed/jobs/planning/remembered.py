@@ -8,7 +8,7 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import DamagedError
-from bigembed.store.places import documents
+from bigembed.store.storage import documents
 
 
 def cache_file(kind: str) -> Path:

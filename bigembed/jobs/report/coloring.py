@@ -18,10 +18,10 @@ from bigembed.steps.kept_rows import kept_of
 from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.formats.copying import rows_of_reader
 from bigembed.store.formats.registry import open_reader
-from bigembed.store.places.paths import at
 from bigembed.store.rows.kept import KeptRows
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import at
 
 COLUMN = "column:"
 

@@ -10,8 +10,8 @@ from bigembed.jobs.report.glossary import CATEGORIES, entries_of
 from bigembed.jobs.units import duration, padded, size
 from bigembed.runs import Run
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.paths import UNLIMITED, at
 from bigembed.store.published.superseded import explanation
+from bigembed.store.storage.paths import UNLIMITED, at
 
 
 def plan_lines(plan: Any) -> list[str]:

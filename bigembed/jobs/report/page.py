@@ -18,8 +18,8 @@ from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.report.warned import warnings_of
 from bigembed.jobs.units import duration, size
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import AnyPath, PathLike, at, put
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import AnyPath, PathLike, at, put
 
 TEMPLATE = "report.html"
 

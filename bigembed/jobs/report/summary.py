@@ -31,8 +31,8 @@ from bigembed.jobs.watching.status import read_status
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.paths import AnyPath, at
 from bigembed.store.published.superseded import superseded
+from bigembed.store.storage.paths import AnyPath, at
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""

@@ -12,9 +12,9 @@ from bigembed.jobs.planning.peaks import Peaks
 from bigembed.jobs.planning.resources import Resources
 from bigembed.runs import Run
 from bigembed.stages import Cost
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published.manifest import Manifest
+from bigembed.store.storage.paths import AnyPath
 
 
 @dataclass(frozen=True)

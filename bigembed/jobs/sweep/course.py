@@ -24,10 +24,10 @@ from bigembed.methods import method
 from bigembed.reuse import outdated, supersede
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage, locked, observing, run_stages
-from bigembed.store.places.documents import digest_of
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.published import manifest as manifests
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.documents import digest_of
+from bigembed.store.storage.paths import AnyPath
 
 PAGE = "page"
 PAGE_BYTES = 96 << 20

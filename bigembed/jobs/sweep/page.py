@@ -17,8 +17,8 @@ from bigembed.jobs.report.map import Legend, Map, draw_map
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.units import duration
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import AnyPath, at, put
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import AnyPath, at, put
 
 TEMPLATE, NAME = "sweep.html", "maps.html"
 SIDE = 420

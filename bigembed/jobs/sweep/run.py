@@ -29,8 +29,8 @@ from bigembed.jobs.sweep.table import NAME, outcome, write_table
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.runs import Run
 from bigembed.stages import Event, observing, run_stages
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.published import roots
+from bigembed.store.storage.paths import AnyPath
 
 KIND = "sweep"
 STOPS = (OSError, ClusterError, InterruptedRun, LockedError)

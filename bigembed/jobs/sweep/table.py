@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.jobs.report.figures import MEANING
-from bigembed.store.places.documents import write_json
-from bigembed.store.places.paths import AnyPath, put
+from bigembed.store.storage.documents import write_json
+from bigembed.store.storage.paths import AnyPath, put
 
 NAME = "table"
 SKIPPED = ("versions", "warnings", "input", "seed", "judgement")

@@ -18,7 +18,7 @@ from typing import Any
 
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.stages import Event
-from bigembed.store.places.paths import AnyPath, at, is_url, put
+from bigembed.store.storage.paths import AnyPath, at, is_url, put
 
 NAME = "log.jsonl"
 SECONDS = 10.0

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from bigembed.errors import LockedError
 from bigembed.jobs.watching.status import outcome, status_of
-from bigembed.store.places.paths import FULL
+from bigembed.store.storage.paths import FULL
 
 STATES = ("planned", "running", "interrupted", "failed", "done")
 

@@ -19,7 +19,7 @@ from bigembed.jobs.watching.metrics import Metrics
 from bigembed.jobs.watching.status import Status, outcome, status_of
 from bigembed.jobs.watching.stopping import check
 from bigembed.stages import Event, Observer, silent
-from bigembed.store.places.paths import at, free_bytes, nearest_folder
+from bigembed.store.storage.paths import at, free_bytes, nearest_folder
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from bigembed.errors import (
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.watching.stopping import Stopped
 from bigembed.stages import Event
-from bigembed.store.places import documents
-from bigembed.store.places.lock import Owner, holder, moment
-from bigembed.store.places.paths import FULL, AnyPath
+from bigembed.store.storage import documents
+from bigembed.store.storage.lock import Owner, holder, moment
+from bigembed.store.storage.paths import FULL, AnyPath
 
 NAME = "status.json"
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bigembed.errors import InterruptedRun
-from bigembed.store.places.lock import moment
+from bigembed.store.storage.lock import moment
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TOGETHER = 1.0

@@ -22,10 +22,10 @@ from bigembed.store.arrays.io import read_array, read_rows, whole, write_array
 from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.blockwise.parcels import Delivery, by_receiver, send, settle
 from bigembed.store.blockwise.sparse_parts import row_parts, rows_of_parts, stacked
-from bigembed.store.places.paths import at
 from bigembed.store.rows.passes import map_row_blocks
 from bigembed.store.rows.row_blocks import RowBlock
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import at
 
 KEPT_BYTES = 128 << 20
 FEW_OF = 8

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bigembed.store.arrays.io import zarr_place
-from bigembed.store.places.paths import PathLike
+from bigembed.store.storage.paths import PathLike
 
 ABOUT = "bigembed_source"
 COLUMNS = "bigembed_columns"

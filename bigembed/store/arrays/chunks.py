@@ -20,8 +20,8 @@ import numpy as np
 from numcodecs import Blosc, blosc, zstd
 
 from bigembed.blocks.rows import Array
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import at, is_url
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import at, is_url
 
 ABSENT = 2**64 - 1
 """In the index of a shard: a chunk that was not written, because it holds nothing but the fill value."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.places.paths import AnyPath, PathLike, at, stamp
+from bigembed.store.storage.paths import AnyPath, PathLike, at, stamp
 
 NUMCODECS = (
     "adler32", "astype", "bitround", "blosc", "bz2", "categorize", "crc32", "crc32c", "delta", "fixedscaleoffset",

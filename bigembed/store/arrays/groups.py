@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import AnyPath, PathLike, at, put, remove_file
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import AnyPath, PathLike, at, put, remove_file
 
 
 def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool = False) -> None:

@@ -25,11 +25,11 @@ from bigembed.store.arrays.groups import put_metadata
 from bigembed.store.arrays.metadata import simple
 from bigembed.store.arrays.seal import sealed_checksums
 from bigembed.store.arrays.whole import found_whole, write_whole
-from bigembed.store.places.claims import is_exhausted
-from bigembed.store.places.documents import read_json
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import PathLike, at, stamp
-from bigembed.store.places.requests import asking
+from bigembed.store.storage.claims import is_exhausted
+from bigembed.store.storage.documents import read_json
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import PathLike, at, stamp
+from bigembed.store.storage.requests import asking
 
 _OPENING = Lock()
 METADATA = ("zarr.json", ".zarray")

@@ -14,9 +14,9 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
-from bigembed.store.places.claims import require_regular
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import PathLike, aside, at, stamp
+from bigembed.store.storage.claims import require_regular
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import PathLike, aside, at, stamp
 
 _PARSING = Lock()
 """NumPy parses a header as an expression of Python, which threads of CPython before 3.12.1 may not do at once."""

@@ -17,7 +17,7 @@ from bigembed.blocks.rows import Array
 from bigembed.store.arrays.chunks import RowChunks, copied, unpack
 from bigembed.store.arrays.metadata import metadata, packer, simple
 from bigembed.store.arrays.whole import aside, filled_chunks, write_checked
-from bigembed.store.places.paths import remove
+from bigembed.store.storage.paths import remove
 
 
 def create(

@@ -15,8 +15,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError
-from bigembed.store.places.documents import digest_of
-from bigembed.store.places.paths import PathLike
+from bigembed.store.storage.documents import digest_of
+from bigembed.store.storage.paths import PathLike
 
 SEAL = "bigembed_seal"
 """The attribute of an array or a group; what has none, of others or of earlier versions, is read as it is."""

@@ -11,9 +11,9 @@ from bigembed.errors import DamagedError
 from bigembed.store.arrays.chunks import RowChunks, checksummed
 from bigembed.store.arrays.io import cached, whole
 from bigembed.store.arrays.seal import seal_of, sealed_checksums, with_seal
-from bigembed.store.places.documents import digest_of, read_json, write_json
-from bigembed.store.places.paths import AnyPath
-from bigembed.store.places.requests import asking
+from bigembed.store.storage.documents import digest_of, read_json, write_json
+from bigembed.store.storage.paths import AnyPath
+from bigembed.store.storage.requests import asking
 
 CHUNKS_A_TASK = 1 << 10
 

@@ -19,7 +19,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.store.arrays.chunks import CHECKSUM, RowChunks, as_they_are, copied
 from bigembed.store.arrays.metadata import metadata
-from bigembed.store.places.paths import remove
+from bigembed.store.storage.paths import remove
 
 
 def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:

@@ -25,7 +25,7 @@ from typing import Any
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.blockwise.pieces import entries_of, entry_of, index_of, read_piece, view_piece, write_pieces
-from bigembed.store.places.paths import at, is_url, opened, put, remove
+from bigembed.store.storage.paths import at, is_url, opened, put, remove
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
 FORMAT = 5

@@ -27,7 +27,7 @@ import numpy as np
 from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import DamagedError
 from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.places.paths import aside, at, is_url, put, remove, remove_file
+from bigembed.store.storage.paths import aside, at, is_url, put, remove, remove_file
 
 SENDERS = 256
 """Files that a receiver opens, at most: more of them take longer than reading and writing the rows once more."""

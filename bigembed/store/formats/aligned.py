@@ -13,10 +13,10 @@ from typing import Any
 from bigembed.errors import InputError, MissingPathError
 from bigembed.store.arrays.attributes import attributes_of
 from bigembed.store.formats.idx import is_idx, read_idx
-from bigembed.store.places.claims import sound
-from bigembed.store.places.paths import AnyPath, PathLike, at
 from bigembed.store.rows.reader import Reader, described, named, native
 from bigembed.store.rows.source import RowSource, rows_at
+from bigembed.store.storage.claims import sound
+from bigembed.store.storage.paths import AnyPath, PathLike, at
 
 LINK = "bigembed_beside"
 

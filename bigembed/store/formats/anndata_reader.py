@@ -18,10 +18,10 @@ from bigembed.store.arrays.attributes import columns_of
 from bigembed.store.arrays.io import zarr_place
 from bigembed.store.formats.hdf5 import Field, GroupArrayReader, about, array_in, fields_of, found_in, opened
 from bigembed.store.formats.hdf5_storage import external_links, loaded, require_held
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.reader import TEXT, Choice, Reader, as_text, described, listed, read_ranges, two_dimensional
 from bigembed.store.rows.sparse import ENTRY_BYTES, NAMES
+from bigembed.store.storage.paths import AnyPath
 
 EXTRA = "anndata"
 ROW_NAMES = "obs_names"

@@ -18,8 +18,8 @@ from bigembed.store.formats.anndata_reader import EXTRA, ROW_NAMES, obs_vector
 from bigembed.store.formats.hdf5 import opened
 from bigembed.store.formats.ids import positions, rows_of
 from bigembed.store.formats.tables import ID, Table
-from bigembed.store.places.extras import needed
-from bigembed.store.places.paths import AnyPath, local, move, put, remove
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.paths import AnyPath, local, move, put, remove
 
 PARTIAL = "bigembed-partial"
 

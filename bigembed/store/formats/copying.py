@@ -18,12 +18,12 @@ from bigembed.store.arrays.attributes import describe
 from bigembed.store.arrays.groups import make_group
 from bigembed.store.arrays.io import create_grid, create_rows, read_array, write_rows, write_window, zarr_place
 from bigembed.store.arrays.sealing import seal_group, seal_rows
-from bigembed.store.places.claims import refuse_memory, sound
-from bigembed.store.places.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
 from bigembed.store.rows.masked import unmasked
 from bigembed.store.rows.opening import missing_shards, open_zarr
 from bigembed.store.rows.reader import Reader, is_text, native
 from bigembed.store.rows.source import work_dtype
+from bigembed.store.storage.claims import refuse_memory, sound
+from bigembed.store.storage.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
 
 WIDE_BYTES = 128 << 20
 VECTOR_ROWS = 1 << 18

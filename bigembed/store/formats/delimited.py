@@ -25,10 +25,10 @@ from bigembed.errors import InputError
 from bigembed.store.formats.categories import Categories, texts_of, wanted_categories
 from bigembed.store.formats.missing import missing_values
 from bigembed.store.formats.parquet import batch_rows_of
-from bigembed.store.places.extras import needed
-from bigembed.store.places.paths import AnyPath, at
 from bigembed.store.rows.reader import TEXT, Choice, described, listed
 from bigembed.store.rows.source import EXACT
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.paths import AnyPath, at
 
 SUFFIXES = (".csv", ".tsv")
 INDEX = "index"

@@ -10,8 +10,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.places.paths import AnyPath, at
 from bigembed.store.rows.reader import Choice, read_ranges
+from bigembed.store.storage.paths import AnyPath, at
 
 TYPES: dict[str, np.dtype[Any]] = {".fvecs": np.dtype("<f4"), ".bvecs": np.dtype("u1"), ".ivecs": np.dtype("<i4")}
 LENGTH = np.dtype("<i4")

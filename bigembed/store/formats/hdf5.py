@@ -13,9 +13,9 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays.io import zarr_place
 from bigembed.store.formats.hdf5_storage import require_held
-from bigembed.store.places.extras import needed
-from bigembed.store.places.paths import AnyPath, at
 from bigembed.store.rows.reader import TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.paths import AnyPath, at
 
 SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf")
 SIGNATURE = b"\x89HDF\r\n\x1a\n"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.places.claims import refuse_unpacked
-from bigembed.store.places.extras import needed
-from bigembed.store.places.paths import is_url
+from bigembed.store.storage.claims import refuse_unpacked
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.paths import is_url
 
 
 def require_held(path: str, name: str, stored: Any, fill_absent: bool = False) -> None:

@@ -15,9 +15,9 @@ from bigembed.errors import InputError
 from bigembed.store.arrays.io import read_rows
 from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.formats.copying import rows_of_reader
-from bigembed.store.places.paths import is_url
 from bigembed.store.rows.reader import Reader, as_text, listed
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import is_url
 
 PIECE = 1 << 17
 WORDS = 1 << 12

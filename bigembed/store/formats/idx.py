@@ -14,8 +14,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.places.claims import refuse_unpacked, require_regular, sound
-from bigembed.store.places.paths import PathLike, at
+from bigembed.store.storage.claims import refuse_unpacked, require_regular, sound
+from bigembed.store.storage.paths import PathLike, at
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 

@@ -19,11 +19,11 @@ from bigembed.errors import DamagedError, InputError
 from bigembed.store.formats.hdf5 import begins_as_hdf5, datasets_of
 from bigembed.store.formats.hdf5 import opened as open_hdf5_file
 from bigembed.store.formats.hdf5_storage import external_links, require_held
-from bigembed.store.places.extras import needed
-from bigembed.store.places.paths import AnyPath, local
 from bigembed.store.rows.masked import nan_dtype, without_mask
 from bigembed.store.rows.reader import TEXT, Choice, as_text, described, listed, native, read_ranges
 from bigembed.store.rows.source import as_worked
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.paths import AnyPath, local
 
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".netcdf")
 _ONE_AT_A_TIME = Lock()

@@ -12,12 +12,12 @@ from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import InputError
 from bigembed.store.formats.categories import Categories, codes_of, texts_of, wanted_categories
 from bigembed.store.formats.missing import missing_values
-from bigembed.store.places.extras import needed
-from bigembed.store.places.objects import MARKS
-from bigembed.store.places.paths import AnyPath, stored
 from bigembed.store.rows.masked import nan_dtype
 from bigembed.store.rows.reader import TEXT, Choice, as_text, handle
 from bigembed.store.rows.source import as_worked
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.objects import MARKS
+from bigembed.store.storage.paths import AnyPath, stored
 
 
 def parquet_files(path: AnyPath) -> list[AnyPath]:

@@ -19,14 +19,14 @@ from bigembed.store.formats.copying import copy_rows, copy_sparse, copy_vector, 
 from bigembed.store.formats.ids import check_ids
 from bigembed.store.formats.idx import is_idx, open_idx
 from bigembed.store.formats.parquet import open_parquet, parquet_files
-from bigembed.store.places.claims import CHUNKS, refuse_rows, refuse_unpacked, require_files, require_regular, sound
-from bigembed.store.places.output_lock import output_lock
-from bigembed.store.places.output_paths import require_apart
-from bigembed.store.places.paths import AnyPath, PathLike, at, published
 from bigembed.store.rows.opening import missing_shards
 from bigembed.store.rows.reader import Choice, Reader, entries_of, features_of, named, two_dimensional
 from bigembed.store.rows.source import RowSource, rows_at, work_dtype
 from bigembed.store.rows.sparse import WIDEST, group_source, is_csr_group
+from bigembed.store.storage.claims import CHUNKS, refuse_rows, refuse_unpacked, require_files, require_regular, sound
+from bigembed.store.storage.output_lock import output_lock
+from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.paths import AnyPath, PathLike, at, published
 
 KNOWN = (
     "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV, HDF5, AnnData (.h5ad, .zarr), "

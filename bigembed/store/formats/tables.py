@@ -15,12 +15,12 @@ import numpy as np
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.store.formats.delimited import FORMULA
-from bigembed.store.places.extras import needed
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.output_lock import output_lock
-from bigembed.store.places.paths import PathLike, at, copy_file
-from bigembed.store.places.scratch import temporary
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.extras import needed
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.output_lock import output_lock
+from bigembed.store.storage.paths import PathLike, at, copy_file
+from bigembed.store.storage.scratch import temporary
 
 ID = "id"
 

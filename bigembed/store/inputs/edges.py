@@ -11,8 +11,8 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.places.paths import stored
 from bigembed.store.rows.reader import Reader
+from bigembed.store.storage.paths import stored
 
 PIECE = 1 << 19
 """Edges that a reader yields at a time, about."""

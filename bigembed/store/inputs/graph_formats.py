@@ -16,11 +16,11 @@ from bigembed.store.formats.parquet import parquet_files
 from bigembed.store.formats.registry import open_reader
 from bigembed.store.inputs.edges import EdgeColumns, EdgeMatrix, Edges, EdgeTable, NeighborLists, refuse_shapes
 from bigembed.store.inputs.npz import open_npz
-from bigembed.store.places.claims import sound
-from bigembed.store.places.paths import AnyPath, at, is_path
 from bigembed.store.rows.reader import Choice, listed
 from bigembed.store.rows.source import RowSource, rows_at
 from bigembed.store.rows.sparse import NAMES, is_csr_group
+from bigembed.store.storage.claims import sound
+from bigembed.store.storage.paths import AnyPath, at, is_path
 
 COLUMNS = {"weights": ("source", "target", "weight"), "distances": ("source", "target", "distance")}
 ARRAYS = {"weights": "obsp/connectivities", "distances": "obsp/distances"}

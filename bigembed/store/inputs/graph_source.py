@@ -17,9 +17,9 @@ from bigembed.store.arrays.npy import write_npy
 from bigembed.store.formats.parquet import largest_in
 from bigembed.store.inputs.edges import Edges, EdgeTable, NeighborLists, Piece, spans_of
 from bigembed.store.inputs.graph_formats import ARRAYS, edges_of
-from bigembed.store.places.claims import sound
-from bigembed.store.places.paths import AnyPath, at, is_path
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.claims import sound
+from bigembed.store.storage.paths import AnyPath, at, is_path
 
 VALUES = ("weights", "distances")
 SYMMETRIZE = {"weights": ("error", "mean", "max", "min", "union"), "distances": ("min", "max", "error")}

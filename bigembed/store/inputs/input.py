@@ -14,11 +14,11 @@ from bigembed.store.formats.copying import write_dask
 from bigembed.store.formats.idx import is_idx, read_idx
 from bigembed.store.inputs.recognized import Window, place_of, window_of
 from bigembed.store.inputs.streamed import StreamedRows, hdf5_source, is_persisted
-from bigembed.store.places.paths import AnyPath, at, is_path
 from bigembed.store.rows.masked import nan_dtype, unmasked, without_mask
 from bigembed.store.rows.opening import chunked, is_zarr, open_array
 from bigembed.store.rows.source import EXACT, RowSource, rows_at, work_dtype
 from bigembed.store.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
+from bigembed.store.storage.paths import AnyPath, at, is_path
 
 
 def row_source(

@@ -13,10 +13,10 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.store.arrays.npy import RemoteNpy, npy_rows
 from bigembed.store.formats.idx import is_idx, read_idx
-from bigembed.store.places.paths import AnyPath, at, is_path
 from bigembed.store.rows.masked import unmasked
 from bigembed.store.rows.opening import is_zarr, open_zarr
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.paths import AnyPath, at, is_path
 
 PIECE_ROWS = 1 << 20
 DASK_PIECES = 16

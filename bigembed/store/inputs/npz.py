@@ -15,8 +15,8 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.store.inputs.edges import PIECE, Piece
-from bigembed.store.places.paths import at, stored
 from bigembed.store.rows.reader import handle
+from bigembed.store.storage.paths import at, stored
 
 MEMBERS = {"csr": ("indptr", "indices", "data"), "csc": ("indptr", "indices", "data"), "coo": ("row", "col", "data")}
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.store.places.paths import AnyPath, at
 from bigembed.store.rows.opening import StoredRows, is_zarr, missing_shards
+from bigembed.store.storage.paths import AnyPath, at
 
 GETTERS = {"getter", "getter_nofancy", "getter_inline", "getitem"}
 """Functions of graphs that index their first argument by their second."""

@@ -14,10 +14,10 @@ from bigembed.blocks.rows import Array, remote
 from bigembed.store.formats.copying import write_dask
 from bigembed.store.formats.hdf5 import opened
 from bigembed.store.formats.hdf5_storage import require_held
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.rows.masked import unmasked
 from bigembed.store.rows.reader import two_dimensional
 from bigembed.store.rows.source import RowSource, work_dtype
+from bigembed.store.storage.paths import AnyPath
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from typing import Any
 
 from bigembed.blocks.rows import map_blocks
 from bigembed.errors import DamagedError, LockedError
-from bigembed.store.places.documents import digest_of, read_json, sealed, text_of, unsealed
-from bigembed.store.places.objects import PIECE_BYTES, Stored
-from bigembed.store.places.paths import AnyPath, PathLike, create, opened, remove, remove_file, stored
+from bigembed.store.storage.documents import digest_of, read_json, sealed, text_of, unsealed
+from bigembed.store.storage.objects import PIECE_BYTES, Stored
+from bigembed.store.storage.paths import AnyPath, PathLike, create, opened, remove, remove_file, stored
 
 FORMAT = 1
 _FILES_A_TASK = 64

@@ -9,9 +9,9 @@ from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, MissingPathError
 from bigembed.store.arrays.groups import make_group, new_group, rewrite_group
-from bigembed.store.places.documents import read_json
-from bigembed.store.places.paths import AnyPath
 from bigembed.store.published.manifest import FORMAT, find
+from bigembed.store.storage.documents import read_json
+from bigembed.store.storage.paths import AnyPath
 
 KINDS = {
     "growth": "is a growing store (of bigembed refresh, extend and audit)",

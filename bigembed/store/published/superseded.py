@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, MissingPathError, StaleError
-from bigembed.store.places import documents
-from bigembed.store.places.documents import jsonable, read_sealed, sealed, write_json
-from bigembed.store.places.paths import AnyPath, PathLike, at, create, remove_file, stamp
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published.manifest import Manifest
+from bigembed.store.storage import documents
+from bigembed.store.storage.documents import jsonable, read_sealed, sealed, write_json
+from bigembed.store.storage.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
 if TYPE_CHECKING:
     import dask.array as da

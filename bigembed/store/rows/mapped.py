@@ -9,10 +9,10 @@ from typing import Any
 from bigembed.blocks.elementwise import as_typed
 from bigembed.blocks.rows import bounds
 from bigembed.store.blockwise.sparse_parts import stacked
-from bigembed.store.places.paths import at
 from bigembed.store.rows.derived import DerivedRows
 from bigembed.store.rows.row_blocks import RowBlock
 from bigembed.store.rows.source import RowSource, rows_at
+from bigembed.store.storage.paths import at
 
 
 @dataclass(frozen=True)

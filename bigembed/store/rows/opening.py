@@ -12,12 +12,12 @@ from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.store.arrays.io import read_part, refuse_unsealed, whole, zarr_place
 from bigembed.store.arrays.npy import npy_rows
-from bigembed.store.places.claims import CHUNKS, refuse_unpacked, require_files
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import AnyPath, PathLike, at, is_path
-from bigembed.store.places.requests import asking
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published.superseded import refuse_superseded
+from bigembed.store.storage.claims import CHUNKS, refuse_unpacked, require_files
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import AnyPath, PathLike, at, is_path
+from bigembed.store.storage.requests import asking
 
 if TYPE_CHECKING:
     import dask.array as da

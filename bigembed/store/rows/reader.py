@@ -11,8 +11,8 @@ import numpy as np
 
 from bigembed.blocks.rows import BLOCK_BYTES, Array
 from bigembed.errors import InputError
-from bigembed.store.places.claims import sound
-from bigembed.store.places.paths import everywhere
+from bigembed.store.storage.claims import sound
+from bigembed.store.storage.paths import everywhere
 
 TEXT: np.dtype[Any] = np.dtypes.StringDType()
 """Of a vector of text (names of the rows, say), which is stored as UTF-8 of any length."""

@@ -13,10 +13,10 @@ from bigembed.errors import InputError
 from bigembed.store.arrays.attributes import categories_at, columns_of
 from bigembed.store.arrays.io import cached, read_array, read_window
 from bigembed.store.arrays.npy import npy_rows
-from bigembed.store.places.paths import AnyPath, stored
 from bigembed.store.published.superseded import Mark
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.reader import TEXT, is_text, read_ranges
+from bigembed.store.storage.paths import AnyPath, stored
 
 TEXT_BYTES = 512
 """Of a text, for how many are read at a time."""

@@ -19,11 +19,11 @@ from bigembed.store.arrays.attributes import columns_of
 from bigembed.store.arrays.groups import make_group
 from bigembed.store.arrays.io import cached, read_array, whole, write_array, zarr_place
 from bigembed.store.arrays.sealing import prove_group
-from bigembed.store.places.claims import require_files, sound
-from bigembed.store.places.paths import AnyPath, at, remove
-from bigembed.store.places.requests import asking
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.source import RowSource, as_worked, work_dtype
+from bigembed.store.storage.claims import require_files, sound
+from bigembed.store.storage.paths import AnyPath, at, remove
+from bigembed.store.storage.requests import asking
 
 ENTRY_BYTES = 12
 """A stored entry as it is worked on: a value and a column, with a share of the row pointers."""

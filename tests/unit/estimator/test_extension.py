@@ -18,7 +18,7 @@ from bigembed.embedding import extension
 from bigembed.embedding.streaming import groups
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.lock import hold
+from bigembed.store.storage.lock import hold
 from tests.blocks import graph_blocks
 
 

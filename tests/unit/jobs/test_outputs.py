@@ -19,7 +19,7 @@ from bigembed.jobs.spec import parse_job
 from bigembed.store.arrays.io import read_array, write_array
 from bigembed.store.formats import registry as formats
 from bigembed.store.formats.registry import ingest
-from bigembed.store.places.output_lock import output_lock
+from bigembed.store.storage.output_lock import output_lock
 
 
 class Stopped(BaseException):

@@ -24,11 +24,11 @@ from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.documents import read_sealed
-from bigembed.store.places.lock import hold
 from bigembed.store.published import roots
 from bigembed.store.published.manifest import find
 from bigembed.store.published.superseded import supersede
+from bigembed.store.storage.documents import read_sealed
+from bigembed.store.storage.lock import hold
 from tests.unit.jobs.small_method import mean_of
 
 

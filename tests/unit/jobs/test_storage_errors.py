@@ -64,7 +64,7 @@ def test_a_plan_lacks_what_the_run_would_lack(job: Path, monkeypatch: pytest.Mon
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("bigembed.store.places.extras.import_module", absent)
+    monkeypatch.setattr("bigembed.store.storage.extras.import_module", absent)
     with pytest.raises(MissingExtraError, match="pyarrow"):
         plan_job(read_job(job))
 

@@ -21,8 +21,8 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.runs import Run
-from bigembed.store.places.paths import stored
 from bigembed.store.published.superseded import superseded
+from bigembed.store.storage.paths import stored
 
 KEPT = ["survey", "partition", "order", "shortlist"]
 """Stages that do not depend on the number of neighbors."""

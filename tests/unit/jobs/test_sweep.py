@@ -24,7 +24,7 @@ from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.runs import Run
 from bigembed.stages import exchange_home, exchanging
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.lock import hold
+from bigembed.store.storage.lock import hold
 
 METHOD = {"name": "diffusion_map", "n_components": 2, "n_neighbors": 8}
 

@@ -22,7 +22,7 @@ from bigembed.neighbors.search import every_block as search
 from bigembed.neighbors.search import ground_truth
 from bigembed.neighbors.search.by_metric import ByMetric, take_tile
 from bigembed.store.inputs.input import row_source
-from bigembed.store.places.paths import at
+from bigembed.store.storage.paths import at
 
 from . import distance_functions
 

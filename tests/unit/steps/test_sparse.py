@@ -21,9 +21,9 @@ from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.store.arrays.io import read_array
-from bigembed.store.places.paths import at
 from bigembed.store.rows.mapped import MappedSource
 from bigembed.store.rows.sparse import write_csr
+from bigembed.store.storage.paths import at
 from tests.blocks import blocks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")

@@ -13,10 +13,10 @@ import zarr
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
 from bigembed.store.arrays import io as arrays
 from bigembed.store.arrays.io import create_rows, read_array, read_rows, write_array, write_rows
-from bigembed.store.places.claims import sound
 from bigembed.store.published.manifest import publish
 from bigembed.store.rows.opening import missing_shards, open_array, open_zarr
 from bigembed.store.rows.source import work_dtype
+from bigembed.store.storage.claims import sound
 
 
 @pytest.mark.parametrize("shape", [(7,), (5000, 64), (0, 3), (1, 1), (3, 0)])

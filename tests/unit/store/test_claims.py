@@ -17,10 +17,10 @@ from bigembed.errors import BigembedError, DamagedError, InputError, PlanError
 from bigembed.store.arrays.io import read_array
 from bigembed.store.formats.idx import read_idx
 from bigembed.store.formats.registry import ingest, open_reader
-from bigembed.store.places import claims
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.reader import Choice
 from bigembed.store.rows.sparse import group_source, read_csr, write_csr
+from bigembed.store.storage import claims
 
 ROWS = np.arange(12.0).reshape(6, 2)
 

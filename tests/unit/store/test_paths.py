@@ -8,9 +8,9 @@ import pickle
 import pytest
 
 from bigembed.errors import InputError, StoreAccessError, UnreachableError
-from bigembed.store.places import credentials, objects, requests
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import (
+from bigembed.store.storage import credentials, objects, requests
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import (
     at,
     copy_files,
     create,

@@ -8,10 +8,10 @@ import sys
 import tempfile
 
 from bigembed.runs import Run
-from bigembed.store.places.scratch import new_folder, sweep
+from bigembed.store.storage.scratch import new_folder, sweep
 
 MAKE = (
-    "import time; from bigembed.store.places.scratch import new_folder\n"
+    "import time; from bigembed.store.storage.scratch import new_folder\n"
     "folder = new_folder('workers'); (folder / 'space').mkdir(); print(folder, flush=True); time.sleep(60)"
 )
 

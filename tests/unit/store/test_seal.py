@@ -17,8 +17,8 @@ from bigembed.store.arrays.io import read_array, read_rows, read_window, write_a
 from bigembed.store.arrays.seal import SEAL
 from bigembed.store.formats.registry import ingest, open_reader
 from bigembed.store.growing import append_rows
-from bigembed.store.places.documents import read_json
 from bigembed.store.rows.sparse import group_source, write_csr
+from bigembed.store.storage.documents import read_json
 
 N = 300
 

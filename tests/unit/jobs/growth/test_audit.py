@@ -17,7 +17,7 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.spec import parse_job
 from bigembed.store.arrays.io import write_array
 from bigembed.store.growing import append_rows
-from bigembed.store.places.lock import hold
+from bigembed.store.storage.lock import hold
 
 METHODS = {"diffusion_map": {"n_neighbors": 8}, "pca": {}, "isomap": {"n_neighbors": 8}, "linearized_diffusion_map": {}}
 

@@ -21,7 +21,7 @@ from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
 from bigembed.store.arrays.io import write_array
 from bigembed.store.growing import append_rows
-from bigembed.store.places.documents import read_json, sealed, write_json
+from bigembed.store.storage.documents import read_json, sealed, write_json
 
 N = 90
 

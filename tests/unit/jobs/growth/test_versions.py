@@ -32,7 +32,7 @@ from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
 from bigembed.store.arrays.io import write_array
 from bigembed.store.growing import append_rows
-from bigembed.store.places.lock import hold
+from bigembed.store.storage.lock import hold
 
 METHODS = {
     "pca": {},

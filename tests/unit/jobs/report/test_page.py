@@ -25,9 +25,9 @@ from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned, parse_job, read_job
 from bigembed.methods import REGISTRY
 from bigembed.store.arrays.io import create_rows, write_rows
-from bigembed.store.places.documents import sealed
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots
+from bigembed.store.storage.documents import sealed
 
 METHODS = sorted(REGISTRY)
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
@@ -167,7 +167,7 @@ def test_worst_warnings_first_and_each_once(finished):
 
 
 def test_a_run_that_is_going_on(finished):
-    from bigembed.store.places.lock import hold
+    from bigembed.store.storage.lock import hold
 
     edit(finished, finished=False)
     (finished / "status.json").write_text(json.dumps({"state": "running", "stage": "solve", "error": None}))

@@ -20,7 +20,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import Status, read_status
 from bigembed.stages import Event
-from bigembed.store.places.lock import hold
+from bigembed.store.storage.lock import hold
 
 ROOT = Path(__file__).parents[4]
 

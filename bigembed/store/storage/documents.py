@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import DamagedError, MissingPathError
-from bigembed.store.places.paths import PathLike, at, put, remove
+from bigembed.store.storage.paths import PathLike, at, put, remove
 
 SEAL = "digest"
 

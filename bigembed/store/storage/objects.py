@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from bigembed.errors import InputError, UnreachableError
-from bigembed.store.places.requests import PATIENCE, asking, client_of, library
+from bigembed.store.storage.requests import PATIENCE, asking, client_of, library
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from bigembed.errors import BigembedError, StoreAccessError, UnreachableError
-from bigembed.store.places.credentials import NO_CREDENTIALS, credentials, unencrypted
-from bigembed.store.places.extras import needed
+from bigembed.store.storage.credentials import NO_CREDENTIALS, credentials, unencrypted
+from bigembed.store.storage.extras import needed
 
 PATIENCE = timedelta(minutes=3)
 """How long a request is repeated while the store does not answer, or answers that it cannot."""

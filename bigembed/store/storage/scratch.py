@@ -15,8 +15,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from bigembed.store.places.lock import born, machine
-from bigembed.store.places.paths import remove
+from bigembed.store.storage.lock import born, machine
+from bigembed.store.storage.paths import remove
 
 _NAME = re.compile(r"\.?bigembed-[a-z]+-([0-9a-f]{12})-([0-9]{1,10})-([0-9]+)-.*")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, DamagedError, InputError, PlanError
-from bigembed.store.places.paths import AnyPath, PathLike, stored
+from bigembed.store.storage.paths import AnyPath, PathLike, stored
 
 ROWS_BYTES, ROWS_RATIO = 64 << 30, 1 << 16
 """Bytes of rows that any file may claim; and how many for a stored byte (Zstandard packs 2¹⁵ equal bytes into one)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bigembed.errors import InputError
-from bigembed.store.places.paths import AnyPath, PathLike, at
+from bigembed.store.storage.paths import AnyPath, PathLike, at
 
 
 def require_apart(source: PathLike, *outputs: PathLike | None) -> None:

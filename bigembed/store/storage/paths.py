@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.store.places.objects import MARKS, SCHEMES, ObjectPath, Stored
+from bigembed.store.storage.objects import MARKS, SCHEMES, ObjectPath, Stored
 
 AnyPath = Path | ObjectPath
 PathLike = str | os.PathLike[str] | ObjectPath

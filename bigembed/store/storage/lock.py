@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, LockedError
-from bigembed.store.places.paths import AnyPath, create, remove, remove_file, rewrite, touch
+from bigembed.store.storage.paths import AnyPath, create, remove, remove_file, rewrite, touch
 
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 
 from bigembed.errors import LockedError
-from bigembed.store.places.lock import Lock, take
-from bigembed.store.places.objects import ObjectPath
-from bigembed.store.places.paths import AnyPath, PathLike, at, retire
+from bigembed.store.storage.lock import Lock, take
+from bigembed.store.storage.objects import ObjectPath
+from bigembed.store.storage.paths import AnyPath, PathLike, at, retire
 
 AGAIN = 2.0
 """Seconds between two looks whether another process is done with an object."""

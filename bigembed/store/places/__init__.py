@@ -1,1 +1,0 @@
-"""Where things lie: paths, object stores, locks, temporary folders, documents, and what files claim of themselves."""
