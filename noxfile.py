@@ -1,0 +1,45 @@
+"""What one does in this repository, each in an environment of its own: nox -s tests, lint, docs, build, ci."""
+
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["lint", "tests"]
+TESTED = ("-c", "constraints/tested.txt")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; what follows ``--`` goes to pytest."""
+    session.install(*TESTED, "-e", ".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, types and the floors of the package."""
+    session.install(*TESTED, "-e", ".[dev]")
+    session.run("ruff", "check", ".")
+    session.run("mypy")
+    session.run("lint-imports")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the pages into build/docs; a warning is an error."""
+    session.install(*TESTED, "-e", ".[docs]")
+    session.run("sphinx-build", "-W", "-n", "--keep-going", "docs", "build/docs")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build and check the source distribution and the wheel, in dist/."""
+    session.install("build", "twine")
+    session.run("python", "-m", "build")
+    session.run("python", "-m", "twine", "check", "--strict", *sorted(map(str, Path("dist").iterdir())))
+
+
+@nox.session(venv_backend="none")
+def ci(session: nox.Session) -> None:
+    """Run everything that a change has to pass."""
+    session.run("bash", ".ci/run", external=True)
