@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -288,8 +289,21 @@ def methods(*, printing: given.Printing) -> None:
 
 
 def main() -> None:
-    """The console script."""
-    app()
+    """Run the console script: its exit status says how the work ended, whether or not somebody reads what it prints.
+
+    Only where all went well and the printed result is lost to a full disk, say, it is 1.
+    """
+    from bigembed.jobs.watching.streams import outlast_readers
+
+    out, _ = outlast_readers()
+    try:
+        app()
+    except SystemExit as end:
+        sys.stdout.flush()
+        if out.lost is None or end.code:
+            raise
+        typer.echo(f"error: standard output: {out.lost.strerror}; what was to be printed there is lost", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,10 @@ class UnreachableError(BigembedError, ConnectionError):
     """An object store did not answer for minutes; the same command goes on (exit status 5)."""
 
 
+class UndeclaredInputError(BigembedError, LookupError):
+    """A stage opened another one that it does not declare as an input: a fault of a method (exit status 1)."""
+
+
 class DamagedError(BigembedError, OSError):
     """Stored bytes are not those that were published (exit status 6)."""
 

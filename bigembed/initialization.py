@@ -11,6 +11,8 @@ import numpy as np
 from bigembed import errors
 from bigembed.blocks.declared import Count, Fraction, Seed, at_least, declared, one_of
 from bigembed.blocks.rows import Array
+from bigembed.embedding.forces.start import localized
+from bigembed.estimator.warning import warn
 from bigembed.methods.laplacian_eigenmaps import LaplacianEigenmaps
 
 SCALES = ("openTSNE", "umap")
@@ -66,7 +68,7 @@ def spectral_start(
     ------
     InputError : weights that are not symmetric, negative or not finite; nodes without an edge; as many columns as
         nodes.
-    A solve that stops early, and parts or islands, are warnings.
+    A solve that stops early, parts or islands, and a column that less than 5 % of the nodes carry are warnings.
 
     Notes
     -----
@@ -104,6 +106,13 @@ def spectral_start(
             warnings.simplefilter("ignore", category)
         eigenmap.fit(getattr(graph, "graph_", graph))
     coordinates = np.asarray(eigenmap.embedding_)
+    moments = np.stack([(coordinates**2).sum(axis=0), (coordinates**4).sum(axis=0)])
+    if reason := localized(moments, len(coordinates)):
+        warn(
+            f"spectral_start: {reason}: groups of a map that starts from it may lie on top of each other. Start from "
+            "principal coordinates, or leave these nodes out",
+            errors.LocalizedWarning,
+        )
     return coordinates if scale is None else scaled(coordinates, scale, eigenmap.certificate_["seed"])
 
 

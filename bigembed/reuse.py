@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bigembed.errors import DamagedError, DamageWarning
+from bigembed.reads import Prints, differing, reads_of
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import superseded
 from bigembed.store.published.manifest import Manifest
@@ -27,12 +29,51 @@ EARLIER = "made by an earlier version, by a rule that has changed since"
 OTHER = "made from other inputs, or from files that are missing"
 
 
-def key_of(stage: Stage, inputs: Mapping[str, str]) -> str:
-    """What a stage is addressed by: its name, its parameters, and the digests of its inputs."""
-    return digest_of({"stage": stage.name, "parameters": stage.parameters, "inputs": inputs})
+@dataclass(frozen=True)
+class Identity:
+    """What a stage is made from: equal for two only if what they publish is."""
+
+    key: str
+    """Of its name, its parameters, the content of its inputs, and the parameters of those that it asks for them."""
+    inputs: Mapping[str, str]
+    reads: Mapping[str, str]
+    """What its function closes over."""
+
+    def made(self, found: Manifest) -> bool:
+        """Whether it was made from this."""
+        return found.key == self.key and not differing(found.reads, self.reads)
 
 
-def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
+def identity_of(
+    stage: Stage, run: Run, digests: Mapping[str, str] | None = None, prints: Prints | None = None
+) -> Identity:
+    """What a stage of a run is made from. ``digests``: of inputs that are not published now, but will be again."""
+    known = digests or {}
+    inputs = {name: known.get(name) or run.digest(name) for name in stage.inputs}
+    said: dict[str, Any] = {"stage": stage.name, "parameters": stage.parameters, "inputs": inputs}
+    if stage.parameters_of:
+        said["parameters of inputs"] = {name: _asked(run, name) for name in stage.parameters_of}
+    return Identity(digest_of(said), inputs, reads_of(stage.run, _contents(stage, run), prints))
+
+
+def _contents(stage: Stage, run: Run) -> dict[str, str]:
+    """Digests of the content of rows, by their fingerprints: as inputs of the stage found it when they read them all.
+
+    So rows that lie elsewhere, or were written anew, are the same rows to what follows.
+    """
+    found = [there(run, name) for name in stage.inputs]
+    read = [one for one in found if one is not None and {"content"} <= {*one.results} and "source" in one.parameters]
+    return {str(one.parameters["source"]): str(one.results["content"]) for one in read}
+
+
+def _asked(run: Run, stage: str) -> Mapping[str, Any]:
+    """The parameters of an input, which may be superseded now and restored later; without those that name its rows."""
+    found = there(run, stage)
+    known = run.parameters(stage) if found is None else found.parameters
+    return {name: value for name, value in known.items() if name != "source"}
+
+
+def outdated(stages: Sequence[Stage], run: Run, prints: Prints | None = None) -> dict[str, str]:
     """The stages that will be computed, as far as can be known before, each with how what is there of it was made.
 
     What follows a stage that is computed counts as computed: only its content says whether it has to be. What would be
@@ -40,14 +81,15 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
     damaged.
     """
     why: dict[str, str] = {}
+    prints = {} if prints is None else prints
     digests: dict[str, str] = {}
     listed = {stage.name: stage for stage in stages}
     for stage in stages:
         if changed := [name for name in stage.inputs if name in why]:
             why[stage.name] = _earlier(stage.name, run, listed) or _followed(changed[0], why[changed[0]])
             continue
-        inputs = {name: digests.get(name) or run.manifest(name).digest for name in stage.inputs}
-        found, damaged = usable(stage, key_of(stage, inputs), run)
+        identity = identity_of(stage, run, digests, prints)
+        found, damaged = usable(stage, identity, run)
         if damaged:
             why[stage.name] = DAMAGED + damaged
         elif found is not None:
@@ -57,6 +99,7 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
             why[stage.name] = (
                 _difference(found.parameters, stage)
                 or _earlier(stage.name, run, listed)
+                or _read(found, identity)
                 or (OTHER if stage.holds(found.results) else EARLIER)
                 if found
                 else GONE
@@ -64,8 +107,8 @@ def outdated(stages: Sequence[Stage], run: Run) -> dict[str, str]:
     return why
 
 
-def usable(stage: Stage, key: str, run: Run) -> tuple[Manifest | None, str]:
-    """What is there of a stage with this key if it can be used again, and else what is damaged, if that is why.
+def usable(stage: Stage, identity: Identity, run: Run) -> tuple[Manifest | None, str]:
+    """What is there of a stage if it was made from this and can be used again, else what is damaged, if that is why.
 
     The files of a stage that was superseded may be half replaced by others: that is not damage.
     """
@@ -74,7 +117,7 @@ def usable(stage: Stage, key: str, run: Run) -> tuple[Manifest | None, str]:
         found = published or (None if run.temporary else superseded.find(run.root, stage.name))
     except DamagedError as error:
         return None, str(error)
-    if found is None or found.key != key or not stage.holds(found.results):
+    if found is None or not identity.made(found) or not stage.holds(found.results):
         return None, ""
     if not (problems := run.damage(found)):
         return found, ""
@@ -91,14 +134,14 @@ def there(run: Run, stage: str) -> Manifest | None:
     return manifests.find(run.root, stage) or superseded.find(run.root, stage)
 
 
-def supersede(stages: Sequence[Stage], run: Run, whole: bool) -> dict[str, str]:
+def supersede(stages: Sequence[Stage], run: Run, whole: bool, prints: Prints | None = None) -> dict[str, str]:
     """Unpublish what will not be used again, the last first, and publish again what will; all that is superseded then.
 
     What was made from it goes with it. What is damaged is deleted, with a warning. ``whole``: these are all stages of
     the run, so that others are what another method, or another way to solve, has left.
     """
     listed = [stage.name for stage in stages]
-    why = outdated(stages, run)
+    why = outdated(stages, run, prints)
     for reason in why.values():
         if reason.startswith(DAMAGED):
             warnings.warn(f"{run.root}: {reason}; it is made anew", DamageWarning, stacklevel=2)
@@ -165,6 +208,12 @@ def _earlier(name: str, run: Run, stages: Mapping[str, Stage]) -> str:
     if origin not in stages:
         return ""
     return _difference(before, stages[origin]) or f"made from another {origin!r}"
+
+
+def _read(found: Manifest, identity: Identity) -> str:
+    """How what the function of a stage closed over was another thing; nothing where only inputs were."""
+    names = differing(found.reads, identity.reads) if found.key == identity.key else []
+    return (names and "made with " + ", ".join(f"{n}={found.reads[n]}, now {identity.reads[n]}" for n in names)) or ""
 
 
 def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import DamagedError, StaleError
+from bigembed.errors import DamagedError, StaleError, UndeclaredInputError
 from bigembed.store.arrays.io import read_array
 from bigembed.store.blockwise.matrix import StoredMatrix
 from bigembed.store.published import manifest as manifests
@@ -17,6 +17,7 @@ from bigembed.store.published import roots, superseded
 from bigembed.store.published.manifest import Manifest
 from bigembed.store.published.superseded import Mark
 from bigembed.store.rows.opening import open_array
+from bigembed.store.storage.documents import digest_of
 from bigembed.store.storage.paths import AnyPath, PathLike, at
 from bigembed.store.storage.scratch import new_folder
 
@@ -48,6 +49,23 @@ class Run:
         """The few numbers that a stage returned."""
         return self.manifest(stage).results
 
+    def parameters(self, stage: str) -> dict[str, Any]:
+        """The parameters that a stage was made with."""
+        return self.manifest(stage).parameters
+
+    def asked(self, stage: str) -> dict[str, Any]:
+        """The parameters of a stage without the fingerprint of its rows, whose content is in what it published."""
+        return {name: value for name, value in self.parameters(stage).items() if name != "source"}
+
+    def digest(self, stage: str) -> str:
+        """The digest of what a stage published."""
+        return self.manifest(stage).digest
+
+    def fingerprint(self) -> str:
+        """A digest of what its stages hold, and of what they were asked for: whoever reads a fit may read both."""
+        own = {name: [self.digest(name), self.asked(name)] for name in self.published()}
+        return digest_of([own, *(parent.fingerprint() for parent in self.parents)])
+
     def path(self, stage: str, array: str = "") -> str:
         """Where an array of a stage lies, all files of which are as they were published (read once in a process)."""
         return inside(self._sound(stage).root, stage, array).rstrip("/")
@@ -69,7 +87,7 @@ class Run:
         """The graph of a stage: its structure, with ``values`` of the stage that ``weighs`` its edges (or its own)."""
         starts, given = read_array(self.path(stage, "starts")), weighs or stage
         rows = tuple((starts[1:] - starts[:-1]).tolist())
-        return StoredMatrix(self.path(stage), self.path(given, values), rows, self.manifest(given).digest)
+        return StoredMatrix(self.path(stage), self.path(given, values), rows, self.digest(given))
 
     def kept_by(self, lazy: Any) -> Any:
         """A Dask array that keeps this run: a temporary one is deleted when nobody has the array any more."""
@@ -150,6 +168,9 @@ class PartOfRun(Run):
         inputs = {name.removeprefix(self._prefix): digest for name, digest in found.inputs.items()}
         return replace(found, stage=stage, inputs=inputs)
 
+    def parameters(self, stage: str) -> dict[str, Any]:
+        return self._whole_run.parameters(self._prefix + stage)
+
     def path(self, stage: str, array: str = "") -> str:
         return self._whole_run.path(self._prefix + stage, array)
 
@@ -165,6 +186,45 @@ class PartOfRun(Run):
     def published(self) -> list[str]:
         names = self._whole_run.published()
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
+
+
+class DeclaredInputs(Run):
+    """What the function of a stage sees of a run: the content of the stages that it declares, and nothing else."""
+
+    def __init__(self, run: Run, stage: str, inputs: Sequence[str], parameters_of: Sequence[str]) -> None:
+        self.__dict__.update(run.__dict__)
+        self._run, self._stage = run, stage
+        self._inputs, self._parameters_of = (*inputs, *parameters_of), parameters_of
+
+    def manifest(self, stage: str) -> Manifest:
+        """A declared stage: its results and files. Its parameters are a matter of :meth:`parameters`."""
+        return replace(self._run.manifest(self._declared(stage, self._inputs)), parameters={}, key="", inputs={})
+
+    def parameters(self, stage: str) -> dict[str, Any]:
+        """Those that the key of the stage has: all but the fingerprint of the rows."""
+        return self._run.asked(self._declared(stage, self._parameters_of))
+
+    def path(self, stage: str, array: str = "") -> str:
+        return self._run.path(self._declared(stage, self._inputs), array)
+
+    def has(self, stage: str) -> bool:
+        """Whether it is among the stages that are declared: a stage depends on no other, published or not."""
+        return stage in self._inputs
+
+    def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
+        return self._run.array(self._declared(stage, self._inputs), array, in_memory)
+
+    def published(self) -> list[str]:
+        return sorted(self._inputs)
+
+    def _declared(self, stage: str, names: Sequence[str]) -> str:
+        if stage not in names:
+            what = "stage" if names is self._inputs else "parameters of the stage"
+            raise UndeclaredInputError(
+                f"stage {self._stage!r} reads the {what} {stage!r}, which it does not declare; it declares "
+                f"{', '.join(map(repr, names)) or 'none'}. A change of {stage!r} would go unnoticed: declare it"
+            )
+        return stage
 
 
 class _Alive:

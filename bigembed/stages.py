@@ -18,8 +18,9 @@ from typing import Any
 from bigembed.blocks.rows import one_blas_thread, setting
 from bigembed.blocks.stripes import working
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
-from bigembed.reuse import key_of, supersede, usable
-from bigembed.runs import Run, inside
+from bigembed.reads import Prints
+from bigembed.reuse import Identity, identity_of, supersede, usable
+from bigembed.runs import DeclaredInputs, PartOfRun, Run, inside
 from bigembed.store.blockwise.exchange import FORMAT, Exchange
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published import roots, superseded
@@ -74,6 +75,7 @@ class Stage:
 
     name: str
     inputs: tuple[str, ...]
+    """The stages whose content it reads: it can open no others."""
     parameters: Mapping[str, Any]
     run: Callable[[Context], Mapping[str, Any]]
     cost: Cost = field(default_factory=Cost)
@@ -83,6 +85,8 @@ class Stage:
     """Whether ``fit`` leaves it out: it writes what can also be had lazily. Jobs run it."""
     holds: Callable[[Mapping[str, Any]], bool] = lambda results: True
     """Whether what an earlier version published with the same key, and these results, is what this one would make."""
+    parameters_of: tuple[str, ...] = ()
+    """Those of its inputs whose parameters it reads, too: content alone need not tell them."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,10 @@ Observer = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Context:
-    """What the function of a stage works with."""
+    """What the function of a stage works with: the inputs that the stage declares, and folders of its own."""
 
     stage: Stage
-    home: Run
+    home: DeclaredInputs | PartOfRun
     exchange: Exchange
     observer: Observer
 
@@ -150,22 +154,25 @@ def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> N
     What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
     run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
     """
-    observer = _observer.get()
+    observer, prints = _observer.get(), Prints()
     with locked(run) as lock, one_blas_thread(), working():
         if not run.temporary:
-            supersede(of or stages, run, whole=bool(of))
+            supersede(of or stages, run, whole=bool(of), prints=prints)
         for stage in stages:
-            _run_stage(stage, run, observer, lock)
+            try:
+                _run_stage(stage, run, observer, lock, prints)
+            except KeyboardInterrupt:  # (where exactly it came helps nobody)
+                kept = "" if run.temporary else f"; what is finished is kept in {run.root}, and the same call goes on"
+                raise KeyboardInterrupt(f"stopped in stage {stage.name!r}{kept}") from None
         if of and not run.temporary:
             superseded.clear(run.root, keep=[stage.name for stage in of])
 
 
-def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) -> None:
-    inputs = {name: run.manifest(name).digest for name in stage.inputs}
-    key = key_of(stage, inputs)
+def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None, prints: Prints) -> None:
+    identity = identity_of(stage, run, prints=prints)
     if not run.temporary:
-        superseded.restore(run.root, stage.name, key)
-    found, _ = usable(stage, key, run)
+        superseded.restore(run.root, stage.name, identity.key)
+    found, _ = usable(stage, identity, run)
     if found is not None:
         run.forget(stage.name)
         run.note(found)
@@ -178,7 +185,7 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
     run.forget(stage.name)
     observer(Event("start", stage.name))
     began = time.perf_counter()
-    exchange, resumed = _exchange(run, stage, key, observer)
+    exchange, resumed = _exchange(run, stage, identity, observer)
     try:
         results = _computed(stage, run, exchange, observer)
     except DamagedError as error:
@@ -187,13 +194,14 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
         warnings.warn(f"{error}; stage {stage.name!r} begins anew", DamageWarning, stacklevel=2)
         remove(run.root / "stages" / stage.name)
         exchange.clear()
-        exchange, _ = _exchange(run, stage, key, observer)
+        exchange, _ = _exchange(run, stage, identity, observer)
         results = _computed(stage, run, exchange, observer)
     seconds = time.perf_counter() - began
     if lock is not None:
         lock.check()
     measured = {"seconds": round(seconds, 3)}
-    made = manifests.publish(run.root, stage.name, key, stage.parameters, inputs, results, measured)
+    known = identity.key, stage.parameters, identity.inputs, results, measured, identity.reads
+    made = manifests.publish(run.root, stage.name, *known)
     run.note(made)
     if not run.temporary:
         superseded.forget(run.root, stage.name)
@@ -203,16 +211,18 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None) ->
 
 def _computed(stage: Stage, run: Run, exchange: Exchange, observer: Observer) -> Mapping[str, Any]:
     (run.root / "stages" / stage.name).mkdir(parents=True, exist_ok=True)
-    return stage.run(Context(stage, run, exchange, observer))
+    home = DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of)
+    return stage.run(Context(stage, home, exchange, observer))
 
 
-def _exchange(run: Run, stage: Stage, key: str, observer: Observer) -> tuple[Exchange, bool]:
+def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) -> tuple[Exchange, bool]:
     """The exchange of the stage, and whether it is what a killed run left of it: if the stage goes on from there."""
     root = exchange_home(run) / stage.name
-    mark, own = root / "key.json", {"key": key, "format": FORMAT}
+    key = identity.key
+    mark, own = root / "key.json", {"key": key, "format": FORMAT, "reads": dict(identity.reads)}
     with suppress(DamagedError, MissingPathError):
         found = documents.read_json(mark) if stage.resumes else None
-        if found == own:
+        if isinstance(found, dict) and {"reads": own["reads"], **found} == own:  # (earlier versions did not look)
             return Exchange(str(root)), True
         if key == (found.get("key") if isinstance(found, dict) else found):
             text = "begins anew: an interrupted run of another version of bigembed left what this one cannot go on from"

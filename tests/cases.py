@@ -166,6 +166,8 @@ TABLE: dict[str, Case] = {
     "isomap precomputed": Case("isomap", {**GRAPH, "metric": "precomputed"}, apart),
     "kernel_pca": Case("kernel_pca", {"gamma": 0.02}),
     "kernel_pca inverse": Case("kernel_pca", {"gamma": 0.02, "fit_inverse_transform": True}),
+    "kernel_pca sparse": Case("kernel_pca", {"gamma": 0.02}, csr, most=400),
+    "kernel_pca nystrom sparse": Case("kernel_pca", {"gamma": 0.02, "solver": "nystrom", "n_landmarks": 99}, csr),
     "kernel_pca nystrom": Case("kernel_pca", {"gamma": 0.02, "solver": "nystrom", "n_landmarks": 99}),
     "landmark_diffusion_map": Case("landmark_diffusion_map", {"n_landmarks": 100}),
     "landmark_mds": Case("landmark_mds", {"n_landmarks": 50}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.distances import NAMED, wrong_entries
+from bigembed.blocks.distances import NAMED, refuse_range, wrong_entries
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 
@@ -32,6 +32,7 @@ class Seen:
         """The part of these rows in (D²)ᵀw."""
         self.entries: list[tuple[int, int, float]] = []
         self.bad: set[int] = set()
+        self.largest = 0.0
 
     def admits(self, values: Array, row: int, column: int) -> bool:
         """Whether all entries of a tile may be distances; those that may not are noted."""
@@ -39,6 +40,8 @@ class Seen:
         if wrong:
             self.entries += wrong
             self.bad.update((np.flatnonzero(~((values >= 0) & np.isfinite(values)).all(axis=1)) + row).tolist())
+        else:
+            self.largest = max(self.largest, float(values.max(initial=0.0)))
         return not wrong
 
     def add(self, squares: Array, row: int, column: int) -> None:
@@ -52,12 +55,12 @@ class Seen:
 
     @property
     def wrong(self) -> dict[str, Any]:
-        """The rows with entries that no distance has, and the first of the entries."""
-        return {"entries": sorted(self.entries)[:NAMED], "rows": sorted(self.bad)}
+        """The rows with entries that no distance has, and the first of the entries; the largest of the others."""
+        return {"entries": sorted(self.entries)[:NAMED], "rows": sorted(self.bad), "largest": self.largest}
 
 
-def refuse_entries(found: Sequence[dict[str, Any]], n: int) -> None:
-    """InputError where tasks saw entries that no distance has."""
+def refuse_entries(found: Sequence[dict[str, Any]], n: int, squared: bool = False) -> None:
+    """InputError where tasks saw entries that no distance has (squared, if that was given), or too large ones."""
     rows = [row for part in found for row in part["rows"]]
     if rows:
         entries = ", ".join(f"({i}, {j}): {value:g}" for part in found for i, j, value in part["entries"][:NAMED])
@@ -65,6 +68,8 @@ def refuse_entries(found: Sequence[dict[str, Any]], n: int) -> None:
             f"{len(rows)} of {n} rows of the distances hold NaN, infinity or a negative number; distances are finite "
             f"and ≥ 0; the first are rows {rows[:NAMED]}; entries {entries[:300]}"
         )
+    largest = max((part.get("largest", 0.0) for part in found), default=0.0)
+    refuse_range(float(np.sqrt(largest)) if squared else largest, "the distances given")
 
 
 def refuse_diagonal(diagonal: Array, means: Array) -> None:

@@ -32,6 +32,8 @@ ALIASES = {"manhattan": "cityblock", "l1": "cityblock", "l2": "euclidean"}
 TILE_BYTES = 8 << 20
 """Distances that are held at a time, in float64."""
 NAMED = 10
+LARGEST = 2.0**240
+"""Up to here, and from its inverse on, fourth powers of distances, and their sums, are numbers."""
 ROUNDING = 1e-5
 """Share of the root mean square distance that counts as rounding."""
 
@@ -170,6 +172,7 @@ def refuse_square(distances: Array, whose: str, what: str = "rows") -> None:
         entries = ", ".join(f"({i}, {j}): {value:g}" for i, j, value in wrong)
         problems.append(f"distances are finite and ≥ 0; between {what} there are entries {entries}")
     else:
+        refuse_range(float(distances.max(initial=0.0)), whose)
         size = ROUNDING * float(np.sqrt(np.mean(np.square(distances)))) if distances.size else 0.0
         diagonal = np.flatnonzero(np.diag(distances) > size)
         if len(diagonal):
@@ -185,6 +188,16 @@ def refuse_square(distances: Array, whose: str, what: str = "rows") -> None:
             )
     if problems:
         raise InputError(f"{whose}: " + "; ".join(problems))
+
+
+def refuse_range(largest: float, whose: str) -> None:
+    """InputError where the largest distance is beyond :data:`LARGEST`, or below its inverse (0 is a distance)."""
+    if largest and not 1 / LARGEST <= largest <= LARGEST:
+        raise InputError(
+            f"{whose}: the squares of the distances {'over' if largest > 1 else 'under'}flow: they reach to "
+            f"{largest:.3g}, and {1 / LARGEST:.3g} to {LARGEST:.3g} can be worked with here. Multiply all of them by "
+            f"2**{-int(np.floor(np.log2(largest)))}, which rounds nothing"
+        )
 
 
 def refuse_distances(distances: Array, metric: Metric | None, first: int = 0) -> None:

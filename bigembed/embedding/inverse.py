@@ -11,6 +11,7 @@ from bigembed.blocks.affine import Affine
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.store.inputs.input import in_memory
+from bigembed.store.rows.given import as_array
 from bigembed.store.rows.opening import open_array
 
 
@@ -23,11 +24,13 @@ def inverse(estimator: Any, X: Any, matrix: Array, offset: Array | float = 0.0) 
 def rows_of(estimator: Any, X: Any, back: Callable[[Any], Array], m: int, d: int) -> Any:
     """What ``back`` makes of coordinates (k, m), rows (k, d); InputError where they are not m."""
     held = in_memory(X)
-    given: Any = np.asarray(X) if held else open_array(X)
+    given: Any = as_array(X, "coordinates") if held else open_array(X)
     if given.ndim != 2 or given.shape[1] != m:
         raise InputError(
             f"coordinates have shape {given.shape}, but {type(estimator).__name__} has {m}: shape (k, {m}) is needed"
         )
+    if given.dtype.kind not in "buif":
+        raise InputError(f"coordinates have dtype {given.dtype}; numbers are needed (bool, int, uint or float)")
     if held:
         return converted(given, back)
     dtype = kind_of(given.dtype)

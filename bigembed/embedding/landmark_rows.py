@@ -18,6 +18,9 @@ from bigembed.store.rows.passes import map_row_blocks, write_mapped
 from bigembed.store.rows.row_blocks import RowBlock
 from bigembed.store.rows.source import RowSource
 
+ENOUGH = 0.98
+"""Share of the landmarks asked for that may be found without a warning: some rows repeat others in most data."""
+
 
 def all_rows_stage(source: RowSource) -> Stage:
     """``landmarks/rows`` (n, d): every row, checked. One pass."""
@@ -96,14 +99,14 @@ def chosen(sample: Array, choice: LandmarkChoice, at_least: int, place: str = ""
 
 def every_row(context: Context) -> bool:
     """Whether the landmarks are all different rows there are, so that half of them say nothing of more."""
-    chosen, asked = context.results("landmarks"), context.home.manifest("landmarks").parameters
+    chosen, asked = context.results("landmarks"), context.home.parameters("landmarks")
     few = chosen["landmarks"] < chosen["wanted"] and asked["selection"] == "max-min"
     return bool(few or chosen["landmarks"] == chosen["n"])
 
 
 def duplicates_note(found: dict[str, Any]) -> list[str]:
-    """The warning that fewer landmarks were found than asked for, from the results of the stage."""
-    if found["landmarks"] >= found["wanted"]:
+    """The warning that far fewer landmarks were found than asked for, from the results of the stage."""
+    if found["landmarks"] >= ENOUGH * found["wanted"]:
         return []
     return [
         f"n_landmarks={found['wanted']}: {found['landmarks']} different rows were found among those looked at "

@@ -35,8 +35,7 @@ class MapDescent(Descent):
 
     def __init__(self, context: Context, n: int, m: int, iterations: int, held: bool) -> None:
         self.n, self.m, self.held = n, m, held
-        inputs = context.home.manifest("kernel").inputs
-        graph = "weights" if "weights" in inputs else "graph"
+        graph = "weights" if context.home.has("weights") else "graph"
         self.weights: StoredMatrix = context.home.matrix(graph, "weights", "kernel")
         self.space = StoredSpace(self.weights, context.exchange)
         super().__init__(context, 0.0, iterations)

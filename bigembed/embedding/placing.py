@@ -12,7 +12,6 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension, Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, fitted_shape, ready_rows
-from bigembed.neighbors.given.graph import GIVEN
 from bigembed.neighbors.given.query import GivenIndex
 from bigembed.neighbors.joined import Joined
 from bigembed.neighbors.ordering.order import Ordered
@@ -54,7 +53,7 @@ def places_of(run: Run, metric: Any = None) -> tuple[AnyIndex, Shape, tuple[int,
         shape,
         Ordered.open(run.path("order")).starts,
         run.path("coordinates", "points"),
-        run.manifest("coordinates").digest,
+        run.digest("coordinates"),
     )
 
 
@@ -69,9 +68,9 @@ def extension_of(model: Placing) -> Extension:
     blocks = len(Ordered.open(model.index.order).blocks)
     most = MAX_PAIRS // (2 * model.n_neighbors)
     together = Grouping(block_of_rows, blocks, model.shape.row_bytes, most, partial(placing_memory, model))
-    apart, given = model.shape.sparse or isinstance(model.index, GivenIndex), model.shape.metric == GIVEN
+    apart = model.shape.sparse or isinstance(model.index, GivenIndex)
     grouping, d = None if apart else together, model.shape.d
-    return Extension(place_rows, model, model.width, d, grouping=grouping, cheap=False, sparse=not given)
+    return Extension(place_rows, model, model.width, d, grouping=grouping, cheap=False, sparse=True)
 
 
 def placing_memory(model: Placing, rows: int) -> int:
@@ -83,7 +82,7 @@ def placing_memory(model: Placing, rows: int) -> int:
 def place_rows(rows: Any, model: Placing) -> Array:
     """Coordinates of finite new rows (n, m)."""
     rows = ready_rows(rows, model.shape)
-    coordinates = np.empty((len(rows), model.width))
+    coordinates = np.empty((rows.shape[0], model.width))
     for members, joined in join_parts(rows, model.index):
         coordinates[members] = model.placed(joined)
     return coordinates

@@ -61,7 +61,7 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
         ),
     )
     parameters = {"source": source.fingerprint(), "batch": batch, "width": width}
-    return Stage(STAGE, inputs, parameters, run, cost, resumes=True)
+    return Stage(STAGE, inputs, parameters, run, cost, resumes=True, parameters_of=inputs)
 
 
 def sort_block(

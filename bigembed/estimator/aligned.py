@@ -33,6 +33,7 @@ from bigembed.neighbors.algorithms import ALGORITHMS
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.ordering.survey import Shape, shape_of
+from bigembed.quality.judgement import few_carriers
 from bigembed.quality.participation import carried_by_few
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -91,8 +92,9 @@ class AlignedEstimator(Estimator):
         """The stages that follow a neighbor graph."""
         exact = not by_landmarks(self.solver, graph.n)
         k = graph.k if exact and graph.k else int(self.n_neighbors)
+        found = graph_stages(self, self._conditions(k), graph, seed)  # (which refuses graphs without rows)
         self._fits(graph.width, k)
-        return graph_stages(self, self._conditions(k), graph, seed)
+        return found
 
     def _fits(self, d: int, k: int) -> None:
         """InputError where d columns or k neighbors are too few."""
@@ -142,20 +144,19 @@ class AlignedEstimator(Estimator):
         }
         for stage in ("recall",) if exact else ("landmarks",):
             out[stage] = run.results(stage)
-        policy = run.manifest("solve").parameters["policy"]
-        share, rows = np.array(solve["participation"]), np.array(solve["rows_above_a_tenth"])
-        few = (share > 0) & carried_by_few(share, rows, sum(part["rows"] for part in solve["solved"].values()))
-        carried = {**solve, "carried_by_few": few.tolist()}
+        policy = run.parameters("solve")["policy"]
+        carried = _carried(solve, out["judgement"].get("map", {}))
+        remedy, apart = "raise n_neighbors or reg", policy == "per-component" and solve["parts"] > 1
         repeated = [] if exact else duplicates_note(run.results("landmarks"))
         out["warnings"] = {
             "convergence": unconverged(solve),
             "recall": recall_warnings(out),
             "components": components_warnings(out, policy) + (island_warnings(out, run) if exact else []),
             "degenerate": degenerate(solve) + left_open(solve) + repeated,
-            "localized": carried_warnings(carried, "raise n_neighbors or reg", "rows" if exact else "landmarks"),
+            "localized": carried_warnings(carried, remedy),
             "separation": undetermined(solve),
             "harmonic": harmonic_warnings(solve),
-            "map": map_warnings(out["judgement"], policy == "per-component" and solve["parts"] > 1, solve["parts"]),
+            "map": map_warnings(out["judgement"], apart, solve["parts"]),
         }
         return out
 
@@ -168,6 +169,15 @@ class AlignedEstimator(Estimator):
             return Extension(extend_landmarks, model, model.width, shape.d, cheap=False)
         fitted = graph_model(run, float(self.reg))
         return Extension(extend_graph, fitted, fitted.width, fitted.shape.d, grouping=grouping(fitted), cheap=False)
+
+
+def _carried(solve: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
+    """Which coordinates few rows carry: of landmarks, among which far ones are many, as the figures of the map say."""
+    if solve["solver"] != "exact":
+        return few_carriers(figures)
+    share, rows = np.array(solve["participation"]), np.array(solve["rows_above_a_tenth"])
+    few = (share > 0) & carried_by_few(share, rows, sum(part["rows"] for part in solve["solved"].values()))
+    return solve | {"carried_by_few": few.tolist()}
 
 
 JUDGED = ("participation", "rows_above_a_tenth", "leading_rows", "harmonic_residual", "harmonic_local", "harmonic")

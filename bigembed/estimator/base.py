@@ -20,13 +20,15 @@ from bigembed import errors
 from bigembed.blocks.declared import Requirements, is_integer
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
+from bigembed.embedding.inverse import kind_of
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND, Around
-from bigembed.estimator.certificate import versions
+from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.frames import Framed
 from bigembed.estimator.names import coordinate_names
 from bigembed.estimator.routing import Routed
 from bigembed.estimator.warning import warn_of
+from bigembed.neighbors.algorithms import AUTO, WITHOUT_DESCENT
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.rows.source import RowSource
@@ -57,7 +59,10 @@ class Estimator(Around, Framed, Routed, ABC):
     of_rows: ClassVar[tuple[str, ...]] = ()
     """Parameters that may be an array with a value for each fitted row; a saved model is without such an array."""
     follows_dtype: ClassVar[bool] = False
-    """Whether coordinates of float32 rows are float32 (sums are float64 all the same)."""
+    """Whether stored and lazy coordinates of float32 rows are float32; those in memory are for every method, and sums
+    are float64 all the same."""
+    like_rows: ClassVar[tuple[str, ...]] = ()
+    """Fitted arrays that are float32 where the rows are, as scikit-learn has them; what is stored of them is not."""
     of_columns: ClassVar[bool] = False
     """Whether each coordinate is made of one column, as steps have it."""
     takes_graphs: ClassVar[bool] = False
@@ -66,15 +71,27 @@ class Estimator(Around, Framed, Routed, ABC):
     """Whether of a graph only lengths of edges count: weights are refused, and it may be without scales of its rows."""
     takes_sparse: ClassVar[bool] = False
     """Whether ``fit`` takes sparse rows in place of dense ones."""
+    makes_maps: ClassVar[bool] = True
+    """Whether what it makes is a map of the rows, which is judged; steps make rows."""
+    unasked: ClassVar[tuple[str, ...]] = ()
+    """Kinds of warnings that are not given, because nobody asks that of what the method makes; figures are kept."""
+    takes_nan: ClassVar[bool] = False
+    """Whether rows may hold NaN: a step that fills them, leaves them out or passes them on."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Which of the aligned vectors must be given."""
     _run: Run
     _in_memory: bool
+    _dtype: str = "float64"
+    """Of coordinates in memory: float32 where the rows that were fitted are."""
     _source: Any = None
     _on_demand: Sequence[Stage] = ()
     _steps: Sequence[Any] = ()
     """Steps that the rows go through before the method sees them; fitted, they are ``steps_``."""
     steps_: tuple[Any, ...]
+    compiles: ClassVar[bool] = True
+    """Whether its own tasks on dense rows call compiled functions, so that workers hold numba."""
+    _without_descent: bool = False
+    """Whether NN-descent does not fit where this is fitted: a plan says so, and the automatic choice leaves it out."""
     _before_others: bool = False
     """Whether it is a step before another estimator: a model then does not keep its rows."""
     _parameters: dict[str, Any]
@@ -107,23 +124,35 @@ class Estimator(Around, Framed, Routed, ABC):
         in_memory: bool = False,
         on_demand: Sequence[Stage] = (),
         certificate: dict[str, Any] | None = None,
+        dtype: Any = None,
     ) -> Self:
         """Take over the published stages of a run, or of a saved model, and set the fitted attributes from them.
 
         ``source``, ``in_memory``: the rows that were fitted, and whether they came as an array of this process.
         ``on_demand``: stages that were left out. ``certificate``: the one that was stored; by default it is made from
-        the stages, and its warnings are given.
+        the stages, and its warnings are given. ``dtype``: of the rows, by default that of ``source``.
         """
         self.__dict__.pop("_embedding", None)
         self._run, self._source, self._in_memory, self._on_demand = run, source, in_memory, tuple(on_demand)
+        given = source.dtype if dtype is None and source is not None else dtype
+        self._dtype = str(kind_of(np.dtype(given)))
         self._parameters = _snapshot(self._own_params())
         self._stored_arrays: dict[str, tuple[str, str]] = {}
         self._set_fitted(run)
         self.certificate_ = self._certificate(run) if certificate is None else certificate
+        for name in ("embedding_", *self.like_rows):
+            if name in self.__dict__:
+                self.__dict__[name] = self._followed(self.__dict__[name])
         if certificate is None and self.certificate_:
+            self.certificate_ = judged_certificate(self.certificate_, run, type(self).unasked)
             self.certificate_["versions"] = versions()
             warn_of(self.certificate_)
         return self
+
+    def _search(self) -> str:
+        """How neighbors are searched: as ``algorithm`` asks, the automatic choice among what fits."""
+        asked: str = self.get_params()["algorithm"]
+        return WITHOUT_DESCENT if self._without_descent and asked == AUTO else asked
 
     def _set_array(self, name: str, stage: str, array: str) -> None:
         """Set an attribute that is a ``StoredArray`` to an array of a stage: in memory at once, or as a lazy array when
@@ -134,6 +163,11 @@ class Estimator(Around, Framed, Routed, ABC):
         else:
             self._run.path(stage, array)
             self._stored_arrays[name] = stage, array
+
+    def _followed(self, found: Any) -> Any:
+        """The same numbers in the dtype of the rows that were fitted, if they are an array in memory."""
+        single = self._dtype == "float32" and isinstance(found, np.ndarray) and found.dtype == np.float64
+        return found.astype(np.float32) if single else found
 
     def _extension(self, run: Run) -> Extension:
         """What turns new rows into coordinates, from the published stages."""
@@ -224,10 +258,8 @@ class Estimator(Around, Framed, Routed, ABC):
         return Tags(
             estimator_type="transformer",
             target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(
-                preserves_dtype=["float64", "float32"] if self.follows_dtype else ["float64"]
-            ),
-            input_tags=InputTags(sparse=self._sparse(), pairwise=self._pairwise()),
+            transformer_tags=TransformerTags(preserves_dtype=["float64", "float32"]),
+            input_tags=InputTags(sparse=self._sparse(), pairwise=self._pairwise(), allow_nan=self.takes_nan),
         )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -257,10 +289,14 @@ class Estimator(Around, Framed, Routed, ABC):
 
     def transform(self, X: Any) -> Any:
         """Coordinates of new rows, row by row the same whatever the batch: NumPy for NumPy, else a lazy Dask array."""
+        return self._followed(self._as_computed(X))
+
+    def _as_computed(self, X: Any, **aligned: Any) -> Any:
+        """Coordinates of new rows in the dtype that they are computed and stored in."""
         from bigembed.estimator.transform import transform
 
         self._check_fitted()
-        return transform(self, X)
+        return transform(self, X, **aligned)
 
     def transform_to(self, X: Any, out: str | os.PathLike[str]) -> None:
         """Coordinates of new rows, block by block, into a new Zarr array (n, m): one pass."""
@@ -331,6 +367,6 @@ def _snapshot(parameters: dict[str, Any]) -> dict[str, Any]:
 def seed_of(estimator: Any, run: Run, *stages: str) -> int:
     """The seed that the first of these stages with one had; where none took any, ``random_state`` if it is a number."""
     for stage in stages:
-        if run.has(stage) and "seed" in (parameters := run.manifest(stage).parameters):
+        if run.has(stage) and "seed" in (parameters := run.parameters(stage)):
             return int(parameters["seed"])
     return int(estimator.random_state) if is_integer(estimator.random_state) else 0

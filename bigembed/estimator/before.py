@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.estimator.judged import with_judgement
 from bigembed.estimator.progress import telling
 from bigembed.estimator.through import entries_left, of_mapped, refuse_sparse, through
 from bigembed.reuse import outdated
@@ -55,7 +56,7 @@ def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
     if estimator._steps and source.sparse and not estimator._sparse():
         refuse_sparse(type(estimator).__name__)
-    stages: list[Stage] = estimator.stages(source)
+    stages = with_judgement(estimator, estimator.stages(source), source)
     if not estimator._steps:
         return stages
     reading = {stage.name for stage in reading_rows(stages)}
@@ -133,7 +134,8 @@ def _within(stage: Stage, prefix: str) -> Stage:
     def run(context: Context) -> Any:
         return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
 
-    return replace(stage, name=prefix + stage.name, inputs=tuple(prefix + name for name in stage.inputs), run=run)
+    inputs, asked = (tuple(prefix + name for name in names) for names in (stage.inputs, stage.parameters_of))
+    return replace(stage, name=prefix + stage.name, inputs=inputs, parameters_of=asked, run=run)
 
 
 def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from math import exp, sqrt
+from math import ceil, exp, floor, log10, sqrt
 from typing import Any
 
 from bigembed.embedding.graph.parts import PLACING, SEPARATED, least_rows
 from bigembed.embedding.walk.stability import UNSTABLE
-from bigembed.neighbors.search.recall import missed
-from bigembed.quality.judgement import COLLAPSED, ONE_COLUMN, judged
+from bigembed.neighbors.search.recall import doubts
+from bigembed.quality.judgement import COLLAPSED, LOOKED_AT, ONE_COLUMN, few_carriers, judged
 from bigembed.runs import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
 FLAT = 10.0
 """ε over the median squared distance to the k-th neighbor beyond which the graph cuts the kernel off."""
+REPEATED = 0.02
+"""Share of rows that repeat others (or nearly) up to which the certificate says so, and no warning does."""
 WHOLE = 4.0
 """Least squared radius over ε: the kernel then ends at .018 (seed 000 §9.6 ends it at 4.5, .011)."""
+EVEN = 3.0
+"""Times the dimension by all neighbors that the one by the two nearest is of evenly spaced rows, at least (random ones:
+.9 to 1.3)."""
 HIDDEN = "A part whose inside no coordinate shows is one point: take more coordinates, or components='per-component'"
 
 
@@ -36,7 +41,7 @@ def certificate(run: Run, tol: float) -> dict[str, Any]:
         "parts": coordinates.get("parts", components["components"]),
         "filled_rows": coordinates["filled_rows"],
         "t": coordinates["t"],
-        "seed": run.manifest("solve").parameters["seed"],
+        "seed": run.parameters("solve")["seed"],
         "versions": versions(),
     }
     for stage in ("density", "bandwidth", "dimension", "recall", "judgement"):
@@ -46,6 +51,8 @@ def certificate(run: Run, tol: float) -> dict[str, Any]:
         out["n_components"] = {"chosen": coordinates["n_components"], "reason": reason}
     if run.has("bridge"):
         out["bridges"] = run.results("bridge")
+    if floored := run.results("kernel").get("floored", 0):
+        out["near_duplicates"] = floored
     out |= input_of(run)
     out["warnings"] = _warnings(out, tol, run)
     return out
@@ -59,7 +66,7 @@ def input_of(run: Run) -> dict[str, Any]:
 
 
 def _warnings(found: dict[str, Any], tol: float, run: Run) -> dict[str, list[str]]:
-    policy = run.manifest("coordinates").parameters["policy"]
+    policy = run.parameters("coordinates")["policy"]
     seen = found.get("judgement", {})
     return {
         "convergence": convergence_warnings(found, tol),
@@ -103,7 +110,9 @@ def _degenerate(found: dict[str, Any], run: Run) -> list[str]:
     scale = found.get("bandwidth")
     if not scale:
         return out
-    kernel, asked = run.results("kernel"), run.manifest("bandwidth").parameters
+    kernel, asked = run.results("kernel"), run.parameters("bandwidth")
+    if "target" in run.parameters("kernel"):
+        out += _evenly_spaced(found.get("dimension", {}))
     fixed = scale.get("kernel", "fixed") == "fixed" and not asked["complete"]
     if "radius" in scale:
         reach = scale["radius"] ** 2 / scale["epsilon"]
@@ -119,7 +128,8 @@ def _degenerate(found: dict[str, Any], run: Run) -> list[str]:
             "the graph cuts the kernel off where it is still near 1. Take a smaller epsilon, more neighbors, or "
             "n_neighbors=None"
         )
-    if floored := kernel.get("floored", 0):
+    floored = kernel.get("floored", 0)
+    if floored > REPEATED * sum(kernel["rows"]):
         raised = "" if scale.get("kernel", "fixed") == "fixed" else " They have the usual scale."
         out.append(
             f"{_rows(floored)} {'has its' if floored == 1 else 'have their'} k nearest neighbors within 1 % of the "
@@ -130,12 +140,22 @@ def _degenerate(found: dict[str, Any], run: Run) -> list[str]:
     return out
 
 
-def recall_warnings(found: dict[str, Any]) -> list[str]:
-    """Of a certificate with ``recall``: that it is below its target."""
-    measured = found.get("recall")
-    if not measured or measured["recall"] >= measured["target"]:
+def _evenly_spaced(dimension: dict[str, Any]) -> list[str]:
+    """That the two nearest rows of most are equally far: rows of a grid, of which the limit of a walk is another."""
+    near, many = (dimension.get(name, {}).get("value") for name in ("two_nearest", "likelihood"))
+    if not near or not many or near < EVEN * many:
         return []
-    return [missed(measured)]
+    return [
+        "the rows are evenly spaced (the nearest two of each are about equally far), and the operator that a target "
+        "names is the limit of random rows: the dimension is estimated too large (give dimension), and "
+        "generator_eigenvalues_ are too large by one factor, up to 1.8 with 6 neighbors, 1.4 with 10, 1.3 with 15. "
+        "Their ratios are right. Take more neighbors (60 or more), or move the rows a little"
+    ]
+
+
+def recall_warnings(found: dict[str, Any]) -> list[str]:
+    """Of a certificate with ``recall``: that it is below its target, or of a search that nothing else left room for."""
+    return doubts(found["recall"]) if found.get("recall") else []
 
 
 def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
@@ -148,22 +168,46 @@ def components_warnings(found: dict[str, Any], policy: str) -> list[str]:
         if (filled := found.get("filled_rows", 0)) and policy == "largest":
             return [
                 f"{head}the {_rows(filled)} of the others {'has' if filled == 1 else 'have'} the coordinates of the "
-                "nearest row in it, as components='largest' asks; figures of the map leave them out. Take more "
-                "neighbors, or components='auto', which shows the other components, too"
+                "nearest row in it, as components='largest' asks; figures of the map leave them out. "
+                f"{joining_advice(found)}; or components='auto', which shows the other components, too"
             ]
         return [f"{head}components={policy!r} was applied"]
     sizes = ", ".join(f"{size:,}" for size in found["component_sizes"][:parts][:10])
     return [
         f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
         "(labels_ names them). The first coordinates, at most half, separate the largest; each of the others shows "
-        "the inside of one part, and is 0 in the rest. Take more neighbors, so that the parts join; more coordinates; "
-        "or components='per-component', 'bridge' (joined by their shortest edges) or 'largest'"
+        f"the inside of one part, and is 0 in the rest. {joining_advice(found)}; or "
+        "components='per-component', 'bridge' (joined by their shortest edges) or 'largest'"
     ]
+
+
+def joining_advice(found: dict[str, Any], instead: str = "; more coordinates") -> str:
+    """What joins the parts of a graph, as far as the judgement found it, and what may be done ``instead``."""
+    joined, radius = found.get("judgement", {}).get("joined"), found.get("bandwidth", {}).get("radius")
+    if not joined:
+        return f"Take more neighbors, so that the parts join{instead}"
+    if radius is not None:
+        return f"Take radius={_upwards(joined['radius'])}, which joins the parts{instead}"
+    k, sizes = joined["n_neighbors"], found["component_sizes"][: joined["parts"]]
+    if k > sizes[-1] / 2:
+        more = ". Take more coordinates" if instead else ""
+        return f"Only n_neighbors={k} would join them: they are groups of their own{more}"
+    return f"Take n_neighbors={k}, which joins the parts{instead}"
+
+
+def _upwards(value: float) -> str:
+    """A number of four digits that is not less.
+
+    >>> _upwards(1.23401), _upwards(250.0)
+    ('1.235', '250')
+    """
+    unit = 10.0 ** (floor(log10(value)) - 3)
+    return f"{ceil(value / unit - 1e-9) * unit:.4g}"
 
 
 def island_warnings(found: dict[str, Any], run: Run) -> list[str]:
     coordinates, n = run.results("coordinates"), run.results("components").get("rows", 0)
-    policy = run.manifest("coordinates").parameters["policy"]
+    policy = run.parameters("coordinates")["policy"]
     if policy not in PLACING:
         return []
     islands = found["components"] - found["parts"]
@@ -250,8 +294,9 @@ def _separation(seen: dict[str, Any], found: dict[str, Any]) -> list[str]:
 
 
 def harmonic_warnings(seen: dict[str, Any]) -> list[str]:
+    """Coordinates that are functions of earlier ones, of a map that is drawn: of more coordinates all are wanted."""
     again = [l + 1 for l in _set(seen["harmonic"])]
-    if not again:
+    if not again or len(seen["harmonic"]) > LOOKED_AT:
         return []
     new = [l + 1 for l, value in enumerate(seen["harmonic"]) if not value]
     left = ", ".join(f"{seen['harmonic_residual'][l - 1]:.2f}" for l in again[:5])
@@ -302,9 +347,67 @@ def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> l
     if column and column["share"] > ONE_COLUMN and found.get("d", 2) > 1:
         out.append(
             f"column {column['number']} (from 0) of the rows holds {100 * column['share']:.4g} % of their variance: it "
-            "decides nearly all distances. If that is a matter of units, scale the columns, for example to variance 1"
+            "decides nearly all distances. If that is a matter of units, scale the columns, for example to variance 1 "
+            "(the step Standardize)"
         )
     return out
+
+
+def spike_warnings(seen: dict[str, Any]) -> list[str]:
+    """Of a judgement: coordinates that few of the compared rows carry, where nothing else judges them one by one."""
+    return carried_warnings(few_carriers(seen.get("map", {})), "take another method, or scale the columns")
+
+
+def judged_certificate(found: dict[str, Any], run: Run, unasked: Sequence[str] = ()) -> dict[str, Any]:
+    """A certificate with the judgement of the map, where the method leaves that to what all have; which pair of
+    coordinates to draw first; and without the warnings that are ``unasked`` of the method."""
+    warnings: dict[str, list[str]] = dict(found.get("warnings", {}))
+    if run.has("judgement") and "judgement" not in found:
+        found = found | {"judgement": (seen := run.results("judgement"))}
+        warnings["localized"] = warnings.get("localized") or spike_warnings(seen)
+        warnings["map"] = map_warnings(seen)
+    if run.has("solve") and (pair := pair_to_draw(found, run.results("solve").get("columns", ()))):
+        found = found | {"drawn": pair}
+    return found | {"warnings": {kind: said for kind, said in warnings.items() if kind not in unasked}}
+
+
+def pair_to_draw(found: Mapping[str, Any], columns: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The pair of coordinates that shows most, from 0, and why; empty where that is the first.
+
+    Of one part these are the first two that many rows carry and that are new; of several the first two of the inside of
+    the largest part that has two, else one that tells parts apart and one of an inside. ``columns``: the part and
+    number of the eigenvector of each, −1 of a contrast.
+    """
+    seen = found.get("judgement", {})
+    one_by_one = seen if "carried_by_few" in seen else seen.get("map", {}).get("coordinates", {})
+    share, few = one_by_one.get("participation", []), one_by_one.get("carried_by_few", [])
+    again = seen.get("harmonic") or [False] * len(share)
+    contrasts = [l for l, (_, index) in enumerate(columns) if index < 0 and l < len(share)]
+    good = [l for l in range(len(share)) if not (few[l] or again[l] or l in contrasts)]
+    if contrasts and good:
+        inside = {l: columns[l][0] for l in good}
+        several = [part for part in inside.values() if list(inside.values()).count(part) > 1]
+        own = [l for l in good if several and inside[l] == min(several)]
+        good = own or [contrasts[0], max(good, key=lambda l: share[l])]
+    rest = [*contrasts, *(l for l in range(len(share)) if l not in good and l not in contrasts)]
+    first = sorted([*good, *rest][:2])
+    if len(share) < 3 or first == [0, 1]:
+        return {}
+    passed = range(first[1])
+    reasons = [
+        f"{_coordinates([l + 1 for l in which])} {_is(which)} {what}"
+        for which, what in (
+            ([l for l in passed if l in contrasts and l not in first], "the same all over each part"),
+            ([l for l in passed if l not in contrasts and few[l]], "carried by few rows"),
+            ([l for l in passed if l not in contrasts and again[l] and not few[l]], "made of earlier ones (harmonics)"),
+            ([l for l in passed if l not in (*first, *contrasts) and not (few[l] or again[l])], "of other parts"),
+        )
+        if which
+    ]
+    if contrasts and not set(first) & set(contrasts):
+        part = columns[first[0]][0]
+        reasons.append(f"these two are the inside of part {part} of labels_, and all other rows are at 0")
+    return {"pair": first, "why": "; ".join(reasons)}
 
 
 def _set(flags: Sequence[bool]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,12 +32,29 @@ STREAMED = 2
 """Passes up to which a Dask array is computed in each; for more it is written once."""
 
 
+def _whole(fit: Callable[..., Any], estimator: Any, *given: Any) -> Any:
+    """Fit, or leave the estimator as it was: a fit that is refused or stopped by the keyboard sets nothing."""
+    before = dict(estimator.__dict__)
+    try:
+        return fit(estimator, *given)
+    except BaseException as error:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        if isinstance(error, KeyboardInterrupt):  # (said in a few lines)
+            raise KeyboardInterrupt(*error.args) from None
+        raise
+
+
 def fit_rows(estimator: Any, X: Any, **aligned: Any) -> Any:
     """Run the stages for rows, and set the fitted attributes.
 
     ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out. ``sparse``:
     whether the method takes sparse rows.
     """
+    return _whole(_fit_rows, estimator, X, aligned)
+
+
+def _fit_rows(estimator: Any, X: Any, aligned: dict[str, Any]) -> Any:
     estimator._check()
     _need(estimator, X)
     if isinstance(X, GraphSource):
@@ -45,7 +62,7 @@ def fit_rows(estimator: Any, X: Any, **aligned: Any) -> Any:
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
     steps = estimator._steps
-    taking = takes_missing([estimator, *steps])
+    taking = estimator.takes_nan or takes_missing(steps)
     given, texts = coded(X, [*steps, estimator])
     sparse = bool(steps) or estimator._sparse() or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
     source, in_memory = row_source(given, scratch, sparse=sparse, missing=taking)
@@ -60,7 +77,7 @@ def fit_rows(estimator: Any, X: Any, **aligned: Any) -> Any:
     stages = all_stages(estimator, source, None)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.settled(scratch)
-        stages = estimator.stages(source) if not steps else []
+        stages = stages_after(estimator, source) if not steps else []
     remember_features(estimator, X, source.shape[1])
     if not steps:
         return finish(estimator, stages, run, in_memory, source)
@@ -82,6 +99,10 @@ def _fit_after(estimator: Any, X: Any, source: RowSource, run: Run, in_memory: b
 
 def fit_on_graph(estimator: Any, X: Any) -> Any:
     """Run the stages of a method on a graph for rows, a graph or weights, and set the fitted attributes."""
+    return _whole(_fit_on_graph, estimator, X)
+
+
+def _fit_on_graph(estimator: Any, X: Any) -> Any:
     estimator._check()
     _need(estimator, X)
     if isinstance(X, GraphSource):
@@ -101,7 +122,7 @@ def fit_on_graph(estimator: Any, X: Any) -> Any:
         graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
         stages = estimator._after_graph(graph, estimator._seed())
         estimator.n_features_in_ = X.n_features
-        return finish(estimator, stages, run, X.in_memory)
+        return finish(estimator, stages, run, X.in_memory, dtype=None if given else shape.dtype)
     weighted = is_weights(X) and not estimator._steps
     if weighted and estimator._pairwise():
         return fit_graph(estimator, length_graph(X, estimator._rule(X.shape[0])))
@@ -114,8 +135,8 @@ def fit_on_graph(estimator: Any, X: Any) -> Any:
         run = Run(estimator.workdir)
         rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
         estimator.n_features_in_ = X.shape[0]
-        return finish(estimator, [*weight_stages(X), *rest], run, True)
-    return fit_rows(estimator, X)
+        return finish(estimator, [*weight_stages(X), *rest], run, True, dtype=X.dtype)
+    return _fit_rows(estimator, X, {})
 
 
 def fit_graph(estimator: Any, source: GraphSource) -> Any:
@@ -138,13 +159,17 @@ def finish(
     in_memory: bool,
     source: RowSource | None = None,
     done: Sequence[Stage] = (),
+    dtype: Any = None,
 ) -> Any:
-    """Run the stages that are not on demand, and have the estimator adopt the run. ``done``: those run before."""
+    """Run the stages that are not on demand, and have the estimator adopt the run. ``done``: those run before.
+
+    ``dtype``: of the rows, where there is no source of them.
+    """
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         run_stages(todo, run, of=() if shared else [*done, *stages])
     on_demand = [stage for stage in stages if stage.on_demand]
-    return estimator.adopt(run, source=source, in_memory=in_memory, on_demand=on_demand)
+    return estimator.adopt(run, source=source, in_memory=in_memory, on_demand=on_demand, dtype=dtype)
 
 
 def write_output(estimator: Any) -> None:

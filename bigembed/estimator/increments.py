@@ -52,7 +52,7 @@ def add_rows(
         run_stages(todo, run)
     if not fitted:
         remember_features(estimator, X, d)
-    estimator.adopt(run, in_memory=in_memory)
+    estimator.adopt(run, in_memory=in_memory, dtype=source.dtype)
 
 
 def sums_of(estimator: Estimator, stage: str, names: Sequence[str]) -> dict[str, Any] | None:

@@ -169,6 +169,8 @@ def _check_description(root: AnyPath, said: Mapping[str, Any], method: Callable[
         wrong.append(f"n_features_in: {str(features)[:60]}, and not an integer ≥ 1")
     if not isinstance(said.get("in_memory"), bool):
         wrong.append("in_memory: neither true nor false")
+    if said.get("dtype", "float64") not in ("float32", "float64"):  # (models of before 0.2 do not say it)
+        wrong.append(f"dtype: {str(said['dtype'])[:60]}, and neither float32 nor float64")
     if not isinstance(said.get("certificate"), dict):
         wrong.append("certificate: not a table")
     if not isinstance(steps := said.get(STEPS, []), list) or not all(map(_is_step, steps)):

@@ -78,7 +78,7 @@ class GraphEstimator(Estimator):
         k, radius = astuple(self._rule(shape.n))
         most = self._block_rows(k)
         stages = neighbor_stages(
-            source, k, self.metric, self.recall, seed, radius=radius, most=most, algorithm=self.algorithm
+            source, k, self.metric, self.recall, seed, radius=radius, most=most, algorithm=self._search()
         )
         dense = radius is None and is_dense(k, shape)
         block = shape.block if most is None else min(most, shape.block)

@@ -13,6 +13,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.step import Step
+from bigembed.estimator.through import takes_missing
 from bigembed.neighbors.graph import NeighborGraph
 
 
@@ -106,7 +107,10 @@ class Pipeline:
         return "method_" in self.__dict__
 
     def __sklearn_tags__(self) -> Any:
-        return unnamed(self.steps)[-1].__sklearn_tags__()
+        *steps, last = unnamed(self.steps)
+        tags = last.__sklearn_tags__()
+        tags.input_tags.allow_nan = takes_missing(steps) or (not steps and last.takes_nan)
+        return tags
 
     def __repr__(self) -> str:
         return f"Pipeline([{', '.join(map(repr, unnamed(self.steps)))}])"

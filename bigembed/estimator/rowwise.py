@@ -19,6 +19,7 @@ from bigembed.estimator.base import Estimator
 from bigembed.stages import Context, Stage
 from bigembed.store.rows.lazy import MappedRows, refuse_changed
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.output_paths import require_array_name
 
 
 class RowwiseEstimator(Estimator):
@@ -34,13 +35,13 @@ class RowwiseEstimator(Estimator):
         if "_embedding" not in self.__dict__:
             if self._in_memory and (stamp := self._stamp()):
                 refuse_changed(self._source, stamp)
-            self._embedding = self._coordinates()
+            self._embedding = self._followed(self._coordinates())
         return self._embedding
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
         """``fit``, then the coordinates of the rows fitted."""
         self.fit(X, y, **aligned)
-        self._embedding = self._coordinates()
+        self._embedding = self._followed(self._coordinates())
         return self._embedding
 
     def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **aligned: Any) -> None:
@@ -50,6 +51,7 @@ class RowwiseEstimator(Estimator):
         """
         from bigembed.estimator.transform import refuse_existing, write_coordinates
 
+        require_array_name(out)
         refuse_existing(out)
         self.fit(X, y, **aligned)
         if self._run.has("coordinates"):
@@ -94,9 +96,10 @@ class RowwiseEstimator(Estimator):
         return next((str(stage.parameters["source"]) for stage in getattr(self, "_on_demand", ())), "")
 
     def _output_stage(
-        self, source: RowSource, after: str, width: int, dtype: Any = np.float64, against: int = 0
+        self, source: RowSource, stages: Sequence[Stage], width: int, dtype: Any = np.float64, against: int = 0
     ) -> Stage:
-        """``coordinates/embedding`` (n, m) in one pass over the rows, after the stage that fits the map.
+        """``coordinates/embedding`` (n, m) in one pass over the rows, after the stages that fit the map: it depends on
+        the content and the parameters of all those that a saved model has, as the extension does.
 
         ``against``: landmarks that each row is compared with.
         """
@@ -107,6 +110,6 @@ class RowwiseEstimator(Estimator):
             return {"n_components": extension.width}
 
         parameters = {"source": source.fingerprint()}  # (the map may be the same for these rows in another order)
-        return Stage(
-            "coordinates", (after,), parameters, run, output_cost(source, width, dtype, against), on_demand=True
-        )
+        inputs = tuple(stage.name for stage in stages if stage.name in type(self).saved_stages)
+        cost = output_cost(source, width, dtype, against)
+        return Stage("coordinates", inputs, parameters, run, cost, on_demand=True, parameters_of=inputs)

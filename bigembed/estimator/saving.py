@@ -151,6 +151,7 @@ def _description(estimator: Any, parameters: dict[str, Any]) -> dict[str, Any]:
         "parameters": parameters,
         "n_features_in": estimator.n_features_in_,
         "in_memory": estimator._in_memory,
+        "dtype": estimator._dtype,
         "feature_names_in": None if names is None else list(names),
         "certificate": estimator.certificate_,
     }
@@ -221,7 +222,8 @@ def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: 
     fitted.n_features_in_ = description["n_features_in"]
     if description["feature_names_in"] is not None:
         fitted.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-    fitted.adopt(run, in_memory=description["in_memory"], certificate=description["certificate"])
+    known = {"in_memory": description["in_memory"], "dtype": description.get("dtype", "float64")}
+    fitted.adopt(run, certificate=description["certificate"], **known)
     estimator.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in parameters})
 
 

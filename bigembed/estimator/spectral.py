@@ -12,7 +12,6 @@ from bigembed.errors import InputError
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.kernels.gaussian import BINARY
 from bigembed.neighbors.given.distances import Rule
-from bigembed.neighbors.given.graph import GIVEN
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.runs import Run
 from bigembed.stages import Stage
@@ -77,5 +76,5 @@ class SpectralEstimator(GraphEstimator):
         from bigembed.embedding.walk.extension import extend_rows, grouping, model_of
 
         model = model_of(run, self.metric)
-        d, near, sparse = model.shape.d, grouping(model), model.shape.metric != GIVEN
-        return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=sparse)
+        d, near = model.shape.d, grouping(model)
+        return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False, sparse=True)

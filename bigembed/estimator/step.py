@@ -25,6 +25,7 @@ class Step(RowwiseEstimator):
     makes of rows has the names of their columns where the columns are the same.
     """
 
+    makes_maps: ClassVar = False
     follows_dtype: ClassVar = True
     of_columns: ClassVar = True
     keeps_sparse: ClassVar = True
@@ -64,7 +65,8 @@ class Step(RowwiseEstimator):
         checked_shape(source)
         if source.sparse and self.dense_only():
             self.refuse_sparse()
-        return [*self._learning(source), self._output_stage(source, self.learned, self.width(source), source.work)]
+        stages = self._learning(source)
+        return [*stages, self._output_stage(source, stages, self.width(source), source.work)]
 
     def width(self, source: RowSource) -> int:
         """Columns of what the step makes of these rows."""

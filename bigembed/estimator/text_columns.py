@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.store.formats.categories import MOST, Categories
+from bigembed.store.rows.columns import absent, columns_of, is_frame, numbers_of
 from bigembed.store.rows.reader import listed
 from bigembed.store.rows.source import RowSource, as_worked
 
@@ -32,9 +33,9 @@ def coded(X: Any, estimators: Sequence[Any], known: Categories | None = None) ->
     Columns of text must be among those that a one-hot step of ``estimators`` encodes. ``known``: the texts that were
     fitted; others get the number −1.
     """
-    if not hasattr(X, "dtypes") or hasattr(X, "dask") or not any(hasattr(one, "texts") for one in estimators):
+    if not is_frame(X) or not any(hasattr(one, "texts") for one in estimators):
         return X, {}
-    columns = {name: np.asarray(X[name]) for name in dict.fromkeys(X.columns)}
+    columns = dict(columns_of(X))
     text = [name for name, values in columns.items() if _is_text(values)]
     if not text or len(columns) < X.shape[1]:
         return X, {}
@@ -45,9 +46,10 @@ def coded(X: Any, estimators: Sequence[Any], known: Categories | None = None) ->
         )
     texts = {str(name): (known or {}).get(str(name)) or _texts(name, columns[name]) for name in text}
     numbers = {name: _codes(values, texts[name]) if name in texts else values for name, values in columns.items()}
-    plain = {name: np.asarray(values, float) if values.dtype == object else values for name, values in numbers.items()}
-    dtype = np.result_type(np.float32, *(values.dtype for values in plain.values()))
-    return np.column_stack([as_worked(values, dtype, what=f"column {name}") for name, values in plain.items()]), texts
+    if odd := [(name, values) for name, values in numbers.items() if values.dtype.kind not in "biuf"]:
+        numbers |= zip(dict(odd), numbers_of(odd).T, strict=True)
+    dtype = np.result_type(np.float32, *(values.dtype for values in numbers.values()))
+    return np.column_stack([as_worked(values, dtype, what=f"column {name}") for name, values in numbers.items()]), texts
 
 
 def with_texts(source: RowSource, texts: Categories) -> RowSource:
@@ -72,11 +74,6 @@ def _encoded(estimators: Sequence[Any], names: Sequence[Any]) -> set[Any]:
     return found
 
 
-def _missing(values: Array) -> Array:
-    """Entries of objects that stand for nothing: None, NaN, NA of pandas."""
-    return np.array([type(one).__name__ in ("NoneType", "NAType") or one != one for one in values], bool)
-
-
 def _is_text(values: Array) -> bool:
     if values.dtype.kind in "UT":
         return True
@@ -85,7 +82,7 @@ def _is_text(values: Array) -> bool:
 
 def _texts(name: Any, values: Array) -> tuple[str, ...]:
     """The different texts of a column, sorted."""
-    found = sorted({str(value) for value in values[~_missing(values)]})
+    found = sorted({str(value) for value in values[~absent(values)]})
     if len(found) > MOST:
         raise InputError(f"column {name} has more than {MOST:,} different texts, too many for categories. Leave it out")
     return tuple(found)
@@ -94,6 +91,6 @@ def _texts(name: Any, values: Array) -> tuple[str, ...]:
 def _codes(values: Array, texts: Sequence[str]) -> Array:
     """The place of each entry among the texts; −1 for one that is not there, NaN for none."""
     place = {text: number for number, text in enumerate(texts)}
-    missing = _missing(values)
+    missing = absent(values)
     found = (np.nan if gone else place.get(str(value), -1) for value, gone in zip(values, missing, strict=True))
     return np.fromiter(found, np.float32, len(values))

@@ -22,7 +22,7 @@ def through(step: Any, source: RowSource) -> RowSource:
     if source.sparse and not extension.sparse:
         step.refuse_sparse()
     stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
-    stamp = digest_of({name: run.manifest(name).digest for name in stages})
+    stamp = digest_of({name: [run.digest(name), run.asked(name)] for name in stages})
     names = tuple(step._names_out(list(source.features))) if source.features else ()
     shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
     entries = entries_left(source, extension.width) if extension.keeps_sparse else None

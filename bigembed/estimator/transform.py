@@ -31,6 +31,7 @@ from bigembed.store.rows.lazy import MappedRows
 from bigembed.store.rows.offenders import checked_shape
 from bigembed.store.rows.opening import open_array
 from bigembed.store.rows.source import RowSource
+from bigembed.store.storage.output_paths import require_array_name
 from bigembed.store.storage.paths import AnyPath, PathLike, at, move, published, remove
 
 
@@ -77,6 +78,7 @@ def transform_to(
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``. ``keep``: the manifest of
     what was moved stays there, for a caller who has more to do (:func:`moved`).
     """
+    require_array_name(out)
     refuse_existing(out)
     extension = estimator._map()
     write_coordinates(new_rows(estimator, X, extension, aligned)[0], extension, out, estimator._run, attributes, keep)
@@ -185,7 +187,7 @@ def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stag
 
     parameters = {"source": source.fingerprint(), "width": extension.width, "dtype": extension.dtype}
     cost = output_cost(source, extension.width, extension.dtype)
-    return of_mapped(Stage(STAGE, inputs, parameters, run, cost), source)
+    return of_mapped(Stage(STAGE, inputs, parameters, run, cost, parameters_of=inputs), source)
 
 
 def scratch_of(estimator: Any) -> AnyPath:

@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarning
 from bigembed.estimator.names import coordinate_names
 from bigembed.jobs.ids import STAGE as IDS
-from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record
+from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.methods import REGISTRY, method
 from bigembed.runs import Run
@@ -96,6 +96,7 @@ def _of_run(root: AnyPath) -> Table:
     aligned: dict[str, RowSource] = {}
     kept = kept_of(run)
     if run.has(IDS):
+        require_recorded(root, IDS)
         ids = _source(run, IDS, IDS)
         aligned[ID] = ids if kept is None else kept.of(ids)
     if kept is not None:

@@ -38,7 +38,7 @@ from bigembed.store.rows.reader import Choice
 from bigembed.store.storage.documents import read_json, write_json
 from bigembed.store.storage.lock import FOLDER, Owner, holder
 from bigembed.store.storage.output_lock import output_lock
-from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.output_paths import require_apart, require_array_name
 from bigembed.store.storage.paths import (
     AnyPath,
     PathLike,
@@ -196,6 +196,7 @@ def _left(out: PathLike) -> str | None:
 
 def _refuse(out: PathLike, results: PathLike | None) -> None:
     """ExistingOutputError where the coordinates, or the table, are there."""
+    require_array_name(out)
     aside = aside_of(out)
     if published(out) and aside.is_dir() and _left(out) is None and holder(aside) is None:
         remove(aside)  # of a call that was killed while it did so
@@ -228,6 +229,7 @@ def plan_extension(
     functions: Functions = (),
 ) -> Plan:
     """What :func:`extend` would read, hold and write. Nothing is written."""
+    require_array_name(out)
     refuse_existing(out)
     table, fitted = table or ClusterTable(), load(model, functions)
     rows = _rows(fitted, new, out, choice, aligned)

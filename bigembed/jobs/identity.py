@@ -51,8 +51,8 @@ def key_of_growth(job: JobSpec) -> str:
 
 def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
     """Of an extension: the model, the rows and the vectors, as they are, and its table."""
-    model = {name: fitted._run.manifest(name).digest for name in fitted._run.published()}
+    model = fitted._run.fingerprint()
     vectors = {name: str(path) for name, path in rows.aligned.items()}
     given = rows.about or rows.source().fingerprint()
-    steps = [{name: step._run.manifest(name).digest for name in step._run.published()} for step in fitted._steps]
+    steps = [step._run.fingerprint() for step in fitted._steps]
     return digest_of([model, given, vectors, None if results is None else absolute(results), *steps])

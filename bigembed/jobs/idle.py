@@ -50,10 +50,12 @@ async def _start() -> float:
     from distributed import Client, Scheduler, Worker
 
     from bigembed.jobs.places.security import no_security
+    from bigembed.store.storage.scratch import temporary
 
     mine: dict[str, Any] = {"security": no_security()}
     here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0", **mine}
-    with dask.config.set({"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}):
+    settings = {"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False}
+    with temporary("idle") as scratch, dask.config.set({**settings, "temporary-directory": str(scratch)}):
         async with (
             Scheduler(port=0, **here) as scheduler,
             Worker(scheduler.address, nthreads=1, **here),

@@ -32,6 +32,8 @@ from bigembed.store.storage.output_paths import require_apart
 from bigembed.store.storage.paths import AnyPath, at, is_url, published, retire
 
 IDS = "ids"
+FIRST_ROWS, FIRST_BYTES = 1 << 16, 32 << 20
+"""What a plan reads, at the most, of rows that have to be copied."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,21 @@ def find_rows(
     else:
         about |= choice.asked()
         found = _existing(Input(copy, unwritten(reader, copy, choice), reader, about, choice=choice, own=True))
+        if found.reader is not None and not stays_sparse(reader, choice):
+            refuse_unreadable(reader)
     return _with_aligned(found, reader, path, aligned, folder)
+
+
+def refuse_unreadable(reader: Reader) -> None:
+    """What the copy of the rows would raise at the first of them: a plan refuses a table of text as the job does.
+
+    What a header does not say (of CSV: that the columns hold numbers, and none is missing) is seen only by reading.
+    """
+    read = 0
+    for piece in rows_of_reader(reader, 0, min(reader.shape[0], FIRST_ROWS)):
+        read += piece.nbytes
+        if read >= FIRST_BYTES:
+            return
 
 
 def _copied(copy: AnyPath, about: Mapping[str, Any], aligned: Mapping[str, str], folder: Path) -> Input | None:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from bigembed.jobs.places.cluster_table import ClusterTable, Table
 from bigembed.store.rows.reader import Choice
+from bigembed.store.storage.output_paths import PAGES, PICTURES, require_suffix
 from bigembed.store.storage.paths import AnyPath
 from bigembed.store.storage.paths import at as located
 
@@ -27,6 +28,16 @@ TABLE_SUFFIXES = (".parquet", ".csv", ".npy")
 def _known_table(value: str) -> str:
     if Path(value).suffix not in TABLE_SUFFIXES:
         raise ValueError(f"the name of a table ends in {', '.join(TABLE_SUFFIXES)}")
+    return value
+
+
+def _known_picture(value: str) -> str:
+    require_suffix(value, PICTURES, "a picture is written as PNG")
+    return value
+
+
+def _known_page(value: str) -> str:
+    require_suffix(value, PAGES, "the page is written as HTML")
     return value
 
 
@@ -101,14 +112,14 @@ class OutputTable(Table):
     """The run, a folder: every stage, the coordinates, how it stands. Of a growing store: its versions."""
     table: Annotated[str, AfterValidator(_known_table)] | None = None
     """The coordinates with the ids of their rows as a table: Parquet, CSV or .npy, as its suffix says."""
-    picture: str | None = None
+    picture: Annotated[str, AfterValidator(_known_picture)] | None = None
     """A PNG of the first two coordinates."""
     model: str | None = None
     """The fitted model, a folder, which places new rows."""
     scratch: str | None = None
     """A folder that all workers see for what blocks leave for each other while a stage runs; by default in the run.
     Where that lies in an object store, a file system is quicker."""
-    report: str | None = None
+    report: Annotated[str, AfterValidator(_known_page)] | None = None
     """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
 
 

@@ -30,10 +30,7 @@ def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
 
 def read_record(root: AnyPath) -> dict[str, Any]:
     """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
-    path = root / RECORD
-    record = documents.read_sealed(path) if path.exists() else {}
-    if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
-        raise DamagedError(f"{path}: damaged: not the record of a job")
+    record = _written(root)
     keys = record.get("keys", {})
     if record and "coordinates" not in record:  # (written by an earlier version)
         record["coordinates"] = keys.get(COORDINATES)
@@ -43,16 +40,36 @@ def read_record(root: AnyPath) -> dict[str, Any]:
     return record | ({"finished": False} if record and superseded(root) else {})
 
 
+def _written(root: AnyPath) -> dict[str, Any]:
+    """``job.json`` as it was written, or nothing."""
+    path = root / RECORD
+    record = documents.read_sealed(path) if path.exists() else {}
+    if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
+        raise DamagedError(f"{path}: damaged: not the record of a job")
+    return record
+
+
+def require_recorded(root: AnyPath, stage: str) -> None:
+    """:class:`DamagedError` where a published stage is not the one that the record of the run names: of another run,
+    or of one that did not end."""
+    named = _written(root).get("keys", {}).get(stage)
+    if named is not None and key_there(root, stage) not in (None, named):
+        raise DamagedError(
+            f"{root}: stage {stage!r} is not the one that {RECORD} names: of another run, or of one that did not end. "
+            "Run the job again to its end"
+        )
+
+
 def made_here(root: AnyPath, record: dict[str, Any]) -> bool:
     """Whether a record is of the job that made the coordinates that are there, and not an older one; none is, too."""
     return not record or key_there(root, COORDINATES) in (None, record.get("coordinates"))
 
 
 def key_there(root: AnyPath, stage: str) -> str | None:
-    """The key of a published stage; None where its manifest is gone or damaged, which is found where it is read."""
+    """What a published stage was made from; None where its manifest is gone or damaged: found where it is read."""
     with suppress(DamagedError):
         found = manifests.find(root, stage)
-        return None if found is None else found.key
+        return None if found is None else found.address
     return None
 
 

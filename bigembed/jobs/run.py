@@ -124,7 +124,7 @@ def _run(
             keep_ids(rows, root)
         place.prove_access(root, str(rows.path))
         with observing(_recording(record, root, reporter)):
-            fitted, said = _fit(job, rows)
+            fitted, said = _fit(job, rows, reporter.plan)
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)
         _draw(job, rows, fitted, reporter)
@@ -136,7 +136,7 @@ def _run(
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": record["plan"]["seconds"],
         "stages": reporter.stages,
-        "keys": {name: Run(root).manifest(name).key for name in Run(root).published()},
+        "keys": {name: Run(root).manifest(name).address for name in Run(root).published()},
         "predicted": record["plan"]["memory"],
         "measured": reporter.measured,
         "certificate": getattr(fitted, "certificate_", {}),
@@ -150,7 +150,7 @@ def _run(
 def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict[str, Any]:
     """Supersede what this job does not use again, and write what it is, and what it will write."""
     model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
-    gone = supersede(all_stages(estimator(job), rows.source(), Run(root)), Run(root), whole=True)
+    gone = supersede(all_stages(estimator(job, reporter.plan), rows.source(), Run(root)), Run(root), whole=True)
     if gone and model is not None and model in claimed:
         supersede_model(model, next(iter(gone.values())))
     assert reporter.plan is not None
@@ -187,11 +187,11 @@ def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Obs
     return observe
 
 
-def _fit(job: JobSpec, rows: Input) -> tuple[Any, list[str]]:
+def _fit(job: JobSpec, rows: Input, plan: Plan | None) -> tuple[Any, list[str]]:
     """The fitted estimator, its coordinates written, and its warnings (shown, and kept for the record)."""
     from bigembed.estimator.fitting import write_output
 
-    chosen, source = estimator(job), rows.source()
+    chosen, source = estimator(job, plan), rows.source()
     aligned = {ARGUMENTS[name]: column for name, column in source.aligned.items() if name in ARGUMENTS}
     said: list[str] = []
     with warnings.catch_warnings():
@@ -236,14 +236,17 @@ def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
 
 
 def _draw(job: JobSpec, rows: Input, fitted: Any, reporter: Reporter) -> None:
-    """A picture of the first two coordinates, coloured by what is known of a data set."""
+    """A picture of the two coordinates that show most, coloured by what is known of a data set."""
     if job.output.picture is None:
         return
+    from bigembed.jobs.report.map import why_first
     from bigembed.plotting import scatter
 
     with reporter.stage("picture"):
         title = f"{job.method.name} of {rows.dataset.name if rows.dataset else rows.path.name}"
-        scatter(job.output.picture, fitted.embedding_, title=title, **_colours(rows))
+        drawn = fitted.certificate_.get("drawn", {})
+        asked = {"axes": tuple(drawn.get("pair", (0, 1))), "note": why_first(drawn), **_colours(rows)}
+        scatter(job.output.picture, fitted.embedding_, title=title, **asked)
 
 
 def _report(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
@@ -273,16 +276,24 @@ def _finished(job: JobSpec, rows: Input, root: AnyPath) -> dict[str, Any] | None
     record = known_record(root)
     if not rows.written or not record.get("finished") or record.get("key") != key_of_run(job, rows):
         return None
+    if _lacked_memory(record):  # (which there may be now: the plan knows)
+        return None
     keys = record.get("keys", {})
     whole = bool(keys) and all(_sound(root, name) for name in keys)
     return record if whole and all(published(path) for path in record["outputs"]) else None
 
 
+def _lacked_memory(record: dict[str, Any]) -> bool:
+    """Whether neighbors were searched by cells only because NN-descent did not fit into the memory there was."""
+    forced = record.get("certificate", {}).get("recall", {}).get("forced", False)
+    return bool(forced and record.get("plan", {}).get("without_descent"))
+
+
 def _sound(root: AnyPath, stage: str) -> bool:
-    """Whether a stage is there as it was published."""
+    """Whether a stage is there as it was published, and made from the stages that are there: as ``verify`` asks."""
     with suppress(DamagedError):
         found = manifests.find(root, stage)
-        return found is not None and not manifests.damage(root, found)
+        return found is not None and not Run(root).damage(found)
     return False
 
 

@@ -57,7 +57,7 @@ def place(
                 if has_turn(epoch, weights[j]):
                     attract(force, y, near[j], a, b)
                     state = repel(force, y, pool, state, draws, a, b, strength)
-            advance(y, force, total, rate * (1.0 - epoch / epochs), moved)
+            advance(y, force, 2.0 * total, rate * (1.0 - epoch / epochs), moved)
             for c in range(m):
                 y[c] = moved[c]
     return out

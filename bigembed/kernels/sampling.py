@@ -89,12 +89,9 @@ def has_turn(epoch: int, share: float) -> bool:
 
 @njit(cache=True, nogil=True, inline="always")
 def advance(point: Array, force: Array, turns: float, rate: float, out: Array) -> None:
-    """One step along the mean of the forces by all edges, each counted from both ends.
-
-    ``turns``: how many of them take part in an epoch, on average.
-    """
+    """One step along the forces of an epoch, over ``turns``: how many edges take part in one, on average."""
     for k in range(point.shape[0]):
-        out[k] = point[k] + rate * force[k] / max(1.0, 2.0 * turns)
+        out[k] = point[k] + rate * force[k] / max(1.0, turns)
 
 
 @njit(cache=True, nogil=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, map_blocks
+from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import InputError
 from bigembed.kernels.bandwidth import BINS, KsumCurve, exact_median, histogram_median, ksum, pattern_counts, total
 from bigembed.kernels.gaussian import BINARY, LOCAL, NARROW, TRUNCATED, gaussian_block
@@ -18,6 +19,8 @@ from bigembed.store.arrays.io import read_array, write_array
 RULES = ("auto", "ksum", "median", "max-min", "mean-min")
 FLOOR = 0.01
 """Share of the median scale below which a row has none of its own: rows that repeat have neighbors at distance 0."""
+COUNTED = 1 << 20
+"""Squared distances that are counted at a time."""
 LEAST = float(np.exp(-9.0))
 """Least weight in a graph with bridges, so that they carry some of the walk however long they are."""
 
@@ -91,6 +94,8 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
     parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": choice.complete}
     parameters |= {"truncated": True} if choice.truncated else {}
     parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
+    of_pairs = choice.epsilon == "median" and choice.complete
+    parameters |= {"median": "pairs"} if of_pairs else {}
 
     def run(context: Context) -> dict[str, Any]:
         known = lengths.histogram
@@ -100,7 +105,8 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
         farthest = context.of(lengths.neighbors, "rho_squared")
         kth = _median(farthest, sizes)
         nearest = context.of(lengths.neighbors, lengths.nearest)
-        epsilon = _epsilon(choice, nearest, sizes, kth, curve.best, counts)
+        median = _median_of_pairs(context.of(lengths.neighbors, "squared"), sizes) if of_pairs else 0.0
+        epsilon = _epsilon(choice, nearest, sizes, kth, curve.best, counts, median)
         edge = 1.0 if choice.local else np.inf if choice.complete else kth
         return {
             **_scale(choice, epsilon, context.results("dimension")["value"], edge, curve),
@@ -146,11 +152,14 @@ def _scale(choice: Bandwidth, epsilon: float, dimension: float, edge: float, cur
     }
 
 
-def _epsilon(choice: Bandwidth, nearest: str, sizes: Array, kth: float, ksum_best: float, counts: Array) -> float:
+def _epsilon(
+    choice: Bandwidth, nearest: str, sizes: Array, kth: float, ksum_best: float, counts: Array, median: float
+) -> float:
     rule = choice.epsilon
     if not isinstance(rule, str):
         return float(rule)
-    median = histogram_median(counts, int(sizes.sum())) if counts.any() else 0.0
+    if counts.any() and not median:
+        median = histogram_median(counts, int(sizes.sum()))  # of sampled rows to all, which an error tells
     if rule in ("ksum", "median") and not counts.any():
         raise InputError(
             f"epsilon={rule!r} is a global scale, and only the distances along edges were given. Take epsilon='auto', "
@@ -187,6 +196,28 @@ def _median(farthest: str, sizes: Array) -> float:
         return total(map_blocks(kth_counts_block, [(b,) for b in range(len(sizes))], farthest=farthest, high=high))
 
     return exact_median(histogram, int(sizes.sum()))
+
+
+def _median_of_pairs(squared: str, sizes: Array) -> float:
+    """Median of the squared distances of all pairs, which the blocks of a complete graph or its lists hold."""
+
+    def histogram(high: int | None) -> Array:
+        return total(map_blocks(pair_counts_block, [(b,) for b in range(len(sizes))], squared=squared, high=high))
+
+    n = int(sizes.sum())
+    return exact_median(histogram, n * (n - 1))
+
+
+def pair_counts_block(b: int, *, squared: str, high: int | None) -> Array:
+    """Counts of :func:`~bigembed.kernels.bandwidth.pattern_counts` for the squared distances of a block to all rows:
+    lists (rows, n − 1), or a matrix as one vector, whose diagonal is left out."""
+    values = read_array(f"{squared}/{b}")
+    if values.ndim == 1:
+        values = np.delete(values, slice(None, None, isqrt(len(values)) + 1))
+    values = values.ravel()
+    counts = total([pattern_counts(values[start:stop], high) for start, stop in bounds(len(values), COUNTED)])
+    kept = np.flatnonzero(counts)
+    return np.stack([kept, counts[kept]])
 
 
 def _typical_scale(farthest: str, blocks: int, median: float, needed: bool) -> float:

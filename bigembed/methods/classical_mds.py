@@ -75,6 +75,8 @@ class ClassicalMDS(RowwiseEstimator):
     (8·n·m bytes), whatever the chunks. Rows with another metric: the distances are first written, 4·n² bytes of disk
     for float32 rows. ``transform`` is Gower's formula: new rows, or with "precomputed" their distances (k, n) to
     the rows fitted.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -124,11 +126,11 @@ class ClassicalMDS(RowwiseEstimator):
         m, metric = int(self.n_components), self._metric()
         if metric is not None and metric.euclidean and d <= GRAM_COLUMNS:
             width = min(m, d, n - 1)
-            return [
+            stages = [
                 moments_stage(source),
                 scatter_solve_stage(m, n, d),
-                self._output_stage(source, "solve", width, source.work),
             ]
+            return [*stages, self._output_stage(source, stages, width, source.work)]
         if metric is None and n != d:
             raise InputError(f"metric='precomputed': distances form a square array (n, n); got shape {source.shape}")
         m = min(m, n - 1)
@@ -178,7 +180,7 @@ class ClassicalMDS(RowwiseEstimator):
         known = run.path("distances", "rows") if metric is not None else ""
         d = solve["n"] if metric is None else run.results("distances")["d"]
         by_distance = ByDistance(metric, known, AffineMap.within(run.path("solve")), bool(self.squared))
-        dtype = run.manifest("coordinates").parameters.get("dtype", "float64")
+        dtype = run.parameters("coordinates").get("dtype", "float64")
         return Extension(coordinates_by_distance, by_distance, m, d, dtype=dtype, cheap=False)
 
 

@@ -43,7 +43,8 @@ class HessianLLE(AlignedEstimator):
         "per-component": each by itself. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     random_state : int, None or a generator.
     own_row : bool or "auto". Whether a row belongs to its own neighborhood. Where it does not, as in scikit-learn, rows
         that are nobody's neighbors carry coordinates by themselves. "auto": where m > 1; with m = 1 a neighborhood

@@ -21,15 +21,24 @@ from bigembed.blocks.declared import (
 from bigembed.blocks.rows import Array
 from bigembed.embedding.extension import Extension
 from bigembed.embedding.geodesics.distances import POLICIES
-from bigembed.embedding.geodesics.stages import degenerate, geodesic_stages, unconverged
+from bigembed.embedding.geodesics.stages import degenerate, geodesic_stages, is_bridged, parts_warnings, unconverged
+from bigembed.embedding.graph.parts import ISLANDS
 from bigembed.embedding.graph.shape import GraphShape
 from bigembed.errors import InputTypeError
 from bigembed.estimator.base import seed_of
-from bigembed.estimator.certificate import components_warnings, input_of, recall_warnings
+from bigembed.estimator.certificate import (
+    components_warnings,
+    input_of,
+    island_warnings,
+    joining_advice,
+    map_warnings,
+    recall_warnings,
+    spike_warnings,
+)
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.landmarks.select import SELECTIONS
 from bigembed.neighbors.algorithms import ALGORITHMS
-from bigembed.neighbors.given.graph import GIVEN, GraphMetric
+from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.paths import shortest_paths
@@ -61,13 +70,17 @@ class Isomap(GraphEstimator):
         :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances
         (n, n), all of them, or as a SciPy sparse matrix the lengths of the edges there are. The edges are the k
         smallest of each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones
-        (k, n), dense.
-    components : what to do with a disconnected graph: "error"; "largest" (other rows take the coordinates of their
-        nearest row in it); "per-component" (each embedded by itself, about its own mean); "bridge" (joined by the
-        shortest edges found between components, at their true length). The first or third for given distances.
+        (k, n): all of them, or, sparse, those to their nearest rows, as neighbors transformers leave them.
+    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
+        rows, or 0.1 % of many, take the coordinates of their nearest row in a larger one; larger ones are joined by the
+        shortest edges found between them, at their true length (of given distances, which have no rows, each is
+        embedded by itself, about its own mean, and islands are at 0). "bridge": all components joined so. "largest":
+        the other rows take the coordinates of their nearest row in it. "per-component": each by itself. "error":
+        refused. Given distances take "auto", "per-component" and "error".
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     tol : float. Largest residual of the exact solver, relative to tr B.
     max_passes : int. Passes over all pairs before it gives up (with a warning).
     random_state : int, None or a generator.
@@ -86,7 +99,7 @@ class Isomap(GraphEstimator):
     dist_matrix_ : (n, n) float32, lazy: all geodesic distances, of the exact solver and a connected graph.
     reconstruction_error_ : ‖B − B_m‖_F / n, of the landmarks where these were used (scikit-learn's definition).
     landmarks_ : (L,) rows of the input, or None.
-    labels_ : (n,) component of each row, 0 the largest.
+    labels_ : (n,) component of each row, 0 the largest; −1 for the rows of islands with components="auto".
     graph_ : the neighbor graph.
     certificate_ : dict, with the smallest eigenvalue seen (negative ones say how far
         the distances are from Euclidean), rounds and visits of the shortest paths, recall, components.
@@ -136,7 +149,7 @@ class Isomap(GraphEstimator):
     n_landmarks: int = 200
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
     metric: GraphMetric = "euclidean"
-    components: Annotated[str, one_of(*POLICIES)] = "error"
+    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     tol: Fraction = 1e-8
@@ -161,7 +174,7 @@ class Isomap(GraphEstimator):
         self._check_fitted()
         if not self._run.has("geodesics") or self.certificate_["solver"] != "exact":
             raise AttributeError("dist_matrix_: only solver='exact' keeps the distances between all rows")
-        if self.certificate_["components"] > 1:
+        if self._run.results("components")["components"] > 1:
             raise AttributeError("dist_matrix_: the graph has several components; some distances do not exist")
         return self._run.array("geodesics", "pairs/0")
 
@@ -198,11 +211,12 @@ class Isomap(GraphEstimator):
         self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
         self._set_array("embedding_", "coordinates", "embedding")
         self._set_array("labels_", "coordinates", "labels")
-        self._set_graph(run, "bridge" if run.has("bridge") else "graph")
+        self._set_graph(run, "bridge" if is_bridged(run) else "graph")
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        solve, components = run.results("solve"), run.results("components")
-        coordinates = run.results("coordinates")
+        solve, coordinates = run.results("solve"), run.results("coordinates")
+        policy, bridged = run.parameters("coordinates")["policy"], is_bridged(run)
+        components = run.results("bridge" if bridged and policy == ISLANDS else "components")
         out: dict[str, Any] = {
             "solver": solve["solver"],
             "eigenpairs": solve["solved"],
@@ -211,18 +225,25 @@ class Isomap(GraphEstimator):
             "geodesics": run.results("geodesics"),
             "components": components["components"],
             "component_sizes": components["sizes"][:20],
+            "parts": coordinates.get("parts", components["components"]),
             "filled_rows": coordinates["filled_rows"],
             **input_of(run),
             "seed": seed_of(self, run, "solve", "landmarks"),
         }
-        for stage in ("recall", "landmarks", "bridge", "density"):
+        for stage in ("recall", "landmarks", "density", "judgement", *(("bridge",) if bridged else ())):
             if run.has(stage):
                 out[stage] = run.results(stage)
+        seen, apart = out.get("judgement", {}), self.components == "per-component" and components["components"] > 1
         out["warnings"] = {
             "convergence": unconverged(out["eigenpairs"]),
             "recall": recall_warnings(out),
-            "components": components_warnings(out, self.components),
+            "components": (
+                parts_warnings(out, joining_advice(out, "")) if policy == ISLANDS else components_warnings(out, policy)
+            )
+            + island_warnings(out, run),
             "degenerate": degenerate(out, self.n_components_),
+            "localized": [] if apart else spike_warnings(seen),
+            "map": map_warnings(seen, apart),
         }
         return out
 
@@ -234,5 +255,5 @@ class Isomap(GraphEstimator):
         from bigembed.embedding.geodesics.extension import extend_rows, grouping, model_of
 
         model = model_of(run, self.metric)
-        d, near, sparse = model.shape.d, grouping(model), model.shape.metric != GIVEN
-        return Extension(extend_rows, model, model.width, d, grouping=near, cheap=False, sparse=sparse)
+        d, near = model.shape.d, grouping(model)
+        return Extension(extend_rows, model, model.width, d, grouping=near, cheap=False, sparse=True)

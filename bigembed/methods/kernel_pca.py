@@ -26,6 +26,7 @@ from bigembed.landmarks.select import MAX_LANDMARKS, SELECTIONS
 from bigembed.runs import Run
 from bigembed.stages import Context, Stage
 from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.mapped import densified
 from bigembed.store.rows.offenders import checked_shape
 from bigembed.store.rows.source import RowSource
 
@@ -89,7 +90,10 @@ class KernelPCA(RowwiseEstimator):
     -----
     Cost, exact: one pass over all pairs for the row means, then some 5–20 (n² values of the kernel each). Memory: three
     tiles of 2048 × 2048 and 16·n·m bytes a worker; never n². Nyström: a sample, one pass over the rows with n·L values
-    of the kernel and n·L² products, one for the coordinates; 8·L² bytes a few times.
+    of the kernel and n·L² products, one for the coordinates; 8·L² bytes a few times. Sparse rows are taken, and made
+    dense a block at a time; the rows that are compared with (all, or the landmarks) are stored dense.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -105,7 +109,8 @@ class KernelPCA(RowwiseEstimator):
     ([8.0], [0.0, 2.0, 0.0, 2.0])
     """
 
-    follows_dtype = True
+    follows_dtype = takes_sparse = True
+    like_rows = ("eigenvalues_",)
     saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "moments": ("mean",),
@@ -141,15 +146,15 @@ class KernelPCA(RowwiseEstimator):
             first, pairs, shape = numbers_stage(source), GivenKernel(source), numbers_of(source)
             solve = exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
             return [first, solve, fitted_stage(n, m, source.work)]
-        kernel = self._kernel(d)
+        kernel, given, source = self._kernel(d), source, densified(source)
         if self.solver == "nystrom":
             wanted = min(int(self.n_landmarks), n)
-            return [
+            stages = [
                 landmark_rows_stage(source, wanted, self.landmarks, m + 1, seed),
                 *nystrom_stages(source, kernel, wanted, m),
                 *self._back(kernel, wanted, d),
-                self._output_stage(source, "solve", m, source.work, against=wanted),
             ]
+            return [*stages, self._output_stage(given, stages, m, source.work, against=wanted)]
         if n > EXACT_ROWS:
             raise PlanError(
                 f"solver='exact' computes all pairs of rows in every pass, for n ≤ {EXACT_ROWS}; got n = {n}, "
@@ -224,7 +229,7 @@ class KernelPCA(RowwiseEstimator):
         solve, landmarks = run.results("solve"), run.results("landmarks")
         found = {
             **solve,
-            "seed": run.manifest("solve").parameters.get("seed", run.manifest("landmarks").parameters.get("seed", 0)),
+            "seed": run.parameters("solve").get("seed", run.parameters("landmarks").get("seed", 0)),
             "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
             "landmarks": landmarks["landmarks"],
             "eigenvalues": self.eigenvalues_.tolist(),
@@ -247,4 +252,5 @@ class KernelPCA(RowwiseEstimator):
         if self._pairwise():  # (rows are their kernel values)
             return Extension(project, found, width, landmarks["d"], dtype=landmarks["dtype"])
         model = ByKernel(self._kernel(landmarks["d"]), run.path("landmarks", "rows"), found)
-        return Extension(project_by_kernel, model, width, landmarks["d"], dtype=landmarks["dtype"], cheap=False)
+        known = {"dtype": landmarks["dtype"], "cheap": False, "sparse": True}
+        return Extension(project_by_kernel, model, width, landmarks["d"], **known)

@@ -74,6 +74,8 @@ class LandmarkDiffusionMap(RowwiseEstimator):
     -----
     Cost: a sample, then three passes over the rows, with n·L values of the kernel each and n·L² products in the second.
     Memory: 8·L² bytes and a tile of 2048 × L a few times. Eigenvectors with λ near 0 are noise divided by σ.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -115,13 +117,13 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             raise InputError(f"n_components={m}: {n} rows have at most {n - 1} coordinates; ask for fewer")
         function = self._function()
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
-        return [
+        stages = [
             landmark_rows_stage(source, wanted, self.landmarks, m + 1, self._seed()),
             sums_stage(source, function, epsilon, wanted),
             gram_stage(source, function, wanted),
             solve_stage(m, float(self.t), wanted, function),
-            self._output_stage(source, "solve", m, source.work, against=wanted),
         ]
+        return [*stages, self._output_stage(source, stages, m, source.work, against=wanted)]
 
     def _function(self) -> Kernel | None:
         own = callable(self.kernel) or ":" in self.kernel
@@ -166,7 +168,7 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             "landmarks": landmarks["landmarks"],
             "far_rows": gram["far"],
             "eigenvalues": self.eigenvalues_.tolist(),
-            "seed": run.manifest("landmarks").parameters["seed"],
+            "seed": run.parameters("landmarks")["seed"],
             "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
             "warnings": {
                 "convergence": [solve["advice"]] if solve["advice"] else [],
@@ -182,6 +184,6 @@ class LandmarkDiffusionMap(RowwiseEstimator):
             run.path("sums", "sums"),
             run.path("solve"),
             walk_of(self._function(), run.results("sums")["epsilon"]),
-            run.manifest("solve").parameters["t"],
+            run.parameters("solve")["t"],
         )
         return Extension(extend, model, solve["n_components"], landmarks["d"], dtype=landmarks["dtype"], cheap=False)

@@ -13,6 +13,7 @@ from bigembed.blocks.distances import Metric, checked_metric
 from bigembed.blocks.rows import Array
 from bigembed.embedding.affine import AffineMap, project
 from bigembed.embedding.extension import Extension
+from bigembed.embedding.landmark_rows import ENOUGH
 from bigembed.embedding.scaling.given import GivenDistances, drawn_stage, kept_stage, numbers_of
 from bigembed.embedding.scaling.gower import ByDistance, coordinates_by_distance
 from bigembed.embedding.scaling.landmark_axes import (
@@ -89,6 +90,8 @@ class LandmarkMDS(RowwiseEstimator):
     (64 MiB) and a few L² numbers. Given distances: L + 100 of their rows are read, with the chunks that they lie in
     (small ones, or chunks of few rows, make that little), and are kept in the run; max-min reads one after the other,
     or, where that would read more than all, the array twice.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -150,7 +153,8 @@ class LandmarkMDS(RowwiseEstimator):
         first = [sample_stage(source, asked, affine), landmarks_stage(asked, metric, d)]
         if affine:
             width = min(m, d, asked.count - 1)
-            return [*first, affine_solve_stage(source, m, asked.count), self._output_stage(source, "solve", width)]
+            stages = [*first, affine_solve_stage(source, m, asked.count)]
+            return [*stages, self._output_stage(source, stages, width)]
         width = min(m, asked.count - 1)
         solve = distance_solve_stage(source, metric, width, asked.count)
         return [*first, solve, distance_coordinates_stage(source, metric, width, asked.count)]
@@ -215,7 +219,7 @@ class LandmarkMDS(RowwiseEstimator):
             "landmarks": chosen,
             **solve,
             "eigenvalues": self.eigenvalues_.tolist(),
-            "seed": run.manifest("sample").parameters["seed"],
+            "seed": run.parameters("sample")["seed"],
             "warnings": {"degenerate": _warnings(solve, chosen, self)},
         }
 
@@ -255,7 +259,7 @@ def _too_few(landmarks: int, components: int) -> str:
 def _warnings(solve: dict[str, Any], chosen: dict[str, Any], estimator: LandmarkMDS) -> list[str]:
     """Coordinates that are not there, landmarks that repeat each other or are too few, distances far from Euclidean."""
     messages, m = [], solve["n_components"]
-    if chosen["distinct"] < chosen["landmarks"] or chosen["landmarks"] < chosen["wanted"]:
+    if min(chosen["distinct"], chosen["landmarks"]) < ENOUGH * chosen["wanted"]:
         messages.append(
             f"{chosen['distinct']} distinct landmarks of {chosen['wanted']} wanted: the rows repeat each other. Copies "
             "count as often as they are there"

@@ -46,7 +46,9 @@ class LaplacianEigenmaps(SpectralEstimator):
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
         :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a graph without rows 0) and the
         label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all
@@ -54,7 +56,8 @@ class LaplacianEigenmaps(SpectralEstimator):
         "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one.
         The solve goes on, down to tol/10⁴, until it is at most μ/10 too.
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).

@@ -82,6 +82,8 @@ class LinearizedDiffusionMap(RowwiseEstimator):
     Passes: mean, spread, (α > 0: t), G; coordinates one more: 4 or 5, with scales of rows one more. Memory of a
     worker: a few blocks of rows and d² numbers. Coordinates of rows fitted and of new rows come from one formula.
     Signs: the largest |coefficient| of a pair is positive. Sums are float64 in a fixed order.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -97,6 +99,7 @@ class LinearizedDiffusionMap(RowwiseEstimator):
 
     follows_dtype = True
     aligned = ("weights", EPSILONS)
+    compiles: ClassVar = False
     saved_stages: ClassVar = {
         "center": (),
         "scale": (),
@@ -148,12 +151,12 @@ class LinearizedDiffusionMap(RowwiseEstimator):
         asked = SolverOptions(int(self.n_components), self.order, solver, float(self.tol), int(self.max_passes), 0)
         if solver == "lanczos":
             asked = replace(asked, seed=self._seed())
-        return [
+        stages = [
             *kernel_stages(source, choice),
             solve_stage(source, asked),
             map_stage(source, asked.n_components, self.normalization, self.scaling),
-            self._output_stage(source, "map", asked.n_components, source.work),
         ]
+        return [*stages, self._output_stage(source, stages, asked.n_components, source.work)]
 
     def transform(self, X: Any, epsilons: Any = None) -> Any:
         """Coordinates of new rows by the formula of the rows fitted, row by row the same whatever the batch.

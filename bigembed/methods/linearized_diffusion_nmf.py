@@ -66,6 +66,8 @@ class LinearizedDiffusionNMF(RowwiseEstimator):
     Passes: mean, spread, (α > 0: t), G, start, one an iteration. Memory of a worker: a few blocks of rows (32 MiB) and
     d² numbers. Disk: H twice, 16 n m bytes, while it runs. ``transform`` gives h ≥ 0 of least
     ‖k(x, ·) − H h‖, which is the row of H for rows fitted where the iteration has converged.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------

@@ -65,6 +65,8 @@ class LinearizedKernelPCA(RowwiseEstimator):
     -----
     Cost: as PCA, one pass; with epsilon="auto" one more; one for coordinates. Memory of a worker: a block of rows
     (32 MiB) and d² numbers. Coordinates are linear in the row, in and out of the sample.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -79,6 +81,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
 
     follows_dtype = True
     aligned = ("weights",)
+    compiles: ClassVar = False
     saved_stages: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = 2
@@ -105,12 +108,12 @@ class LinearizedKernelPCA(RowwiseEstimator):
             raise InputError(f"n_components=None is for at most {GRAM_COLUMNS} columns; there are {d}: give a number")
         m = min(n, d) if self.n_components is None else int(self.n_components)
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
-        return [
+        stages = [
             moments_stage(source, diagonal=d > GRAM_COLUMNS),
             solve_stage(source, PrincipalOptions(m, False, float(self.tol), int(self.max_passes), self._seed())),
             map_stage(source, m, epsilon, self.scaling),
-            self._output_stage(source, "map", m, source.work),
         ]
+        return [*stages, self._output_stage(source, stages, m, source.work)]
 
     def _sparse(self) -> bool:
         return self.epsilon != "auto"
@@ -142,7 +145,7 @@ class LinearizedKernelPCA(RowwiseEstimator):
             "gap": solve["gap"] * found["factor"],
             "converged": solve["converged"],
             "epsilon": self.epsilon_,
-            "seed": run.manifest("solve").parameters["seed"],
+            "seed": run.parameters("solve")["seed"],
             "warnings": {"convergence": [] if solve["converged"] else [solve["advice"]]},
         }
 

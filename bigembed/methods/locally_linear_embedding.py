@@ -8,6 +8,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.embedding.alignment.conditions import Conditions
+from bigembed.errors import InputError
 from bigembed.estimator.aligned import AlignedEstimator
 from bigembed.landmarks.barycentric import affine_weights
 
@@ -23,7 +24,7 @@ class LocallyLinearEmbedding(AlignedEstimator):
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates.
+    n_components : int ≥ 1, the number m of coordinates; at most d.
     n_neighbors : int ≥ 1, k, the row itself not counted; of a NeighborGraph its own count, unless by landmarks.
     reg : number > 0. reg·tr(C) is added to the diagonal of the Gram matrix C of x_j − x_i (as in the source, 1e-3),
         which is singular where k exceeds the dimension. 1e-2 smooths a second coordinate away.
@@ -39,7 +40,8 @@ class LocallyLinearEmbedding(AlignedEstimator):
         "per-component": each by itself. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     random_state : int, None or a generator.
     workdir : path or None. Where the stages are kept and resumed from; None is temporary.
     verbose : bool. Whether ``fit`` shows its progress.
@@ -98,6 +100,13 @@ class LocallyLinearEmbedding(AlignedEstimator):
 
     def _conditions(self, k: int) -> Conditions:
         return Conditions(weights_block, 1, {"reg": float(self.reg)})
+
+    def _fits(self, d: int, k: int) -> None:
+        if self.n_components > d:
+            raise InputError(
+                f"n_components={self.n_components}: the weights of a row are those of a patch of at most d dimensions, "
+                f"which more coordinates than columns do not show; these rows have {d}. Ask for at most {d}"
+            )
 
 
 def weights_block(rows: Array, near: Array, *, reg: float) -> Array:

@@ -62,6 +62,8 @@ class NMF(RowwiseEstimator):
     -----
     Passes: 1 (2 and a Gram matrix for NNDSVD), one an iteration, one for the final error; coordinates one more when
     asked. Sparse rows are never made dense. Disk: W twice, 16 n m bytes, while it runs.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -78,6 +80,7 @@ class NMF(RowwiseEstimator):
     """
 
     follows_dtype = takes_sparse = True
+    like_rows = ("components_",)
     aligned = ("weights",)
     saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
@@ -107,19 +110,19 @@ class NMF(RowwiseEstimator):
                 f"init={start!r} takes singular vectors: it needs n_components ≤ min(n, d) = {min(n, d)} and at most "
                 f"{GRAM_COLUMNS} columns; there are {d}. Use init='random'"
             )
-        return [
+        stages = [
             survey_stage(source, isinstance(start, str) and start != "random"),
             start_stage(source, m, start, seed),
             factors_stage(source, m, float(self.tol), int(self.max_iter)),
-            self._output_stage(source, "factors", m, source.work),
         ]
+        return [*stages, self._output_stage(source, stages, m, source.work)]
 
     def inverse_transform(self, X: Any) -> Any:
         """Rows W H (k, d) of weights (k, m): NumPy for arrays in memory, else a lazy Dask array."""
         from bigembed.embedding.inverse import inverse
 
         self._check_fitted()
-        return inverse(self, X, self.components_)
+        return inverse(self, X, read_array(self._run.path("factors", "components")))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

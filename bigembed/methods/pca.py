@@ -69,6 +69,8 @@ class PCA(RowwiseEstimator):
     is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Beyond 4096
     columns ``fit`` takes some twenty passes (block Lanczos on the matrix-free covariance), several times as many where
     the spectrum is flat, and the coordinating process holds 12 to 48 d m numbers, beyond 12 d m at most 64 MiB.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
 
     References
     ----------
@@ -85,7 +87,9 @@ class PCA(RowwiseEstimator):
     """
 
     follows_dtype = takes_sparse = True
+    like_rows = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_")
     aligned = ("weights",)
+    compiles: ClassVar = False
     saved_stages: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | Share | Annotated[str, one_of("mle")] | None = None
@@ -117,11 +121,11 @@ class PCA(RowwiseEstimator):
                 f"n_components={asked.n_components!r} needs the covariance of all {d} columns, which is formed up to "
                 f"{GRAM_COLUMNS}; give a number of components or a share of the variance"
             )
-        return [
+        stages = [
             moments_stage(source, diagonal=d > GRAM_COLUMNS),
             solve_stage(source, asked),
-            self._output_stage(source, "solve", asked.width or most),
         ]
+        return [*stages, self._output_stage(source, stages, asked.width or most)]
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
@@ -150,8 +154,9 @@ class PCA(RowwiseEstimator):
         from bigembed.embedding.inverse import inverse
 
         self._check_fitted()
-        scale = np.sqrt(self.explained_variance_)[:, None] if self.as_fitted().whiten else 1.0
-        return inverse(self, X, scale * self.components_, self.mean_)
+        mean, components, variance = self._solved()
+        scale = np.sqrt(variance)[:, None] if self.as_fitted().whiten else 1.0
+        return inverse(self, X, scale * components, mean)
 
     def get_covariance(self) -> Array:
         """The covariance (d, d) of the model: the components' part, and noise in all other directions."""
@@ -180,7 +185,14 @@ class PCA(RowwiseEstimator):
         return float(self.score_samples(X).mean())
 
     def _density(self) -> Density:
-        return Density(self.mean_, self.components_, self.explained_variance_, float(self.noise_variance_))
+        return Density(*self._solved(), float(self.noise_variance_))
+
+    def _solved(self) -> tuple[Array, Array, Array]:
+        """Mean, components and variances in double precision, whatever the rows are."""
+        mean, components, variance = (
+            read_array(self._run.path("solve", name)) for name in ("mean", "components", "variance")
+        )
+        return mean, components, variance
 
     def _set_fitted(self, run: Run) -> None:
         solve, moments = run.results("solve"), run.results("moments")
@@ -188,7 +200,7 @@ class PCA(RowwiseEstimator):
         self.components_ = read_array(run.path("solve", "components"))
         self.explained_variance_ = read_array(run.path("solve", "variance"))
         self.explained_variance_ratio_ = self.explained_variance_ / (solve["total"] or 1.0)
-        freedom = moments["weight"] - int(run.manifest("solve").parameters["center"])
+        freedom = moments["weight"] - int(run.parameters("solve")["center"])
         self.singular_values_ = np.sqrt(self.explained_variance_ * freedom)
         self.noise_variance_ = solve["noise"]
         self.n_components_, self.n_samples_ = len(self.components_), moments["n"]
@@ -199,7 +211,7 @@ class PCA(RowwiseEstimator):
             "solver": solve["solver"],
             "passes": solve["passes"] + 1,
             "converged": solve["converged"],
-            "seed": run.manifest("solve").parameters["seed"],
+            "seed": run.parameters("solve")["seed"],
             "input": {name: moments[name] for name in ("n", "d", "dtype", "weight")},
             "explained": float(self.explained_variance_ratio_.sum()),
             "residual": solve["residual"],
@@ -209,7 +221,7 @@ class PCA(RowwiseEstimator):
 
     def _extension(self, run: Run) -> Extension:
         moments, solve = run.results("moments"), run.results("solve")
-        whiten = run.manifest("solve").parameters["whiten"]
+        whiten = run.parameters("solve")["whiten"]
         scale = whitening(read_array(run.path("solve", "variance"))) if whiten else None
         model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True, scale=scale)
         return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)

@@ -22,8 +22,6 @@ from bigembed.store.arrays.io import read_array
 
 TOGETHER = tuple(policy for policy in POLICIES if policy != "per-component")
 """Policies after which all rows have one set of coordinates."""
-UNASKED = ("harmonic", "map")
-"""Warnings of a map that say nothing of clusters."""
 
 
 @dataclass(eq=False, repr=False)
@@ -55,7 +53,9 @@ class SpectralClustering(SpectralEstimator):
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
         :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
     components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
         rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a graph
         without rows they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component
@@ -63,7 +63,8 @@ class SpectralClustering(SpectralEstimator):
         shortest edges. "error": refused.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the eigenpairs.
     max_passes : int. Passes over the matrix before the solver gives up (with a warning).
     random_state : int, None or a generator: the graph, the solver, and the starts of k-means.
@@ -120,6 +121,8 @@ class SpectralClustering(SpectralEstimator):
     """
 
     saved_stages: ClassVar = {**SpectralEstimator.saved_stages, "clusters": ("",)}
+
+    unasked = ("harmonic", "map")
 
     n_clusters: Count = 8
     _: KW_ONLY
@@ -178,7 +181,7 @@ class SpectralClustering(SpectralEstimator):
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found, clusters = super()._certificate(run), run.results("clusters")
-        warnings = {kind: list(said) for kind, said in found["warnings"].items() if kind not in UNASKED}
+        warnings = {kind: list(said) for kind, said in found["warnings"].items()}
         count, empty = len(clusters["sizes"]), clusters["sizes"].count(0)
         if found["parts"] > count:
             warnings["components"].append(

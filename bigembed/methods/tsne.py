@@ -51,9 +51,12 @@ class TSNE(DescendedEstimator):
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
         :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the 3·perplexity smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
-    init : "pca" (principal coordinates; without rows as "spectral"), "spectral" (eigenvectors of the walk on
-        p), "random", an array (n, m) in the order of the input, or the path of one. Rules are scaled so that the first
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
+    init : "auto" ("pca", without rows "spectral"), "pca" (principal coordinates), "spectral" (eigenvectors of the walk
+        on p; where less than 5 % of the rows carry one, "pca"), "random", an array (n, m) in the order of the input, or
+        the path of one. A rule that was named and is not followed is a warning. Rules are scaled so that the first
         coordinate has the standard deviation 1e-4; an array is taken as it is.
     dof : number > 0, or infinity. ν of the tails: 1 is t-SNE, ``inf`` symmetric SNE (w = exp(−r²)), and below 1 tails
         are heavier and clusters finer (Kobak et al. 2019).
@@ -66,7 +69,8 @@ class TSNE(DescendedEstimator):
     max_step : number > 0. Longest step of a row.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     in_memory : bool or "auto". Whether one task holds the affinities (8 bytes an edge) and makes all iterations; "auto"
         where 6·n·perplexity edges and the points take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, None or a generator, of the graph and of random starts.
@@ -139,7 +143,7 @@ class TSNE(DescendedEstimator):
     _: KW_ONLY
     perplexity: Positive = 30.0
     metric: GraphMetric = "euclidean"
-    init: Any = "pca"
+    init: Any = "auto"
     dof: Tail = 1.0
     early_exaggeration: Positive = 12.0
     early_exaggeration_iter: Annotated[int, at_least(0)] = 250
@@ -188,7 +192,7 @@ class TSNE(DescendedEstimator):
         self.kl_divergence_ = float(self.kl_divergences_[-1])
         self.n_iter_ = run.results("descent")["iterations"]
         self.n_components_ = run.results("coordinates")["n_components"]
-        self.perplexity_ = run.manifest("kernel").parameters.get("perplexity")
+        self.perplexity_ = run.parameters("kernel").get("perplexity")
         self._set_array("embedding_", "coordinates", "embedding")
         self._set_graph(run)
 
@@ -198,7 +202,7 @@ class TSNE(DescendedEstimator):
             "kl_divergences": self.kl_divergences_.tolist(),
             "iterations": self.n_iter_,
             "perplexity": self.perplexity_,
-            "start": run.results("start")["start"],
+            **self._start(run),
             "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "start"),
         }

@@ -55,19 +55,25 @@ class UMAP(DescendedEstimator):
     metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
         :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n), dense.
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
     n_epochs : int ≥ 1 or None: 500 for at most 10 000 rows, else 200.
     learning_rate : number > 0. Of the first epoch; it falls to 0.
-    init : "spectral" (eigenvectors of the walk on w; "pca" where no component holds 99 % of the rows), "pca" (principal
-        coordinates; without rows as "spectral"), "random", an array (n, m) in the order of the input, or the path
-        of one. Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is.
+    init : "auto" ("spectral" if that serves, else "pca", which the certificate says), "spectral" (eigenvectors of the
+        walk on w), "pca" (principal coordinates), "random", an array (n, m) in the order of the input, or the path of
+        one. Eigenvectors serve where a component holds 99 % of the rows, and each is carried by 5 % of them
+        (participation): those that single out an island put all others on top of each other. A rule that was named
+        and cannot be followed is a warning: without rows "pca" is "spectral", and eigenvectors that do not serve are
+        taken. Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is.
     local_connectivity : number ≥ 1. ρ_i is the distance to the neighbor of this number.
     set_op_mix_ratio : float in [0, 1]. Share of the fuzzy union in w, the rest is the intersection a_{j|i}·a_{i|j}.
     repulsion_strength : number ≥ 0. γ, of each drawn row.
     negative_sample_rate : int ≥ 1. Rows that are drawn each time an edge takes part.
     recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     in_memory : bool or "auto". Whether one task holds the weights (8 bytes an edge) and makes all epochs; "auto" where
         2·n·n_neighbors edges and the points take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, None or a generator: of the graph, random starts, and all that is drawn.
@@ -105,8 +111,8 @@ class UMAP(DescendedEstimator):
     ``in_memory`` 12 bytes an edge and 16 + 48·m a row; without, some blocks and 65 536 drawn rows. Nothing of size n·d
     in one process.
 
-    A row steps along the mean of the forces by its edges, both ends counted: their sum, of which umap-learn applies
-    each before it computes the next, would overshoot where all rows move at once.
+    A row steps along the forces of its edges, over how many take part: their sum, of which umap-learn applies each
+    before it computes the next, would overshoot where all rows move at once.
 
     A new row starts among its nearest rows, and makes a third of the epochs while all fitted rows stay; each by itself,
     whatever rows come with it. A row that equals a fitted one gets its coordinates.
@@ -146,7 +152,7 @@ class UMAP(DescendedEstimator):
     metric: GraphMetric = "euclidean"
     n_epochs: Count | None = None
     learning_rate: Positive = 1.0
-    init: Any = "spectral"
+    init: Any = "auto"
     local_connectivity: Annotated[float, interval(1, closed="left")] = 1.0
     set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
     repulsion_strength: Nonnegative = 1.0
@@ -181,7 +187,7 @@ class UMAP(DescendedEstimator):
 
     def _set_fitted(self, run: Run) -> None:
         """Coordinates, cross-entropies and the graph as attributes."""
-        asked = run.manifest("descent").parameters
+        asked = run.parameters("descent")
         self.cross_entropies_ = read_array(run.path("descent", "objectives"))
         self.cross_entropy_ = float(self.cross_entropies_[-1])
         self.a_, self.b_, self.n_epochs_ = asked["a"], asked["b"], asked["n_epochs"]
@@ -197,7 +203,7 @@ class UMAP(DescendedEstimator):
             "epochs": self.n_epochs_,
             "n_neighbors": self.n_neighbors_,
             "curve": [self.a_, self.b_],
-            "start": run.results("start")["start"],
+            **self._start(run),
             "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "descent"),
         }
@@ -214,5 +220,5 @@ class UMAP(DescendedEstimator):
         """Where a new row comes to rest among the fitted ones; a row that was fitted gets its ``embedding_``."""
         from bigembed.embedding.sampling.new_rows import model_of
 
-        asked = SamplingOptions(**run.manifest("descent").parameters)
+        asked = SamplingOptions.of(run.parameters("descent"))
         return extension_of(model_of(run, asked, float(self.local_connectivity), self.metric))

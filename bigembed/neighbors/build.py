@@ -14,10 +14,10 @@ from bigembed.blocks.rows import remote
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors.algorithms import checked_algorithm
 from bigembed.neighbors.given.distances import Rule, distance_stages, length_graph
-from bigembed.neighbors.given.graph import edge_graph_stages, is_given
+from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
-from bigembed.neighbors.search.recall import missed
+from bigembed.neighbors.search.recall import doubts
 from bigembed.runs import Run
 from bigembed.stages import run_stages
 from bigembed.store.inputs.graph_source import GraphSource
@@ -62,10 +62,11 @@ def build_neighbor_graph(
         "precomputed": X holds the distances, of which the k smallest of each row are edges, or those within the radius.
     recall : float in (0, 1]. Target; how far is searched is chosen to meet it, and it is measured.
     algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``.
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
     candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
-        NeighborGraph of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its
-        ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
+        NeighborGraph built of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of
+        its ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
     n_candidates : int ≥ n_neighbors or None: max(50, 4 n_neighbors), or all that a given graph has.
     random_state : int ≥ 0: of the sampled rows and the partition.
     workdir : path or None. Where the graph is kept (and resumed); None is temporary.
@@ -122,8 +123,8 @@ def build_neighbor_graph(
         run.parents = (given,)
         stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
     run_stages(stages, run)
-    if radius is None and (measured := run.results("recall"))["recall"] < measured["target"]:
-        warnings.warn(missed(measured), RecallWarning, stacklevel=3)
+    for doubt in doubts(run.results("recall")) if radius is None else ():
+        warnings.warn(doubt, RecallWarning, stacklevel=3)
     return NeighborGraph(run, in_memory, metric=metric)
 
 
@@ -176,6 +177,11 @@ def _candidates(
     candidates: Any, k: int, n_candidates: int | None, recall: float, algorithm: str, seed: int, run: Run
 ) -> tuple[Run, int]:
     """The run that holds the lists of candidates, and how many of them to take."""
+    if isinstance(candidates, NeighborGraph) and candidates.metric == GIVEN:
+        raise InputError(
+            "candidates come from a graph that was built of rows, whose order X then follows; this one is of distances "
+            "that were given, without rows. Give the rows that its distances are of, or fit that graph as it is"
+        )
     if isinstance(candidates, NeighborGraph):
         if candidates.n_neighbors is None or candidates.dense:
             rule = "of every pair" if candidates.dense else "of a radius"

@@ -7,9 +7,9 @@ from typing import Any
 
 from bigembed.blocks.metrics import MAPPED
 from bigembed.errors import InputError
-from bigembed.neighbors.algorithms import AUTO, CELLS, NN_DESCENT, checked_algorithm
+from bigembed.neighbors.algorithms import AUTO, CELLS, NN_DESCENT, WITHOUT_DESCENT, checked_algorithm
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
-from bigembed.neighbors.nn_descent import descend, descent_cost
+from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
 from bigembed.neighbors.ordering.order import order_stage, partition_stage
 from bigembed.neighbors.ordering.survey import Shape, shape_of, survey_stage
 from bigembed.neighbors.radius import density_stage, radius_graph_stage
@@ -55,7 +55,8 @@ QUERY_ARRAYS = {
         "sources_indptr",
     ),
     "density": ("cell_radii",),
-    "graph": ("rho_squared",),
+    "edges": ("reach", "last"),
+    "graph": ("rho_squared", "reach", "last"),
 }
 """Stages and arrays of a graph that a query of new rows reads: what a saved model keeps."""
 
@@ -74,7 +75,8 @@ def neighbor_stages(
     """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
     every pair. ``most``: rows of a block, at most; ``algorithm``: how lists of k are searched."""
     shape = replace(shape_of(source, metric), most=most)
-    checked_algorithm(algorithm)
+    if algorithm != WITHOUT_DESCENT:
+        checked_algorithm(algorithm)
     if radius is not None:
         require_euclidean(shape, "a graph of a radius is")
         if shape.n < 2:
@@ -124,7 +126,7 @@ def search_stages(
         partition_stage(shape, seed),
         order_stage(source, shape, CELL_ROWS, seed),
         shortlist_stage(shape.n, shape.ordered_bytes, CELL_ROWS),
-        witness_stage(shape, k, recall, seed, algorithm),
+        witness_stage(shape, k, recall, seed, algorithm, lacking_room),
         _search(shape, k, algorithm),
     ]
 
@@ -133,7 +135,7 @@ def _search(shape: Shape, k: int, algorithm: str) -> Stage:
     """The search, its cost with that of NN-descent wherever it may come to that."""
     stage = search_stage(shape, k, descend)
     every_cell = shape.n <= SHORTLIST * CELL_ROWS  # (on every shortlist)
-    if algorithm == CELLS or (algorithm == AUTO and every_cell):
+    if algorithm in (CELLS, WITHOUT_DESCENT) or (algorithm == AUTO and every_cell):
         return stage
     return replace(stage, cost=descent_cost(stage.cost, shape, k, algorithm == NN_DESCENT))
 

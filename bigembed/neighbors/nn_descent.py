@@ -214,9 +214,21 @@ def room(n: int, k: int) -> int:
     return traveling(n, longest(n, k)) + 12 * n * k
 
 
+def lacking_room(n: int, k: int, place: str) -> str:
+    """What NN-descent takes of the disk where exchanges lie, in words, if that is more than is free there. (Not how
+    much is free: what is said of the choice is the same wherever it is made.)"""
+    need = room(n, k)
+    return f"{need >> 20} MiB of disk on the way, more than is free" if need > free_at(place) else ""
+
+
+def free_at(place: str) -> int:
+    """Bytes that are free where exchanges lie."""
+    return free_bytes(nearest_folder(at(place)))
+
+
 def require_room(n: int, k: int, why: str, place: str) -> None:
     """PlanError unless NN-descent has room where exchanges lie."""
-    need, free = room(n, k), free_bytes(nearest_folder(at(place)))
+    need, free = room(n, k), free_at(place)
     if need > free:
         raise PlanError(
             f"neighbors by {NN_DESCENT} ({why}) take {need >> 20} MiB of disk on the way, and {free >> 20} MiB are "

@@ -28,8 +28,9 @@ class CenteredOperator(PairsOperator):
 
     Raises
     ------
-    InputError : the array is not square, or has entries that are negative, NaN or infinite, or a diagonal that is not
-        0, or it is not symmetric (seen by a random vector: D²w − (D²)ᵀw); entries and rows are named.
+    InputError : the array is not square, or has entries that are negative, NaN or infinite, or too large or small for
+        the squares of their squares, or a diagonal that is not 0, or it is not symmetric (seen by a random vector:
+        D²w − (D²)ᵀw); entries and rows are named.
     """
 
     def __init__(self, source: RowSource, space: VectorSpace, *, squared: bool = False) -> None:
@@ -39,7 +40,7 @@ class CenteredOperator(PairsOperator):
         super().__init__(space, partial(squares, source, squared))
         self.squared = squared
         found = self.survey(survey_block, source, self.spans, squared, writes=["pairs.rows", "pairs.columns"])
-        refuse_entries(found, n)
+        refuse_entries(found, n, squared)
         parts = assembled(space, "pairs.rows")
         turned = tree_fold((space.read("pairs.columns", b)[:, 0] for b in range(len(space.rows))), add)
         refuse_asymmetry(parts[:, 0], turned, parts[:, 1])
@@ -72,9 +73,10 @@ def survey_block(
     for row, column, values in tiles(source, start, stop):
         if not seen.admits(values, row, column):
             continue
-        if not squared:
-            np.square(values, out=values)
-        means[row - start : row - start + len(values), 0] += values.sum(axis=1)
-        seen.add(values, row, column)
+        with np.errstate(over="ignore", invalid="ignore"):  # (too large distances are refused when all were seen)
+            if not squared:
+                np.square(values, out=values)
+            means[row - start : row - start + len(values), 0] += values.sum(axis=1)
+            seen.add(values, row, column)
     means /= source.shape[1]
     return (np.ones_like(means), means, seen.rows, seen.columns), seen.wrong

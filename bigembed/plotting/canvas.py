@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.store.storage.output_paths import PICTURES, require_suffix
 from bigembed.store.storage.paths import PathLike, put
 
 INK = "#2b2f36"
@@ -51,8 +52,14 @@ def legend(axis: Any) -> None:
     axis.legend(frameon=False, fontsize=9, labelcolor=INK)
 
 
+def require_picture(path: PathLike) -> None:
+    """InputError for the name of another format."""
+    require_suffix(path, PICTURES, "a picture is written as PNG")
+
+
 def save(figure: Any, path: PathLike) -> None:
     """Written in one step: a reader never sees half a picture."""
+    require_picture(path)
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=140, metadata={"Software": None})
     put(path, picture.getbuffer())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from math import inf
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import ACCENT, INK, PALE, colorbar, new_figure, padded, save
+from bigembed.plotting.canvas import ACCENT, INK, PALE, colorbar, new_figure, padded, require_picture, save
 from bigembed.plotting.limits import limits_of
 from bigembed.plotting.paint import LIGHT, RAMP, Paint, along, paint_of
 from bigembed.plotting.raster import View, count_points, pixels_of
@@ -19,6 +20,8 @@ from bigembed.plotting.stream import Rows, numbered, pair_of
 
 PIXELS = 840
 """Of a side."""
+NOTE = 95
+"""Letters of a line of the note."""
 
 
 def scatter(
@@ -29,13 +32,16 @@ def scatter(
     title: str = "",
     axes: tuple[int, int] = (0, 1),
     names: Sequence[str] | None = None,
+    note: str = "",
 ) -> None:
     """A map of the points as a PNG: two of the coordinates, one pass for the limits and one to draw.
 
     ``color`` (a number for each row) gives a colour bar, ``labels`` (a class for each row) a legend of the 20 most
     frequent ones; both in the form of ``coordinates``, and read once more. Above 250 000 rows a pixel shows how many
-    points it holds by its strength, and their mean colour. With one coordinate the other axis is the row.
+    points it holds by its strength, and their mean colour. With one coordinate the other axis is the row. A ``note``
+    stands below in small letters.
     """
+    require_picture(path)
     if color is not None and labels is not None:
         raise InputError("scatter: color and labels were both given; at most one of them")
     columns = 1
@@ -67,6 +73,9 @@ def scatter(
         1.0, 1.01, f"{limits.count:,} points{outside}", transform=axis.transAxes,
         ha="right", va="bottom", fontsize=8, color=PALE,
     )  # fmt: skip
+    if note:
+        lines = textwrap.fill(note, NOTE)
+        axis.text(0.0, -0.12, lines, transform=axis.transAxes, ha="left", va="top", fontsize=8, color=PALE)
     save(figure, path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,12 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.store.inputs.labels import no_label
+from bigembed.store.rows.given import as_array, refuse_other
 
 BLOCK = 262_144
 MOST_CLASSES = 20
 NO_CLASS = ""
+WHAT = "values to draw"
 
 Rows = Any
 """Rows to draw: an array (NumPy, Dask or Zarr), a sequence of blocks, or a function that returns
@@ -22,6 +24,8 @@ an iterator over blocks, called once for each pass."""
 
 def pair_of(block: Array, first: int, axes: tuple[int, int]) -> Array:
     """The two columns to draw, float64; the row number where there is only one column."""
+    if block.dtype.kind not in "buif":
+        raise InputError(f"coordinates to draw have dtype {block.dtype}; numbers are needed")
     if block.shape[1] == 1:
         numbers = np.arange(first, first + len(block), dtype=np.float64)
         return np.stack([block[:, 0].astype(np.float64), numbers], axis=1)
@@ -50,15 +54,23 @@ def blocks_of(rows: Rows) -> Iterator[Array]:
     elif hasattr(rows, "shape"):
         for start in range(0, int(rows.shape[0]), BLOCK):
             yield plain(rows[start : start + BLOCK])
-    elif len(rows) and np.ndim(rows[0]) > 0 and not isinstance(rows[0], list | tuple):
+    elif _several(rows):
         yield from (plain(block) for block in rows)
     else:
         yield plain(rows)
 
 
+def _several(rows: Any) -> bool:
+    """Whether it is a sequence of arrays, and not one of numbers or of lists."""
+    refuse_other(rows, WHAT)
+    if not isinstance(rows, Sequence) or not len(rows) or isinstance(rows[0], list | tuple):
+        return False
+    return np.ndim(rows[0]) > 0
+
+
 def plain(rows: Any) -> Array:
     """Numbers or text: objects (as pandas holds text) by what they say, without a value as :data:`NO_CLASS`."""
-    values = np.asarray(rows)
+    values = as_array(rows, WHAT)
     if values.dtype == object and not any(isinstance(value, str) for value in values.ravel()):
         values = np.array(values.tolist())
     if values.dtype != object:

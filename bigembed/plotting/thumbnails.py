@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import CLASSES, PALE, new_figure, save
+from bigembed.plotting.canvas import CLASSES, PALE, new_figure, require_picture, save
 from bigembed.plotting.limits import Limits, limits_of
 from bigembed.plotting.maps import explain
 from bigembed.plotting.paint import LIGHT, Paint, as_labels, paint_of, rgb
@@ -58,6 +58,7 @@ def thumbnails(
 
     Raises InputError for a shape that is not that of the images, NaN or infinite coordinates, or different lengths.
     """
+    require_picture(path)
     if not (isinstance(side, int) and 8 <= side <= PIXELS // 4):
         raise InputError(f"thumbnails: side={side!r}; an integer from 8 to {PIXELS // 4} (pixels) is needed")
 

@@ -115,7 +115,7 @@ def certify(
 
     Notes
     -----
-    Cost: three passes over X and four over Y; about 4 s n (d + m) operations for s sampled rows. Memory of a task:
+    Cost: three passes over X and five over Y; about 4 s n (d + m) operations for s sampled rows. Memory of a task:
     some three canonical blocks (32 MiB each at most), the sampled rows and 10 MiB; nothing of size n. Ties are ordered
     by the row number. The same bytes for any chunking and number of workers.
 

@@ -15,6 +15,9 @@ SAME_PLACE = 0.1
 """Share of sampled rows at one place with k others, beyond that of the rows, from which it is doubtful."""
 ONE_COLUMN = 0.99
 """Share of the variance in one column from which it decides all distances."""
+LOOKED_AT = 3
+"""Coordinates that are drawn. What bends or spoils a picture is a warning of maps of no more; of more, the certificate
+and the page say it: clusters, distances, pseudotime and smoothing take all coordinates together."""
 NAMES = {
     "preservation": "neighbors kept",
     "trustworthiness": "trustworthiness",
@@ -68,6 +71,13 @@ def judged(
                 "another method"
             )
     return warnings, _notes(figures)
+
+
+def few_carriers(figures: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Of the coordinates that are drawn, which are carried by few rows, by how many, and by what share of all."""
+    found = figures.get("coordinates", {})
+    names = "carried_by_few", "rows_above_a_tenth", "participation"
+    return {name: found[name][:LOOKED_AT] for name in names if name in found}
 
 
 def unrelated(figures: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from bigembed.blocks.metrics import RowMetric, checked_metric, require_columns
 from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, triplet_figure, trust_figure
+from bigembed.quality.participation import carried_figure
 from bigembed.quality.spaces import DistancesToSample, GivenSpace, Space
 from bigembed.stages import Cost
 from bigembed.store.blockwise.exchange import Exchange
@@ -44,14 +45,15 @@ def preserved(
     errors); ``n``, ``d``, ``n_coordinates``, ``n_neighbors``, ``samples``, ``metric``, ``seed``; and what
     :func:`bigembed.quality.judgement.judged` looks at besides: of ``rows`` and ``coordinates`` the column that varies
     most and its ``share`` of the variance, numbers of ``constant`` columns, and the share of sampled rows with k or
-    more other rows at the ``same_place``.
+    more other rows at the ``same_place``; of the coordinates also how many rows carry each
+    (:func:`bigembed.quality.participation.carried_figure`).
 
     Distances between rows are by ``metric`` (``mapped``: of rows that are mapped for it already), or given, those of
     all rows to the sampled ones (:class:`~bigembed.quality.spaces.DistancesToSample`); between coordinates they are
     Euclidean. Of equal ones the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or
     fewer), and compared with *all* rows. The same bytes for any chunks and workers.
 
-    Cost: three passes over the rows and four over the coordinates; 4 s n d operations, s the number of sampled rows.
+    Cost: three passes over the rows and five over the coordinates; 4 s n d operations, s the number of sampled rows.
     Memory of a task: about three canonical blocks, the sampled rows and 10 MiB; of the coordinating process the
     sampled rows and some 16 s (3 k + 40) bytes. ``exchange`` holds as much for each of at most 256 groups of blocks
     during a pass, and nothing afterwards.
@@ -81,6 +83,11 @@ def preserved(
     ranks = spaces[0].ranks(shown, limits)
     ranks_shown = spaces[1].ranks(near, spaces[1].look(0, near)["far"])
     exchange.drop(*(f"{space.name}-sampled" for space in spaces))
+    described: dict[str, dict[str, Any]] = {
+        space.name: (columns_figure(survey) if survey else {}) | ties_figure(lists["squared"])
+        for space, survey, lists in zip(spaces, surveys, (found, found_shown), strict=True)
+    }
+    described["coordinates"] |= carried_figure(coordinates, surveys[1], exchange)
     return {
         "n": n,
         "d": d,
@@ -93,10 +100,7 @@ def preserved(
         "trustworthiness": trust_figure(sample, shown, ranks, n),
         "continuity": trust_figure(sample, near, ranks_shown, n),
         "triplets": triplet_figure(sample, triplets, apart, found_shown["far"]),
-        **{
-            space.name: (columns_figure(survey) if survey else {}) | ties_figure(lists["squared"])
-            for space, survey, lists in zip(spaces, surveys, (found, found_shown), strict=True)
-        },
+        **described,
     }
 
 
@@ -114,14 +118,14 @@ def cost_of(
     blocks = max(source.block * source.row_bytes for source in (rows, coordinates))
     return Cost(
         passes=3,
-        read=n * (3 * rows.row_bytes + 4 * coordinates.row_bytes),
+        read=n * (3 * rows.row_bytes + 5 * coordinates.row_bytes),
         scratch=sampled + MAX_GROUPS * lists,
         memory=4 * blocks + 3 * sampled + 4 * lists + TILES,
         coordinator=3 * sampled + 24 * lists + s * n_neighbors**2,
         flops=4.0 * s * n * (coordinates.width + (1 if isinstance(rows, DistancesToSample) else rows.width)),
         scalar_ops=s * n,
         terms=2 * s * n * terms,
-        maps=7,
+        maps=8,
     )
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.rows import Array, map_blocks, offsets
 from bigembed.blocks.vector_space import tree_sum
 from bigembed.store.arrays.io import read_array
+from bigembed.store.blockwise.exchange import Exchange
+from bigembed.store.rows.passes import Parts, reduce_rows
+from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.store.rows.source import RowSource
 
 TENTH = 0.1
 LEADING = 5
@@ -73,6 +79,37 @@ def participation_of(coordinates: Array, mass: Array) -> Participation:
         rows.T,
         (values / np.where(used, second, 1.0)).T,
     )
+
+
+def carried_figure(coordinates: RowSource, survey: Mapping[str, Array], exchange: Exchange) -> dict[str, Any]:
+    """Participation of coordinates (n, m) about their mean, with the same mass for all rows: one pass over them.
+
+    ``survey``: their means and limits. Of each coordinate the ``participation``, the ``rows_above_a_tenth`` of the
+    largest distance from the mean, and whether it is ``carried_by_few``; one that is the same everywhere is not.
+    """
+    mean = survey["mean"]
+    with np.errstate(over="ignore"):
+        largest = np.maximum(survey["high"].ravel() - mean, mean - survey["low"].ravel())
+    used = (survey["low"] < survey["high"]).ravel() & np.isfinite(largest) & (largest > 0)
+    unit, name = np.where(used, largest, 1.0), "coordinates-carried"
+    found = reduce_rows(coordinates, carried_block, exchange, label=name, mean=mean, unit=unit)
+    n = coordinates.shape[0]
+    used &= found["fourth"] > 0
+    share = np.where(used, found["second"] ** 2 / (n * np.where(used, found["fourth"], 1.0)), 0.0)
+    rows = np.where(used, found["rows"], 0)
+    return {
+        "participation": share.tolist(),
+        "rows_above_a_tenth": rows.tolist(),
+        "carried_by_few": (used & carried_by_few(share, rows, n)).tolist(),
+    }
+
+
+def carried_block(block: RowBlock, *, mean: Array, unit: Array) -> Parts:
+    """Σ ψ², Σ ψ⁴ and the rows with |ψ| above a tenth, of the coordinates of a block about ``mean``, in a ``unit``."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = np.square((block.rows.astype(np.float64) - mean) / unit)
+        parts = {"second": square.sum(axis=0), "fourth": np.square(square).sum(axis=0)}
+    return parts | {"rows": (square > TENTH**2).sum(axis=0)}
 
 
 def moments_block(b: int, *, right: str, degree: str) -> tuple[int, float, Array, Array, Array, Array, Array]:

@@ -71,6 +71,6 @@ class Clip(FixedStep):
         return {"low": low, "high": high}
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        asked = run.manifest(self.learned).parameters
+        asked = run.parameters(self.learned)
         low, high = asked["low"], asked["high"]
         return clipped, (-inf if low is None else low, inf if high is None else high)

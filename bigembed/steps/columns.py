@@ -137,7 +137,7 @@ class Columns(Step):
         self.columns_: Array = read_array(run.path("choice", "chosen"))
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        return picked, self.columns_
+        return picked, read_array(run.path("choice", "chosen"))
 
     def said(self) -> str:
         """How many it took."""

@@ -23,7 +23,7 @@ from bigembed.store.rows.source import RowSource
 
 @dataclass(eq=False, repr=False)
 class Missing(Step):
-    """Rows in which values are missing (NaN, empty cells, nulls, masked entries): left out, or filled column by column.
+    """Rows in which values are missing (NaN, NA of pandas, empty cells, nulls, masked entries): left out, or filled.
 
     A missing value is filled with the mean of the values of its column, Σ_i x_ij/m_j over the m_j that are there
     (Little & Rubin 2002, §4.2), with their median, or with a number. Infinity is not a missing value: it is refused.
@@ -72,6 +72,7 @@ class Missing(Step):
     saved_stages: ClassVar = {STAGE: ("values", "counts"), "quantiles": ("values",), "coordinates": ("embedding",)}
     learned: ClassVar = STAGE
     takes_missing: ClassVar = True
+    takes_nan: ClassVar = True
 
     action: Annotated[str, one_of("drop", "fill")] = "drop"
     _: KW_ONLY
@@ -114,7 +115,8 @@ class Missing(Step):
         return {**super()._certificate(run), "missing": said}
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        return (as_given, None) if run.results(STAGE)["action"] == "drop" else (filled, self.statistics_)
+        dropped = run.results(STAGE)["action"] == "drop"
+        return (as_given, None) if dropped else (filled, read_array(run.path(STAGE, "values")))
 
     def _extension(self, run: Run) -> Extension:
         return replace(super()._extension(run), missing="taken", numbered=True)

@@ -98,7 +98,7 @@ class Normalizer(Step):
         self.target_ = _target(run)
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        return normalized, (run.manifest("target").parameters["norm"], _target(run))
+        return normalized, (run.parameters("target")["norm"], _target(run))
 
     def _extension(self, run: Run) -> Extension:
         return replace(super()._extension(run), numbered=True)
@@ -111,7 +111,7 @@ def totals_of_block(block: RowBlock) -> Array:
 
 
 def _target(run: Run) -> float:
-    asked = run.manifest("target").parameters
+    asked = run.parameters("target")
     if asked["norm"] != "total":
         return 1.0
     return float(asked["target"] or read_array(run.path("quantiles", "values"))[0, 0])

@@ -77,6 +77,7 @@ class OneHotEncoder(Step):
     saved_stages: ClassVar = {"categories": ("counts", "values"), "coordinates": ("embedding",)}
     learned: ClassVar = "categories"
     of_columns: ClassVar = False
+    takes_nan: ClassVar = True
 
     columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
     _: KW_ONLY
@@ -143,7 +144,7 @@ class OneHotEncoder(Step):
         return indicators, (each, self.unknown == "error")
 
     def _extension(self, run: Run) -> Extension:
-        return replace(super()._extension(run), numbered=True)
+        return replace(super()._extension(run), missing="taken", numbered=True)
 
     def _names_out(self, names: list[str]) -> list[str]:
         known = dict(zip(self._known, self.categories_, strict=True))

@@ -91,13 +91,15 @@ class RobustScaler(Step):
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)
-        values = read_array(run.path("quantiles", "values"))
-        spread = values[:, 2] - values[:, 0]
-        self.center_: Array = values[:, 1]
-        self.scale_: Array = np.where(spread < 10 * np.finfo(float).eps, 1.0, spread)
+        self.center_, self.scale_ = _learned(run)
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        return shift_and_scale, (
-            self.center_ if self.with_centering else None,
-            self.scale_ if self.with_scaling else None,
-        )
+        center, scale = _learned(run)
+        return shift_and_scale, (center if self.with_centering else None, scale if self.with_scaling else None)
+
+
+def _learned(run: Run) -> tuple[Array, Array]:
+    """Median and scale of each column."""
+    values = read_array(run.path("quantiles", "values"))
+    spread = values[:, 2] - values[:, 0]
+    return values[:, 1], np.where(spread < 10 * np.finfo(float).eps, 1.0, spread)

@@ -79,11 +79,17 @@ class StandardScaler(Step):
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)
-        self.mean_ = read_array(run.path("moments", "mean"))
-        weight = run.results("moments")["weight"]
-        self.var_ = read_array(run.path("moments", "scatter")) / weight
-        constant = self.var_ <= weight * EPS * self.var_ + (weight * self.mean_ * EPS) ** 2
-        self.scale_: Array = np.where(constant, 1.0, np.sqrt(self.var_))
+        self.mean_, self.var_, self.scale_ = _learned(run)
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        return shift_and_scale, (self.mean_ if self.with_mean else None, self.scale_ if self.with_std else None)
+        mean, _, scale = _learned(run)
+        return shift_and_scale, (mean if self.with_mean else None, scale if self.with_std else None)
+
+
+def _learned(run: Run) -> tuple[Array, Array, Array]:
+    """Mean, variance and scale of each column."""
+    mean, scatter = (read_array(run.path("moments", name)) for name in ("mean", "scatter"))
+    weight = run.results("moments")["weight"]
+    variance: Array = scatter / weight
+    constant = variance <= weight * EPS * variance + (weight * mean * EPS) ** 2
+    return mean, variance, np.where(constant, 1.0, np.sqrt(variance))

@@ -21,7 +21,7 @@ from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.arrays.seal import sealed_checksums, with_seal, without_seal
 from bigembed.store.arrays.sealing import checksums
 from bigembed.store.formats.aligned import aligned_of
-from bigembed.store.rows.masked import unmasked
+from bigembed.store.rows.given import as_array
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.source import RowSource
 from bigembed.store.storage.documents import read_json, write_json
@@ -128,7 +128,7 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     >>> be.open_array(path)[:, 0].compute().tolist()
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
-    values = np.asarray(unmasked(rows))
+    values = as_array(rows)
     if aligned := aligned_of(at(path)):
         raise InputError(
             f"{path}: {', '.join(aligned)} are aligned with its rows and would be too few; a store that grows "

@@ -92,12 +92,8 @@ class IndependentComponents(RowwiseEstimator):
         asked = None if self.n_components is None else int(self.n_components)
         if asked is not None and asked > d:
             raise InputError(f"n_components={asked} must be between 1 and n_features={d}")
-        return [
-            moments_stage(source),
-            whiten_stage(source),
-            separate_stage(source, asked),
-            self._output_stage(source, "separate", asked or d, source.work),
-        ]
+        stages = [moments_stage(source), whiten_stage(source), separate_stage(source, asked)]
+        return [*stages, self._output_stage(source, stages, asked or d, source.work)]
 
     def _set_fitted(self, run: Run) -> None:
         self.mean_ = read_array(run.path("moments", "mean"))

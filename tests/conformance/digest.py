@@ -11,12 +11,15 @@ import numpy as np
 
 
 def digests(fitted: Any, new: Any = None) -> dict[str, str]:
-    """Of every public array, of the coordinates, of those of new rows, and the certificate."""
+    """Of every public array, of the coordinates, of those of new rows, and the certificate.
+
+    Lazy coordinates are those that are stored, in memory they have the dtype of the rows.
+    """
     names = [name for name in {**vars(fitted), **fitted._stored_arrays} if name.endswith("_")]
     found = {name: value for name in names if is_array(value := getattr(fitted, name))}
-    found["embedding_"] = fitted.embedding_
+    found["embedding_"] = np.asarray(fitted.embedding_).astype(fitted._dtype)
     if new is not None:
-        found["transform"] = fitted.transform(new)
+        found["transform"] = np.asarray(fitted.transform(new)).astype(fitted._dtype)
     out = {name: sha256(np.ascontiguousarray(value).tobytes()).hexdigest() for name, value in found.items()}
     return out | {"certificate_": json.dumps(fitted.certificate_, sort_keys=True, default=str)}
 

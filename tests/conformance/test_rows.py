@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import dask.array as da
@@ -42,10 +43,10 @@ def test_new_rows_are_the_same_in_any_batch_chunk_and_place(name: str, tmp_path:
     np.testing.assert_array_equal(np.vstack([fitted(name).transform(new[i : i + 1]) for i in range(5)]), whole[:5])
     lazy = fitted(name).transform(da.from_array(new, chunks=(7, 2)))
     assert isinstance(lazy, da.Array)
-    np.testing.assert_array_equal(lazy.compute(), whole)
+    np.testing.assert_array_equal(lazy.compute().astype(whole.dtype), whole)
     np.save(tmp_path / "new.npy", new[::-1])
     fitted(name).transform_to(tmp_path / "new.npy", tmp_path / "out.zarr")
-    np.testing.assert_array_equal(read_array(tmp_path / "out.zarr")[::-1], whole)
+    np.testing.assert_array_equal(read_array(tmp_path / "out.zarr")[::-1].astype(whole.dtype), whole)
     with pytest.raises(ExistingOutputError):
         fitted(name).transform_to(new, tmp_path / "out.zarr")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.npy", "out.zarr"]
@@ -56,7 +57,8 @@ def test_coordinates_are_written_where_they_are_asked_for(name: str, tmp_path: P
     case, X = CASES[name], CASES[name].X(N)
     out = tmp_path / "out.zarr"
     case.estimator().fit_transform_to(X, out, *case.aligned(X))
-    np.testing.assert_array_equal(read_array(out), np.asarray(fitted(name).embedding_))
+    expected = np.asarray(fitted(name).embedding_)
+    np.testing.assert_array_equal(read_array(out).astype(expected.dtype), expected)
     with pytest.raises(ExistingOutputError):
         case.estimator().fit_transform_to(X, out, *case.aligned(X))
     assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
@@ -126,13 +128,15 @@ def test_the_coordinates_of_an_array_that_changed_are_those_of_the_fit_or_refuse
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_coordinates_that_follow_rows_are_float32_for_float32(name: str) -> None:
+def test_coordinates_in_memory_have_the_dtype_of_the_rows(name: str) -> None:
     for dtype in (np.float32, np.float64):
         found = fitted(name) if dtype == np.float32 else CASES[name].fit(CASES[name].X(N).astype(dtype))
-        expected = dtype if found.follows_dtype else np.float64
-        assert found.transform(CASES[name].new(N).astype(dtype)).dtype == expected
-        assert found.embedding_.dtype == expected or CASES[name].parameters.get("metric") == "cityblock"
-        assert found.__sklearn_tags__().transformer_tags.preserves_dtype[0] == "float64"
+        for one in (found, pickle.loads(pickle.dumps(found))):
+            assert one.transform(CASES[name].new(N).astype(dtype)).dtype == dtype
+            like = [getattr(one, attribute) for attribute in found.like_rows]
+            assert {array.dtype for array in like if array is not None} <= {np.dtype(dtype)}
+        assert found.embedding_.dtype == dtype
+        assert found.__sklearn_tags__().transformer_tags.preserves_dtype == ["float64", "float32"]
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if CASES[name].plain])

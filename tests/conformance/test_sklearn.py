@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from bigembed.methods import REGISTRY, method
+from bigembed import Missing, Pipeline
+from bigembed.methods import REGISTRY, STEPS, method_or_step
 
 TINY: dict[str, dict[str, Any]] = {
     "diffusion_map": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},
@@ -33,6 +34,8 @@ OTHERS = [
     ("kernel_pca", {"solver": "nystrom", "n_landmarks": 10}),
 ]
 """Other solvers of classes that are checked by default."""
+NAN = [("missing", {"action": "fill"}), ("one_hot", {"unknown": "zeros"})]
+"""Steps that take NaN, and say so."""
 SAMPLE = ("diffusion_map", "pca", "tsne")
 """Of which every check is made; of others those are slow that are a second form of one, or rows of another kind."""
 KINDS = {
@@ -46,16 +49,25 @@ def checks() -> list[Any]:
     """All checks of all estimators. They need not inherit from BaseEstimator, of which scikit-learn warns."""
     default = [(name, TINY.get(name, {})) for name in sorted(REGISTRY)]
     found = []
-    for name, parameters in [*default, *OTHERS]:
-        estimator = method(name)(**parameters)
+    for name, parameters in [*default, *OTHERS, *NAN]:
+        estimator = method_or_step(name)(**parameters)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for one, check in estimator_checks_generator(estimator):
                 repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in KINDS
-                slow = (name, parameters) not in default or (repeated and name not in SAMPLE)
+                slow = (name, parameters) in OTHERS or (repeated and name not in SAMPLE)
                 marks = pytest.mark.slow if slow else ()
                 found.append(pytest.param(one, check, id=f"{estimator}-{check.func.__name__}", marks=marks))
     return found
+
+
+@pytest.mark.parametrize("name", [*REGISTRY, *STEPS])
+def test_what_takes_nan_says_so(name: str) -> None:
+    estimator = method_or_step(name)()
+    assert estimator.__sklearn_tags__().input_tags.allow_nan == (name in dict(NAN))
+    before = Pipeline([Missing(), estimator])
+    assert before.__sklearn_tags__().input_tags.allow_nan
+    assert Pipeline([estimator]).__sklearn_tags__().input_tags.allow_nan == (name in dict(NAN))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -107,7 +107,7 @@ def cluster(certificates, tmp_path_factory):
 @pytest.fixture
 def job(tmp_path):
     """A small job that takes any cluster."""
-    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(500, 6)).astype("f4"))
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(500, 2)).astype("f4"))
     (tmp_path / "job.toml").write_text(
         '[input]\npath = "rows.npy"\n[method]\nname = "pca"\nn_components = 2\n'
         '[output]\npath = "run.zarr"\n[cluster]\nno_workers_timeout = 200\n'

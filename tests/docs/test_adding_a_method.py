@@ -105,10 +105,10 @@ def test_a_job_is_planned_run_resumed_verified_and_extended(package: Path, tmp_p
         ["extend", "sources-model.zarr", "sources-input.zarr", "new.zarr"],
     )
     assert "separate" in json.dumps(planned)
-    stages = ["input", "moments", "whiten", "separate", "coordinates", "model"]
+    stages = ["input", "moments", "whiten", "separate", "judgement", "coordinates", "model"]
     assert [event["stage"] for event in first if event["event"] == "done"] == stages
     kinds = {event["stage"]: event["event"] for event in again if "stage" in event}
-    assert [kinds[name] for name in stages[1:]] == ["reused", "reused", "done", "done", "done"]
+    assert [kinds[name] for name in stages[1:]] == ["reused", "reused", "done", "reused", "done", "done"]
     coordinates = be.open_array(tmp_path / "sources.zarr/stages/coordinates/embedding").compute()
     assert coordinates.shape == (20_000, 3)
     assert be.open_array(tmp_path / "new.zarr").compute().tobytes() == coordinates.tobytes()

@@ -35,7 +35,7 @@ def workers(pid: int | None = None) -> list[psutil.Process]:
 def test_a_job_goes_on_without_a_frozen_worker(tmp_path):
     table = "workers = 2\nmemory = '1 GiB'\nfrozen_timeout = 4.0"
     job = start("run", write(tmp_path, 0.3, table, n=20_000))
-    wait_for(job, "mean: started")
+    wait_for(job, tmp_path, "mean")
     time.sleep(0.5)
     frozen = workers(job.pid)[0]
     frozen.send_signal(signal.SIGSTOP)
@@ -72,7 +72,7 @@ def test_results_that_a_frozen_worker_holds_are_computed_again_and_a_busy_worker
 
 def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
     job = start("run", write(tmp_path, 0.3))
-    wait_for(job, "mean: started")
+    wait_for(job, tmp_path, "mean")
     found = workers(job.pid)
     found[0].send_signal(signal.SIGSTOP)
     job.kill()

@@ -59,13 +59,15 @@ def here(*arguments):
         return CliRunner().invoke(app, [*map(str, arguments)])
 
 
-def wait_for(process, word):
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if word in line:
-            return lines
-    pytest.fail(f"{word!r} never came: {lines} {process.stderr.read()}")
+def wait_for(process, folder, stage):
+    """Wait until a job says in its status that it is at a stage."""
+    while process.poll() is None:
+        status = folder / "run.zarr" / "status.json"
+        found = json.loads(status.read_text()) if status.exists() else {}
+        if (found.get("stage"), found.get("owner", {}).get("pid")) == (stage, process.pid):
+            return
+        time.sleep(0.02)
+    pytest.fail(f"{stage!r} never came: {process.communicate()}")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def wait_for(process, word):
 def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, number, group):
     job = write(tmp_path, 3.0)  # (a second command starts and is refused meanwhile)
     process = start("run", job)
-    wait_for(process, "mean: started")
+    wait_for(process, tmp_path, "mean")
     second = here("run", job)
     assert second.exit_code == 4
     assert f"process {process.pid} on {os.uname().nodename}) since 20" in second.stderr
@@ -100,7 +102,7 @@ def test_a_killed_job_leaves_no_workers_and_is_resumed(tmp_path):
     expected = json.loads(manifest.read_text())["files"]
     (tmp_path / "run.zarr" / "manifest" / "mean.json").unlink()
     process = start("run", write(tmp_path, 1.0))
-    wait_for(process, "mean: started")
+    wait_for(process, tmp_path, "mean")
     time.sleep(0.5)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
@@ -129,7 +131,7 @@ def test_a_job_whose_workers_are_gone_ends_with_an_error_and_goes_on(tmp_path):
         there = f'address = "{address}"\nno_workers_timeout = 4'
         with working(tmp_path, address) as worker:
             process = start("run", write(tmp_path, 1.0, there))
-            wait_for(process, "mean: started")
+            wait_for(process, tmp_path, "mean")
             worker.kill()
             _, problems = process.communicate(timeout=LONG)
         assert process.returncode == 1, problems
@@ -142,7 +144,7 @@ def test_a_job_whose_workers_are_gone_ends_with_an_error_and_goes_on(tmp_path):
             assert done.exit_code == 0, done.stderr
             assert read_status(tmp_path / "run.zarr")["state"] == "done"
             process = start("run", write(tmp_path, 1.0, there), "--fresh")
-            wait_for(process, "mean: started")
+            wait_for(process, tmp_path, "mean")
             scheduler.kill()
             _, problems = process.communicate(timeout=LONG)
     assert process.returncode in (1, 5), problems

@@ -23,6 +23,7 @@ STATUSES = {
     "InputError": 2, "InputTypeError": 2, "MissingPathError": 2, "ExistingOutputError": 2, "JobError": 2,
     "WorkerAccessError": 2, "ChangedInputError": 2, "DisconnectedGraphError": 2, "KernelSignError": 2,
     "OutOfReachError": 2, "MissingExtraError": 2, "StoreAccessError": 2, "UnreachableError": 5, "StaleError": 2,
+    "UndeclaredInputError": 1,
     "FullDiskError": 1, "ClusterError": 1,
     "PlanError": 3, "LockedError": 4, "InterruptedRun": 5, "DamagedError": 6, "NotFittedError": 1, "BigembedError": 1,
 }  # fmt: skip
@@ -46,7 +47,7 @@ def test_run_plan_verify_again(write_job, rows, tmp_path):
     assert "memory at the most" in planned.stdout
     first = bigembed("run", job)
     assert first.exit_code == 0
-    assert "mean: done" in first.stdout
+    assert "3 stages, 0 of them reused" in first.stdout
     assert "planned" in first.stdout
     assert first.stderr == "warning: mind\n"
     again = bigembed("run", job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import sparse
 from sklearn.datasets import load_iris
 
 import bigembed as be
-from bigembed.errors import BigembedWarning, InputError, InputTypeError
+from bigembed.errors import BigembedWarning, InputError, InputTypeError, LocalizedWarning
 
 X = load_iris().data[50:]
 GRAPH = be.build_neighbor_graph(X, 10)
@@ -97,3 +98,15 @@ def test_what_is_refused() -> None:
         be.spectral_start(be.LaplacianEigenmaps())
     with pytest.raises(InputTypeError, match="'openTSNE' or 'umap'"):
         be.spectral_start(weights(), scale="tsne")
+
+
+def test_a_localized_start_is_a_warning() -> None:
+    """A pair of nodes that hangs by a weak edge on a ring of 100."""
+    ring = sparse.diags_array([np.ones(99), np.ones(99), 1.0, 1.0], offsets=[-1, 1, 99, -99])
+    graph = sparse.block_diag([ring, np.array([[0, 1.0], [1.0, 0]])]).tolil()
+    graph[0, 100] = graph[100, 0] = 1e-4
+    with pytest.warns(LocalizedWarning, match="coordinate 1 shows .* of the rows against all others"):
+        be.spectral_start(graph.tocsr())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LocalizedWarning)
+        be.spectral_start(weights())

@@ -193,3 +193,21 @@ def test_version() -> None:
 
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@REPOSITORY
+def test_what_people_look_for_in_a_repository_is_there_and_true() -> None:
+    from yaml import safe_load
+
+    cited = safe_load((ROOT / "CITATION.cff").read_text())
+    assert (cited["version"], cited["license"]) == (bigembed.__version__, metadata()["project"]["license"])
+    steps = safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]["steps"]
+    assert steps[-1] == {"run": "bash .ci/run"}
+    for file in [".pre-commit-config.yaml", ".github/dependabot.yml", *(ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]:
+        assert safe_load((ROOT / file).read_text())
+    guide, sessions = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "noxfile.py").read_text()
+    told = re.findall(r"`nox -s (\w+)`", guide)
+    assert set(told) == set(re.findall(r"^def (\w+)\(session", sessions, flags=re.M))
+    linked = re.findall(r"\]\(([\w./]+)\)", guide + (ROOT / "SECURITY.md").read_text())
+    assert len(linked) > 5
+    assert [link for link in linked if not (ROOT / link).exists()] == []

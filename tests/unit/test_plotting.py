@@ -30,6 +30,23 @@ def points(n: int) -> Array:
     return np.random.default_rng(0).standard_normal((n, 3))
 
 
+@pytest.mark.parametrize("suffix", ["svg", "pdf", "pgn", "jpg"])
+def test_a_picture_is_not_called_otherwise(suffix: str, tmp_path: Path) -> None:
+    out, x = tmp_path / f"map.{suffix}", np.arange(5.0)
+    drawn: dict[str, tuple[Any, ...]] = {
+        "scatter": (points(5),),
+        "thumbnails": (points(5), np.zeros((5, 16))),
+        "named": (x, x, list("abcde")),
+        "spectrum": (x,),
+        "bandwidth": (1 + x, 1 + x),
+    }
+    assert {*drawn} == {*plotting.__all__}
+    for name, arguments in drawn.items():
+        with pytest.raises(InputError, match=r"a picture is written as PNG; give a name that ends in \.png"):
+            getattr(plotting, name)(out, *arguments)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("n", [1, 500, 25_000])
 @pytest.mark.parametrize("kind", ["plain", "color", "labels"])
 def test_a_picture_is_left_and_nothing_else(n: int, kind: str, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def row_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Sha
     refuse_few(asked, shape.n)
     if by_landmarks(asked.solver, shape.n):
         return _landmark_stages(asked, conditions, source, shape, seed)
-    graph = neighbor_stages(source, int(asked.n_neighbors), shape.metric, asked.recall, seed, algorithm=asked.algorithm)
+    graph = neighbor_stages(source, int(asked.n_neighbors), shape.metric, asked.recall, seed, algorithm=asked._search())
     return [*graph, *_exact_stages(asked, conditions, source, shape, seed)]
 
 
@@ -74,11 +74,11 @@ def _exact_stages(
     n, m, near, policy = shape.n, int(asked.n_components), k or int(asked.n_neighbors), policy_of(asked)
     block = min(shape.block, n)
     return [
-        graph_components_stage("graph", 2 * n * near, n, block),
+        graph_components_stage(("graph",), 2 * n * near, n, block),
         alignment_stage(conditions, shape, near),
         solve_stage(conditions, policy, n, near, m),
         coordinates_stage(policy, n, m, block),
-        judgement_stage(source, shape, m, seed, ordered=True),
+        judgement_stage(source, shape, m, seed, ordered=True, parts="components"),
     ]
 
 

@@ -20,6 +20,7 @@ from bigembed.embedding.graph.shape import GraphShape
 from bigembed.embedding.held_rows import held_bytes
 from bigembed.embedding.map_descent import HELD_BYTES, REPORT, MapDescent
 from bigembed.kernels.field import STEP, Lattice, lattice_bytes, spacing_for
+from bigembed.reads import Immaterial
 from bigembed.stages import Context, Cost, Stage
 
 
@@ -28,9 +29,10 @@ def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memor
     n, m, block = graph.n, asked.n_components, min(graph.n, graph.block)
     whole = held_bytes(n, edges, m)
     held = whole <= HELD_BYTES if in_memory is None else in_memory
+    place = Immaterial(held)  # (the bytes are the same)
 
     def run(context: Context) -> dict[str, Any]:
-        return ForceDescent(context, n, asked, held).run("KL")
+        return ForceDescent(context, n, asked, place.value).run("KL")
 
     kept, transform = lattice_bytes(n, m)
     by_block = 24 * (-(-edges // n)) * block + 200 * block * m + transform // 4

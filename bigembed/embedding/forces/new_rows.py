@@ -58,6 +58,6 @@ def model_of(run: Run, dof: float, metric: Any = None) -> PlacingModel:
         tuple(found["low"]),
         (tuple(found["box"][0]), tuple(found["box"][1])),
         found["total"],
-        run.manifest("kernel").parameters["perplexity"],
+        run.parameters("kernel")["perplexity"],
         dof,
     )

@@ -82,10 +82,10 @@ def start_stages(
     n, k = graph.n, planned_edges(graph)[0]
     if isinstance(start, RowSource) and start.shape != (n, m):
         raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
-    if start == "pca" and graph.rowless:
-        start = "spectral"
+    if start in ("auto", "pca"):
+        start = "spectral" if graph.rowless else "pca"
     begun = start_stage(graph, m, start, seed, scale)
     if start != "spectral":
         return [begun]
     spectrum, block = Spectrum(m, policy, TOL, PASSES, seed), min(graph.block, n)
-    return [components_stage(n, k, block), solve_stage(spectrum, n, k, block), begun]
+    return [components_stage(graph.stage, n, k, block), solve_stage(spectrum, graph.stage, n, k, block), begun]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,26 +38,35 @@ class Target:
     landmarks: int = 0
 
 
-def stored_graph(context: Context) -> StoredMatrix:
-    """The graph that the components were found of: squared lengths by row blocks."""
-    [name] = context.home.manifest("components").inputs
-    return context.home.matrix(name)
+def lengths_in(context: Context, graphs: Sequence[str]) -> StoredMatrix:
+    """The graph that is embedded, of squared lengths by row blocks: that of the first of the stages ``graphs``, or of
+    the second where the first had no bridges to build."""
+    name, *without = graphs
+    return context.home.matrix(without[0] if without and not context.results(name)["bridges"] else name)
 
 
-def graph_components_stage(graph: str, edges: int, n: int, block: int) -> Stage:
-    """Connected components of a graph of distances, of which 0 joins as well as any other."""
+def graph_components_stage(graphs: Sequence[str], edges: int, n: int, block: int) -> Stage:
+    """Connected components of a graph of distances (:func:`lengths_in`), of which 0 joins as well as any other.
+
+    Where no bridges were built the first stage knows them.
+    """
 
     def run(context: Context) -> dict[str, Any]:
-        return find_components(context.home.matrix(graph), context.exchange, context.path(""))
+        matrix, known = lengths_in(context, graphs), context.results(graphs[0])
+        if len(graphs) > 1 and not known["bridges"]:
+            for b in range(len(matrix.rows)):
+                write_array(context.path(f"labels/{b}"), read_array(context.of(graphs[0], f"labels/{b}")))
+            return {name: known[name] for name in ("components", "sizes", "rows")}
+        return find_components(matrix, context.exchange, context.path(""))
 
     held = 64 * edges // max(1, n) * block
     cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=held)
-    return Stage("components", (graph,), {}, run, cost)
+    return Stage("components", tuple(graphs), {}, run, cost)
 
 
 def targets(found: dict[str, Any], policy: str, n_components: int, n_landmarks: int = 0) -> list[Target]:
     """Which components are embedded, with their share of the landmarks; DisconnectedGraphError as the policy says."""
-    sizes = solved_sizes(parts_from(policy, found, POLICIES[1:]), policy, found["sizes"], n_components)
+    sizes = solved_sizes(parts_from(policy, found, ("auto", *POLICIES[1:])), policy, found["sizes"], n_components)
     total = sum(sizes)
     return [
         Target(c, size, min(size, max(n_components + 1, round(n_landmarks * size / total))))
@@ -95,11 +105,11 @@ def landmarks_stage(
     return Stage("landmarks", ("order", "components"), parameters, run, Cost(read=4 * n, coordinator=held))
 
 
-def landmark_distances_stage(n: int, edges: int, n_landmarks: int, block: int) -> Stage:
+def landmark_distances_stage(graphs: Sequence[str], n: int, edges: int, n_landmarks: int, block: int) -> Stage:
     """Distances of every row to every landmark, ``distances/b`` (rows, L), and ``between`` landmarks (L, L)."""
 
     def run(context: Context) -> dict[str, Any]:
-        ids, matrix = read_array(context.of("landmarks", "ids")), stored_graph(context)
+        ids, matrix = read_array(context.of("landmarks", "ids")), lengths_in(context, graphs)
         counted = shortest_paths(matrix, ids, context.exchange, note=context.note)
         between = keep_distances(matrix.rows, ids, context.exchange, context.path(""))
         write_array(context.path("between"), between)
@@ -107,25 +117,25 @@ def landmark_distances_stage(n: int, edges: int, n_landmarks: int, block: int) -
         return counted
 
     groups = -(-n_landmarks // GROUP)
-    graph = 24 * edges
+    listed = 24 * edges
     cost = Cost(
         passes=2 * groups,
-        read=2 * groups * graph + 40 * n * n_landmarks,
-        write=graph + 24 * n * n_landmarks,
+        read=2 * groups * listed + 40 * n * n_landmarks,
+        write=listed + 24 * n * n_landmarks,
         disk=4 * n * n_landmarks,
-        scratch=graph + 20 * n * n_landmarks,
+        scratch=listed + 20 * n * n_landmarks,
         memory=block * (60 * edges // max(1, n) + 20 * GROUP + 64 + 8 * n_landmarks),
         coordinator=24 * n_landmarks**2,
         maps=4,
         blocks=groups * -(-n // block),
     )
-    return Stage("geodesics", ("landmarks", "components"), {"squared": True}, run, cost, resumes=True)
+    return Stage("geodesics", ("landmarks", "components", *graphs), {"squared": True}, run, cost, resumes=True)
 
 
 # --- all pairs -----------------------------------------------------------------------------------
 
 
-def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> Stage:
+def all_distances_stage(graphs: Sequence[str], policy: str, n_components: int, n: int, edges: int) -> Stage:
     """Distances between all rows of each embedded component: ``pairs/c`` (n_c, n_c) float32, rows as in the input."""
     check_exact(n)
 
@@ -138,7 +148,7 @@ def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> S
                 f"distances between all rows take {need >> 20} MiB, and {free >> 20} MiB of disk are free at "
                 f"{context.home.root}. Use solver='landmarks', or a workdir on a larger disk"
             )
-        matrix = stored_graph(context)
+        matrix = lengths_in(context, graphs)
         ordered = Ordered.open(context.of("order"))
         ids = np.concatenate([ordered.ids(b) for b in range(len(ordered.blocks))])
         label = np.concatenate(
@@ -174,7 +184,8 @@ def all_distances_stage(policy: str, n_components: int, n: int, edges: int) -> S
         scalar_ops=n * (edges + 4 * n),  # a heap for each row
         blocks=-(-4 * n * n // (PAIR_MIB << 20)),
     )
-    return Stage("geodesics", ("order", "components"), {"policy": policy, "n_components": n_components}, run, cost)
+    parameters = {"policy": policy, "n_components": n_components}
+    return Stage("geodesics", ("order", "components", *graphs), parameters, run, cost)
 
 
 def check_exact(n: int) -> None:

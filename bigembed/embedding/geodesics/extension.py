@@ -13,10 +13,11 @@ from bigembed.blocks.rows import Array, bounds
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.extension import Grouping
 from bigembed.embedding.graph.new_rows import block_of_rows, ready_rows
+from bigembed.embedding.graph.parts import ISLANDS
 from bigembed.landmarks.triangulate import triangulated
 from bigembed.neighbors.components.nearest_embedded import nearest_embedded
 from bigembed.neighbors.given.graph import GIVEN
-from bigembed.neighbors.given.query import GivenIndex, given_index_of
+from bigembed.neighbors.given.query import GivenIndex, given_index_of, nearest_given
 from bigembed.neighbors.joined import Joined
 from bigembed.neighbors.ordering.order import Ordered
 from bigembed.neighbors.ordering.survey import Shape, shape_in
@@ -47,6 +48,12 @@ class GeodesicModel:
     policy: str
     width: int
 
+    @property
+    def single(self) -> bool:
+        """Whether the largest component is all that has coordinates of its own, and rows say what is near it."""
+        given = isinstance(self.index, GivenIndex)
+        return not given and self.policy in ("largest", ISLANDS) and self.targets == (0,)
+
     def columns(self, c: int) -> int:
         """Landmarks of a component."""
         if self.component is None:
@@ -73,7 +80,7 @@ def model_of(run: Run, metric: Any = None) -> GeodesicModel:
         Ordered.open(run.path("order")).starts,
         tuple(run.results("solve")["targets"]),
         None if exact else read_array(run.path("landmarks", "component")),
-        run.manifest("coordinates").parameters["policy"],
+        run.parameters("coordinates")["policy"],
         run.results("solve")["n_components"],
     )
 
@@ -100,7 +107,7 @@ def extension_memory(model: GeodesicModel, rows: int) -> int:
 def extend_rows(rows: Any, model: GeodesicModel) -> Array:
     """Coordinates of finite new rows (n, m), each the same whatever the others."""
     rows = ready_rows(rows, model.shape)
-    coordinates = np.zeros((len(rows), model.width))
+    coordinates = np.zeros((rows.shape[0], model.width))
     for members, joined in join_parts(rows, model.index):
         coordinates[members] = _place_joined(rows[members], joined, model)
     return coordinates
@@ -109,8 +116,8 @@ def extend_rows(rows: Any, model: GeodesicModel) -> Array:
 def _place_joined(rows: Any, joined: Joined, model: GeodesicModel) -> Array:
     """Coordinates of new rows from their edges."""
     label = read_by_id(model.labels, model.starts, joined.ids)
-    home = _home(joined, label, model.policy)
-    out = np.zeros((len(rows), model.width))
+    home = _home(joined, label, model.single)
+    out = np.zeros((rows.shape[0], model.width))
     for c in model.targets:
         found = AffineMap.within(model.solve, c).read()
         mine = np.flatnonzero(home == c)
@@ -121,20 +128,29 @@ def _place_joined(rows: Any, joined: Joined, model: GeodesicModel) -> Array:
             through = model.distances(ids, c)[place] + lengths[:, None]
             out[part] = triangulated(np.minimum.reduceat(through, ends, axis=0), found)
     outside = np.flatnonzero(home < 0)
-    if len(outside) and (model.policy == "largest" or 0 in model.targets):
-        ordered, found = Ordered.open(model.index.order), AffineMap.within(model.solve, 0).read()
-        where, by = (joined.block[outside], joined.cell[outside]), by_metric(model.shape)
-        nearest = nearest_embedded(ordered, model.labels, rows[outside], *where, by=by)
+    if len(outside) and 0 in model.targets:
+        found = AffineMap.within(model.solve, 0).read()
+        nearest = _nearest(rows[outside], joined, outside, model)
         for start, stop in bounds(len(outside), max(1, HELD_BYTES // (8 * model.columns(0)))):
             out[outside[start:stop]] = triangulated(model.distances(nearest[start:stop], 0), found)
     return out
 
 
-def _home(joined: Joined, label: Array, policy: str) -> Array:
+def _nearest(rows: Any, joined: Joined, outside: Array, model: GeodesicModel) -> Array:
+    """The row of the largest component that is nearest to each row that no edge leads to."""
+    ordered = Ordered.open(model.index.order)
+    if isinstance(model.index, GivenIndex):
+        whole = np.concatenate([read_array(f"{model.labels}/{b}") for b in range(len(ordered.blocks))])
+        return nearest_given(rows, model.index, whole, 1)
+    where, by = (joined.block[outside], joined.cell[outside]), by_metric(model.shape)
+    return nearest_embedded(ordered, model.labels, rows, *where, by=by)
+
+
+def _home(joined: Joined, label: Array, single: bool) -> Array:
     """Component of each new row: that of the nearest row joined to it (ties by id); −1 for a row without neighbors."""
     count = len(joined.indptr) - 1
     of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
-    if policy == "largest":
+    if single:
         return np.where(np.bincount(of_edge[label == 0], minlength=count) > 0, 0, -1)
     home = np.full(count, -1, np.int64)
     order = np.lexsort((joined.ids, joined.squared, of_edge))

@@ -14,7 +14,8 @@ from bigembed.eigen.base import extremes, signs_of
 from bigembed.embedding.affine import AffineMap
 from bigembed.embedding.geodesics.distances import targets
 from bigembed.embedding.graph.coordinates import GraphCoordinates, write_coordinates
-from bigembed.embedding.graph.replaced import find_replaced
+from bigembed.embedding.graph.parts import ISLAND, ISLANDS, parts_from
+from bigembed.embedding.graph.replaced import find_replaced, first_replaced
 from bigembed.embedding.scaling.classical import largest_pairs, rounding
 from bigembed.landmarks.triangulate import FLOOR, classical, principal_axes, scaled, triangulated
 from bigembed.neighbors.ordering.order import Ordered
@@ -257,9 +258,19 @@ class SolvedCoordinates:
 
 
 def coordinates_stage(
-    policy: str, m: int, n: int, block: int, n_landmarks: int = 0, by: ByMetric | None = None
+    policy: str,
+    m: int,
+    n: int,
+    block: int,
+    n_landmarks: int = 0,
+    by: ByMetric | None = None,
+    parts: str = "components",
 ) -> Stage:
-    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input: by landmarks, or (0) as they were solved."""
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input: by landmarks, or (0) as they were solved.
+
+    ``parts``: the stage whose components the labels name. By the policy of islands rows outside of the parts take the
+    coordinates of their nearest row in them; where "components" are all that is known, without rows, they are at 0.
+    """
 
     def run(context: Context) -> dict[str, Any]:
         order, targets = context.of("order"), context.results("solve")["targets"]
@@ -270,10 +281,20 @@ def coordinates_stage(
         else:
             paths = context.of("solve"), context.of("components", "labels"), context.of("geodesics", "positions")
             found = SolvedCoordinates(*paths, Ordered.open(order).starts, tuple(targets), m)
-        outside = policy == "largest" and context.results("components")["components"] > 1
+        joined, shown = context.results("components"), context.results(parts)
+        rows = policy == "largest" or parts != "components"
+        outside = rows and joined["components"] > 1
         filled = find_replaced(context, order, by=by) if outside else []
-        write_coordinates(context, found, order, outside)
-        return {"n_components": m, "filled_rows": sum(count for count, _ in filled)}
+        first = first_replaced(filled, Ordered.open(order), context.exchange) if outside else []
+        told: dict[str, Any] = {}
+        if policy == ISLANDS:
+            count = parts_from(policy, shown).count
+            told = {"parts": count, "first_filled": first}
+            told |= {} if rows else {"unplaced_rows": n - sum(shown["sizes"][: len(targets)])}
+            write_coordinates(context, found, order, outside, count, ISLAND, context.of(parts, "labels"))
+        else:
+            write_coordinates(context, found, order, outside)
+        return {"n_components": m, "filled_rows": sum(count for count, _ in filled), **told}
 
     cost = Cost(
         read=4 * n * n_landmarks + 8 * n * m,
@@ -282,5 +303,6 @@ def coordinates_stage(
         scratch=8 * n * m + 12 * n,
         memory=8 * block * (n_landmarks + 6 * m) + 40 * TILE_ROWS * n_landmarks,
     )
-    stages = ("order", "components", *(("landmarks",) if n_landmarks else ()), "geodesics", "solve")
+    known = dict.fromkeys(("order", "components", parts))
+    stages = (*known, *(("landmarks",) if n_landmarks else ()), "geodesics", "solve")
     return Stage("coordinates", stages, {"policy": policy, "n_components": m}, run, cost)

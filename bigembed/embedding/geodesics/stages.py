@@ -11,9 +11,13 @@ from bigembed.embedding.geodesics.distances import (
     landmarks_stage,
 )
 from bigembed.embedding.geodesics.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
+from bigembed.embedding.graph.judgement import map_judgement_stages
+from bigembed.embedding.graph.parts import ISLANDS, parts_from
 from bigembed.embedding.graph.shape import GraphShape
+from bigembed.embedding.landmark_rows import ENOUGH
 from bigembed.errors import InputError
 from bigembed.neighbors.components.bridge import bridge_stage
+from bigembed.runs import Run
 from bigembed.stages import Stage
 
 AUTO_ROWS = 4_096
@@ -21,33 +25,80 @@ AUTO_ROWS = 4_096
 
 
 def geodesic_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
-    """Components, distances along the graph, their scaling, and coordinates.
+    """Components, distances along the graph, their scaling, coordinates, and how far to trust them.
 
     ``asked`` has the parameters of :class:`~bigembed.Isomap`.
     """
-    n, m, policy, block = graph.n, int(asked.n_components), asked.components, min(graph.block, graph.n)
+    n, m, block = graph.n, int(asked.n_components), min(graph.block, graph.n)
+    policy = ISLANDS if asked.components == "auto" else asked.components
     edges, by = graph.planned_edges, graph.by
     if graph.given and policy in ("bridge", "largest"):
         raise InputError(
             f"components={policy!r} looks for near rows in other components, and distances that are given have no "
-            "rows; allowed: 'error' or 'per-component'. Raise n_neighbors or radius, or add edges to the graph"
+            "rows; allowed: 'auto', 'error' or 'per-component'. Raise n_neighbors or radius, or add edges to the graph"
         )
-    bridged = [bridge_stage(n, -(-edges // (2 * n)), by)] if policy == "bridge" else []
-    first = [*bridged, graph_components_stage("bridge" if bridged else "graph", edges, n, block)]
+    lengths, first = _components(policy, graph, edges, block)
+    parts = "bridge" if policy == ISLANDS and not graph.given else "components"
+    judgement = map_judgement_stages(graph, m, seed, parts="" if policy == "bridge" else parts)
     if asked.solver == "exact" or (asked.solver == "auto" and n <= AUTO_ROWS):
         return [
             *first,
-            all_distances_stage(policy, m, n, edges),
+            all_distances_stage(lengths, policy, m, n, edges),
             exact_solve_stage(policy, m, n, asked.tol, asked.max_passes, seed),
-            coordinates_stage(policy, m, n, block, by=by),
+            coordinates_stage(policy, m, n, block, by=by, parts=parts),
+            *judgement,
         ]
     count = min(n, int(asked.n_landmarks))
     return [
         *first,
         landmarks_stage(policy, m, count, "uniform" if graph.given else asked.landmarks, graph.row_bytes, n, seed),
-        landmark_distances_stage(n, edges, count, block),
+        landmark_distances_stage(lengths, n, edges, count, block),
         landmark_solve_stage(policy, m, n, count, block),
-        coordinates_stage(policy, m, n, block, count, by),
+        coordinates_stage(policy, m, n, block, count, by, parts),
+        *judgement,
+    ]
+
+
+def _components(policy: str, graph: GraphShape, edges: int, block: int) -> tuple[tuple[str, ...], list[Stage]]:
+    """The stages that may hold the graph that is embedded (:func:`lengths_in`); the bridges that the policy asks for,
+    and the components of what is joined then."""
+    n, k = graph.n, -(-edges // (2 * graph.n))
+    lengths: tuple[str, ...] = ("graph",)
+    bridges: list[Stage] = []
+    if policy == "bridge":
+        lengths, bridges = ("bridge",), [bridge_stage(n, k, graph.by)]
+    if policy == ISLANDS and not graph.given:
+        lengths, bridges = ("bridge", "graph"), [bridge_stage(n, k, graph.by, parts=joined_parts)]
+    return lengths, [*bridges, graph_components_stage(lengths, edges, n, block)]
+
+
+def joined_parts(found: dict[str, Any]) -> int:
+    """How many components are parts, and none an island."""
+    return parts_from(ISLANDS, found).count
+
+
+def is_bridged(run: Run) -> bool:
+    """Whether the graph that was embedded is one with bridges (of one part there are none to build)."""
+    return run.has("bridge") and bool(run.results("bridge")["bridges"] or not run.results("bridge").get("parts"))
+
+
+def parts_warnings(out: dict[str, Any], advice: str) -> list[str]:
+    """Of a certificate: that the graph fell into parts, what the map shows of them, and what joins them."""
+    parts, bridge = out["parts"], out.get("bridge")
+    if parts == 1:
+        return []
+    sizes = ", ".join(f"{size:,}" for size in out["component_sizes"][:parts][:10])
+    head = f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
+    if bridge is None:
+        return [
+            f"{head}(labels_ names them). Nothing says how far they are from each other: each is embedded by itself, "
+            f"about its own mean, and coordinates of different parts are not comparable. {advice}; or add edges to "
+            "the graph"
+        ]
+    return [
+        f"{head}(labels_ names them). Their shortest edges join them, the longest {bridge['longest']:.4g} long: how "
+        f"the parts lie to each other on the map is decided by single edges. {advice}; or components='per-component' "
+        "or 'largest'"
     ]
 
 
@@ -80,7 +131,7 @@ def degenerate(out: dict[str, Any], m: int) -> list[str]:
             "data holes"
         )
     landmarks = out.get("landmarks")
-    if landmarks and landmarks["landmarks"] < landmarks["wanted"]:
+    if landmarks and landmarks["landmarks"] < ENOUGH * landmarks["wanted"]:
         messages.append(
             f"{landmarks['landmarks']} landmarks of {landmarks['wanted']}: the sampled rows have no more distinct ones"
         )

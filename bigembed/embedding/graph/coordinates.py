@@ -44,11 +44,13 @@ def write_coordinates(
     replaced: bool,
     parts: int = 1,
     island: int | None = None,
+    labels: str = "",
 ) -> None:
     """``embedding`` (n, width) and ``labels`` (n,); ``order``: where the graph says it, None for that of the input.
 
     ``replaced``: :func:`~bigembed.embedding.graph.replaced.find_replaced` left which rows take those of another one.
-    ``island``: the label that rows outside the first ``parts`` components get; None leaves their own.
+    ``island``: the label that rows outside the first ``parts`` components get; None leaves their own. ``labels``: where
+    these components lie, if they are not those of ``found``.
     """
     blocks, n, out_rows = len(found.starts) - 1, int(found.starts[-1]), block_rows(found.width, 8)
     map_blocks(
@@ -59,6 +61,7 @@ def write_coordinates(
         replaced=replaced,
         parts=parts,
         island=island,
+        labels=labels or found.labels,
         out_rows=out_rows,
         exchange=context.exchange,
     )
@@ -75,11 +78,12 @@ def coordinates_block(
     replaced: bool,
     parts: int,
     island: int | None,
+    labels: str,
     out_rows: int,
     exchange: Exchange,
 ) -> None:
     """The coordinates of one block, with those that its rows take of others, left for each block of the output."""
-    label, coordinates = read_array(f"{found.labels}/{b}"), found.block(b)
+    label, coordinates = read_array(f"{labels}/{b}"), found.block(b)
     if replaced:
         rows, others = exchange.get_many("nearest", b, ["rows", "ids"])
         coordinates[rows] = found.of_rows(others)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.embedding.graph.joining import joined_at
 from bigembed.embedding.graph.ordered_rows import InOrder, compared_rows, comparison
 from bigembed.embedding.graph.own_rows import own_rows
 from bigembed.embedding.graph.shape import GraphShape
@@ -56,15 +57,18 @@ def given_judgement_stage(n: int, m: int, seed: int) -> Stage:
     return Stage("judgement", ("survey", "coordinates"), {"seed": seed}, run, given_cost(n, m))
 
 
-def map_judgement_stages(graph: GraphShape, m: int, seed: int) -> list[Stage]:
-    """The stage that measures how well a map of a graph shows the rows; none of a user's graph, which has no rows."""
+def map_judgement_stages(graph: GraphShape, m: int, seed: int, parts: str = "") -> list[Stage]:
+    """The stage that measures how well a map of a graph shows the rows; none of a user's graph, which has no rows.
+
+    ``parts``: the stage with the parts of the graph that the map depends on, so that what joins them is worth knowing.
+    """
     if graph.sampled:
         return [given_judgement_stage(graph.n, m, seed)]
     if graph.rowless:
         return []
     rows = RowSource((graph.n, graph.width), np.dtype(np.float64))
     shape = Shape(graph.n, graph.width, "float64", "")
-    return [judgement_stage(rows, shape, m, seed, ordered=True, by=graph.by)]
+    return [judgement_stage(rows, shape, m, seed, ordered=True, by=graph.by, parts=parts)]
 
 
 def preserved_in_order(
@@ -87,9 +91,17 @@ def preserved_rows(context: Context, rows: RowSource, shown: RowSource, seed: in
 
 
 def judgement_stage(
-    source: RowSource, shape: Shape, m: int, seed: int, *, ordered: bool, by: ByMetric | None = None
+    source: RowSource,
+    shape: Shape,
+    m: int,
+    seed: int,
+    *,
+    ordered: bool,
+    by: ByMetric | None = None,
+    parts: str = "",
 ) -> Stage:
-    """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them."""
+    """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them;
+    ``parts``: the stage that has found the parts of the graph; with it goes what would join them."""
     n = shape.n
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
@@ -101,9 +113,10 @@ def judgement_stage(
             lies = Ordered.open(context.of("order"))
             shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
             found = preserved_in_order(context, lies, shape.d, shown, seed, by)
-        return {"map": found} if found else {}
+        joined = joined_at(context, parts, shape.d, by) if parts else {}
+        return ({"map": found} if found else {}) | ({"joined": joined} if joined else {})
 
-    inputs = ("order", "coordinates") if ordered else ("coordinates",)
+    inputs = ("order", *((parts,) if parts else ()), "coordinates") if ordered else ("coordinates",)
     cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0)
     parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
     return Stage("judgement", inputs, parameters, run, cost)

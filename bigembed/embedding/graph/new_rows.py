@@ -40,12 +40,17 @@ def block_of_rows(rows: Array, model: Located, start: int) -> Array:
 
 
 def fitted_shape(run: Run, metric: Any = None) -> Shape:
-    """What the fitted rows were like; InputTypeError where a user's graph was fitted, which has no rows."""
+    """What the fitted rows were like; InputTypeError where a user's weights were fitted, which have no rows."""
     survey = run.results("survey") if run.has("survey") else {"metric": GIVEN}
-    if survey["metric"] == GIVEN and not survey.get("all_pairs"):
+    if survey["metric"] == GIVEN and not survey.get("all_pairs") and not run.has("survey"):
         raise InputTypeError(
-            "transform needs the rows that were fitted; this map was fitted to a user's graph, which "
-            "has no place for new rows"
+            "transform needs the rows that were fitted; this map was fitted to a user's weights, which "
+            "have no place for new rows. Fit the rows, or distances, or their lengths along the edges of a graph"
+        )
+    if survey["metric"] == GIVEN and not survey.get("all_pairs") and "reach" not in run.results("graph"):
+        raise InputTypeError(
+            "transform of this map of a user's graph of distances needs to know how far its rows list others, which "
+            "earlier versions did not keep. Fit it again"
         )
     return shape_in(survey, metric)
 

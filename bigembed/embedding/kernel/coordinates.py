@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.blocks.affine import Affine
-from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.rows import Array, bounds, is_sparse
 from bigembed.embedding.affine import AffineMap
-from bigembed.kernels.functions import Kernel, in_tiles, refuse_values, wrong_values
+from bigembed.kernels.functions import TILE, Kernel, in_tiles, refuse_values, wrong_values
 from bigembed.store.arrays.io import read_array
 
 COLUMNS = 2_048
@@ -34,6 +34,9 @@ def map_of(solve: str) -> AffineMap:
 
 def project_by_kernel(rows: Any, model: ByKernel) -> Array:
     """(k(x) − mean) A, k(x) the kernel of x with every known row, :data:`COLUMNS` of these at a time."""
+    if is_sparse(rows):
+        tiles = bounds(rows.shape[0], TILE)
+        return np.concatenate([project_by_kernel(rows[start:stop].toarray(), model) for start, stop in tiles])
     coordinates: Any = 0.0
     for start, stop in bounds(len(read_array(model.map.mean)), COLUMNS):
         known, found = read_array(model.known, start, stop), model.map.read(start, stop)

@@ -234,7 +234,14 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
     solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size, serial_flops=20 * n_landmarks**3)
     return [
         Stage("moments", ("landmarks",), kernel.key(), moments, pass_cost, resumes=True),
-        Stage("solve", ("landmarks", "moments"), {**kernel.key(), "n_components": m}, solve, solve_cost),
+        Stage(
+            "solve",
+            ("landmarks", "moments"),
+            {**kernel.key(), "n_components": m},
+            solve,
+            solve_cost,
+            parameters_of=("landmarks",),
+        ),
     ]
 
 

@@ -15,6 +15,7 @@ from bigembed.embedding.costs import summing_cost
 from bigembed.embedding.descent import RowDescent
 from bigembed.embedding.fitted_coordinates import write_finished
 from bigembed.embedding.linearized.kernel import (
+    KERNEL,
     StoredKernel,
     keep_kernel,
     kernel_of,
@@ -70,7 +71,7 @@ def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
         maps=2 * passes,
     )
     parameters = asdict(asked) | {"source": source.fingerprint()}
-    return Stage("coordinates", ("degrees",), parameters, run, cost, resumes=True)
+    return Stage("coordinates", KERNEL, parameters, run, cost, resumes=True)
 
 
 class KernelDescent(RowDescent):

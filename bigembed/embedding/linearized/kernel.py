@@ -25,6 +25,8 @@ from bigembed.store.arrays.io import read_array, write_array
 from bigembed.store.rows.passes import Parts, reduce_rows
 from bigembed.store.rows.source import RowSource
 
+KERNEL = ("center", "scale", "degrees")
+"""The stages that hold the kernel."""
 RULES = ("auto", "density")
 NEGATIVE = -1e-12
 """An entry of the kernel below this is negative, not rounded."""
@@ -63,7 +65,11 @@ class SolverOptions:
 
 def kernel_stages(source: RowSource, choice: KernelChoice) -> list[Stage]:
     """Center, scale and degrees of the linearized kernel on the rows of ``source``."""
-    return [center_stage(source, choice), scale_stage(source, choice), degrees_stage(source, choice)]
+    return [
+        center_stage(source, choice.center),
+        scale_stage(source, choice.epsilon, choice.beta),
+        degrees_stage(source, choice.alpha),
+    ]
 
 
 def pass_cost(source: RowSource, width: int, passes: int = 1, sums: int = 0) -> Cost:
@@ -72,35 +78,35 @@ def pass_cost(source: RowSource, width: int, passes: int = 1, sums: int = 0) -> 
     return summing_cost(source, sums, passes, disk=64 * width, memory=16 << 20, flops=flops)
 
 
-def center_stage(source: RowSource, choice: KernelChoice) -> Stage:
+def center_stage(source: RowSource, center: bool) -> Stage:
     """c: the weighted mean, or zero without a pass."""
     d = source.shape[1]
 
     def run(context: Context) -> dict[str, Any]:
-        center = np.zeros(d)
-        if choice.center:
-            center = reduce_rows(
+        found = np.zeros(d)
+        if center:
+            found = reduce_rows(
                 source, moments_of_block, context.exchange, combine=merge_moments, first=True, diagonal=True
             )["mean"]
-        write_array(context.path("center"), center)
-        return {"centered": choice.center, "passes": int(choice.center)}
+        write_array(context.path("center"), found)
+        return {"centered": center, "passes": int(center)}
 
-    parameters = {"source": source.fingerprint(), "center": choice.center}
-    return Stage("center", (), parameters, run, pass_cost(source, d, int(choice.center), 16 * d), resumes=True)
+    parameters = {"source": source.fingerprint(), "center": center}
+    return Stage("center", (), parameters, run, pass_cost(source, d, int(center), 16 * d), resumes=True)
 
 
-def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
+def scale_stage(source: RowSource, epsilon: str | float, beta: float) -> Stage:
     """ε and t₀: one pass, and one more where every row has its own scale."""
     d = source.shape[1]
     given = EPSILONS in source.aligned
-    own = given or choice.epsilon == "density"
+    own = given or epsilon == "density"
 
     def run(context: Context) -> dict[str, Any]:
         center = read_array(context.of("center", "center"))
-        found = reduce_rows(
-            source, spread_block, context.exchange, combine=combine_sums, first=not choice.center, center=center
-        )
-        results = _scale(found, choice, given)
+        centered = context.results("center")["centered"]
+        asked: dict[str, Any] = {"first": not centered, "center": center}
+        found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, **asked)
+        results = _scale(found, epsilon, beta, centered, given)
         step = np.sqrt(2 / results["epsilon"])
         mean_z = step * found["shift"] / found["mass"]
         write_array(context.path("mean_z"), mean_z)
@@ -108,19 +114,19 @@ def scale_stage(source: RowSource, choice: KernelChoice) -> Stage:
         if own:
             kernel = linearized_kernel(center, results, mean_z)
             plain = Normalization(0.0, None, None)
-            first = reduce_rows(
+            total = reduce_rows(
                 source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=plain
             )["total"]
         else:
-            first = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
-        write_array(context.path("first"), first)
+            total = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
+        write_array(context.path("first"), total)
         return results
 
-    parameters = {"epsilon": choice.epsilon, "beta": choice.beta}
+    parameters = {"epsilon": epsilon, "beta": beta}
     return Stage("scale", ("center",), parameters, run, pass_cost(source, d, 1 + own, 16 * d), resumes=True)
 
 
-def _scale(found: Parts, choice: KernelChoice, given: bool) -> dict[str, Any]:
+def _scale(found: Parts, rule: str | float, beta: float, centered: bool, given: bool) -> dict[str, Any]:
     """ε by its rule, and what is known of the sign of the kernel."""
     radius = float(found["radius"])
     if not found["present"]:
@@ -129,8 +135,8 @@ def _scale(found: Parts, choice: KernelChoice, given: bool) -> dict[str, Any]:
         raise InputError("the squares of the rows overflow float64: scale the columns down")
     enough = 4 * radius
     off = float(np.linalg.norm(found["shift"]) / found["mass"])
-    if enough < np.finfo(float).tiny or (choice.center and off > CONSTANT * np.sqrt(radius)):
-        what = "all rows are equal" if choice.center else "all rows are zero"
+    if enough < np.finfo(float).tiny or (centered and off > CONSTANT * np.sqrt(radius)):
+        what = "all rows are equal" if centered else "all rows are zero"
         raise InputError(
             f"{what} (largest distance to the center {np.sqrt(radius):.3g}), so there is no scale and nothing to "
             "embed. Give rows that differ"
@@ -138,30 +144,30 @@ def _scale(found: Parts, choice: KernelChoice, given: bool) -> dict[str, Any]:
     lowest = float(found["lowest epsilon"])
     if given and not lowest > 0:
         raise InputError(f"epsilons must be positive and finite numbers; the smallest is {lowest:g}")
-    number = not isinstance(choice.epsilon, str)
-    epsilon = lowest if given else float(choice.epsilon) if number else enough
+    number = not isinstance(rule, str)
+    epsilon = lowest if given else float(rule) if number else enough
     return {
-        "kind": "given" if given else "density" if choice.epsilon == "density" else "global",
+        "kind": "given" if given else "density" if rule == "density" else "global",
         "epsilon": epsilon,
         "enough": enough,
         "proved": bool(epsilon >= enough),
         "mass": float(found["mass"]),
         "present": int(found["present"]),
         "mean_s": float(found["squares"] / found["mass"]) / epsilon,
-        "beta": choice.beta,
-        "passes": 2 if given or choice.epsilon == "density" else 1,
+        "beta": beta,
+        "passes": 2 if given or rule == "density" else 1,
     }
 
 
-def degrees_stage(source: RowSource, choice: KernelChoice) -> Stage:
+def degrees_stage(source: RowSource, alpha: float) -> Stage:
     """M t₀ and M t: one pass with α > 0, none with α = 0."""
 
     def run(context: Context) -> dict[str, Any]:
         kernel, first = kernel_of(context.home), read_array(context.of("scale", "first"))
         second = kernel.core @ first
         lowest = np.inf
-        if choice.alpha:
-            given = Normalization(choice.alpha, second, None)
+        if alpha:
+            given = Normalization(alpha, second, None)
             found = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=given)
             lowest = float(found["lowest q"])
             if lowest <= 0:
@@ -169,11 +175,11 @@ def degrees_stage(source: RowSource, choice: KernelChoice) -> Stage:
             second = kernel.core @ found["total"]
         write_array(context.path("first"), kernel.core @ first)
         write_array(context.path("second"), second)
-        return {"alpha": choice.alpha, "passes": int(choice.alpha != 0)}
+        return {"alpha": alpha, "passes": int(alpha != 0)}
 
     width = source.shape[1] + 3
-    cost = pass_cost(source, width, int(choice.alpha != 0), 8 * width)
-    return Stage("degrees", ("scale",), {"alpha": choice.alpha}, run, cost, resumes=True)
+    cost = pass_cost(source, width, int(alpha != 0), 8 * width)
+    return Stage("degrees", ("center", "scale"), {"alpha": alpha}, run, cost, resumes=True)
 
 
 def farthest(context: Context, kernel: LinearizedKernel) -> Array:
@@ -247,7 +253,7 @@ class StoredKernel:
     @classmethod
     def of(cls, run: Run, stage: str, outside: str) -> StoredKernel:
         """That of a stage of a run or of a saved model."""
-        return cls(run.path(stage), run.manifest(stage).digest, json.dumps(run.results(stage)), outside)
+        return cls(run.path(stage), run.digest(stage), json.dumps(run.results(stage)), outside)
 
     def read(self) -> tuple[LinearizedKernel, Normalization, dict[str, Any]]:
         """The kernel, its normalization and the results of the stage."""

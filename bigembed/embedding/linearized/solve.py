@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.eigen.factored import solve_factored
 from bigembed.embedding.linearized.kernel import (
+    KERNEL,
     SolverOptions,
     StoredKernel,
     farthest,
@@ -46,8 +47,8 @@ def solve_stage(source: RowSource, asked: SolverOptions) -> Stage:
         return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
 
     if asked.solver == "lanczos":
-        return Stage("solve", ("degrees",), asdict(asked), run, lanczos_cost(source, asked.n_components))
-    return Stage("solve", ("degrees",), asdict(asked), run, pass_cost(source, size, 1, 8 * size * size), resumes=True)
+        return Stage("solve", KERNEL, asdict(asked), run, lanczos_cost(source, asked.n_components))
+    return Stage("solve", KERNEL, asdict(asked), run, pass_cost(source, size, 1, 8 * size * size), resumes=True)
 
 
 def _solve_factored(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
         }
 
     parameters = {"normalization": normalization, "scaling": scaling}
-    return Stage("map", ("solve",), parameters, run, Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m))
+    return Stage("map", (*KERNEL, "solve"), parameters, run, Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m))
 
 
 @lru_cache(maxsize=2)

@@ -193,7 +193,7 @@ def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage
 
     parameters = {"tol": tol, "max_iter": max_iter}
     cost = _cost(source, min(max_iter, PLANNED) + 1, m)
-    return Stage("factors", ("start",), parameters, run, cost, resumes=True)
+    return Stage("factors", ("survey", "start"), parameters, run, cost, resumes=True)
 
 
 class Factors(RowDescent):

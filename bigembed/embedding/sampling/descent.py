@@ -6,7 +6,6 @@ or in one map over the blocks, each of which reads its weights, the points of it
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from bigembed.blocks.rows import map_blocks
@@ -16,6 +15,7 @@ from bigembed.embedding.map_descent import HELD_BYTES, REPORT, MapDescent
 from bigembed.embedding.sampling.by_blocks import begin_block, cross_entropy_block, move_block, pool_block, share_block
 from bigembed.embedding.sampling.in_memory import held_epochs
 from bigembed.embedding.sampling.options import POOL, SamplingOptions
+from bigembed.reads import Immaterial
 from bigembed.stages import Context, Cost, Stage
 
 
@@ -24,9 +24,10 @@ def descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memo
     n, m, block = graph.n, asked.n_components, min(graph.n, graph.block)
     whole = held_bytes(n, edges, m)
     held = whole <= HELD_BYTES if in_memory is None else in_memory
+    place = Immaterial(held)  # (the bytes are the same)
 
     def run(context: Context) -> dict[str, Any]:
-        return SampledDescent(context, n, asked, held).run("cross-entropy")
+        return SampledDescent(context, n, asked, place.value).run("cross-entropy")
 
     passes = asked.n_epochs if not held else -(-asked.n_epochs // REPORT)
     state, pool = 8 * n * m, 8 * m * min(n, POOL + n // block)
@@ -42,7 +43,7 @@ def descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memo
         maps=2 * passes,
         blocks=1 if held else 0,
     )
-    return Stage("descent", ("kernel", "start", graph.stage), asdict(asked), run, cost, resumes=True)
+    return Stage("descent", ("kernel", "start", graph.stage), asked.parameters(), run, cost, resumes=True)
 
 
 class SampledDescent(MapDescent):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,6 +31,15 @@ class SamplingOptions:
     repulsion_strength: float
     negative_sample_rate: int
     seed: int
+
+    def parameters(self) -> dict[str, Any]:
+        """For the key of the descent, with what a step is (before: half of that)."""
+        return asdict(self) | {"step": "mean of edges"}
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Self:
+        """What was asked of a descent with these parameters."""
+        return cls(**{name: value for name, value in parameters.items() if name in cls.__dataclass_fields__})
 
     def at(self, epoch: int, largest: float) -> Array:
         """What :func:`bigembed.kernels.sampling.step` is given in an epoch: the learning rate falls to 0."""

@@ -27,8 +27,8 @@ def sampling_stages(
 ) -> list[Stage]:
     """Weights, the start, the descent, coordinates, and how far to trust them."""
     m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
-    if start == "spectral" and not graph.rowless and graph.n <= m:  # (fewer eigenvectors than coordinates)
-        start = "pca"
+    if start in ("auto", "spectral"):
+        start = "pca" if not graph.rowless and graph.n <= m else "spectral"  # (fewer eigenvectors than coordinates)
     policy = "joint" if graph.rowless else "largest"
     scale = Scale(SCALE.deviation, SCALE.farthest) if graph.rowless else SCALE
     return [

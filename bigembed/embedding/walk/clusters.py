@@ -44,7 +44,7 @@ def labels_of_rows(rows: Array, model: ClusterModel) -> Array:
 def prediction(run: Run, metric: Any = None) -> Extension:
     """What turns new rows into numbers of clusters."""
     walk = model_of(run, metric)
-    normalize_rows = run.manifest("clusters").parameters["normalize_rows"]
+    normalize_rows = run.parameters("clusters")["normalize_rows"]
     model = ClusterModel(walk, run.path("clusters", "centers"), normalize_rows)
     d, near = walk.shape.d, grouping(walk)
     return Extension(labels_of_rows, model, 1, d, dtype="int32", grouping=near, cheap=False, sparse=True)

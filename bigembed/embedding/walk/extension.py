@@ -56,7 +56,7 @@ class WalkModel:
 def model_of(run: Run, metric: Any = None) -> WalkModel:
     """The extension model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
     shape, coordinates = fitted_shape(run, metric), run.results("coordinates")
-    asked, kernel, scale = run.manifest("kernel").parameters, run.results("kernel"), run.results("bandwidth")
+    asked, kernel, scale = run.parameters("kernel"), run.results("kernel"), run.results("bandwidth")
     rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
     return WalkModel(
         any_index_of(run, shape),
@@ -82,7 +82,7 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
 
 def parts_before(run: Run) -> int:
     """How many components of a model made before 0.2 have their own coordinates."""
-    largest_only = run.manifest("coordinates").parameters["policy"] == "largest"
+    largest_only = run.parameters("coordinates")["policy"] == "largest"
     return 1 if largest_only else int(run.results("components")["components"])
 
 
@@ -112,7 +112,7 @@ def extension_memory(model: WalkModel, rows: int) -> int:
 
 def nystrom_rows(rows: Any, model: WalkModel) -> Array:
     """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
-    coordinates = np.empty((len(rows), model.fitted.width))
+    coordinates = np.empty((rows.shape[0], model.fitted.width))
     for members, joined in join_parts(rows, model.index):
         coordinates[members] = _extend_joined(rows, members, joined, model)
     return coordinates

@@ -89,7 +89,9 @@ class WalkVectors:
 
 def inputs_of(run: Run) -> tuple[str, ...]:
     """The stages that a function of the walk depends on."""
-    return ("kernel", "components", "solve", "coordinates", *(("order",) if run.has("order") else ()))
+    order = ("order",) if run.has("order") else ()
+    graph = next(name for name in ("bridge", "graph", "weights") if run.has(name))
+    return ("kernel", graph, "components", "solve", "coordinates", *order)
 
 
 @dataclass(frozen=True)

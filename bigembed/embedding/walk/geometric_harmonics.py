@@ -53,11 +53,12 @@ class GeometricHarmonics:
 
     def predict(self, X: Any) -> Any:
         """Values (k, c) at new rows (any kind that ``transform`` takes; (k,) for a vector): lazy for lazy rows."""
-        return self._of(self.fitted.transform(X))
+        return self._of(self.fitted._as_computed(X))
 
     def fitted_values(self) -> Any:
         """Values at the rows that were fitted, in the order of the input: each function without what was cut off."""
-        return self._of(self.fitted.embedding_)
+        fitted = self.fitted
+        return self._of(fitted._run.array("coordinates", "embedding", fitted._in_memory))
 
     def _of(self, coordinates: Any) -> Any:
         values = coordinates @ self.coefficients[1:] + self.coefficients[0]

@@ -14,6 +14,7 @@ import numpy as np
 
 from bigembed.blocks.owners import by_owner
 from bigembed.blocks.rows import Array
+from bigembed.embedding.graph.joining import joined_at
 from bigembed.embedding.graph.judgement import (
     AGAIN,
     NEIGHBORS,
@@ -95,13 +96,15 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
             **_separated(solve, kept, tol, n),
         }
         if rows and ordered is not None:
-            asked = context.home.manifest("kernel").parameters
+            asked = context.home.parameters("kernel")
             degrees = effective_degrees(context.of("kernel", "mass" if "target" in asked else "q"), blocks)
             first = _numbers(np.array(degrees.first, np.int64), ordered)
             out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
             if not ordered.columns:
                 out |= {"column": _column(read_array(context.of("survey", "sample")))}
             out |= _stability(context, blocks, kept) if lists else {}
+            if joined := joined_at(context, "components", d, graph.by):
+                out["joined"] = joined
             if n - found["filled_rows"] > 2 * NEIGHBORS:
                 out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed, graph.by)
         elif graph.sampled and n > 2 * NEIGHBORS:
@@ -110,7 +113,7 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
 
     of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ("order",) if ordering else ()
     of_rows = ("survey", *of_rows) if graph.sampled else of_rows
-    inputs = ("kernel", "components", "solve", "coordinates", *of_rows)
+    inputs = ("kernel", "components", "solve", "coordinates", *(("bandwidth",) if rows else ()), *of_rows)
     samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
     double = np.dtype(np.float64)
     compared = (
@@ -134,7 +137,8 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
         coordinator=max(32 * few**2, compared.coordinator),
         maps=3 + compared.maps,
     )
-    return Stage("judgement", inputs, {"seed": seed, "samples": samples, "tol": tol}, run, cost)
+    parameters = {"seed": seed, "samples": samples, "tol": tol}
+    return Stage("judgement", inputs, parameters, run, cost, parameters_of=("kernel",))
 
 
 def _preserved(
@@ -155,7 +159,7 @@ def _preserved(
 def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
     """Shares of the coordinates that the map of half of the neighbors has, where there are few rows in one part."""
     home, single = context.home, context.results("coordinates")["parts"] == 1
-    asked, scale, chosen = home.manifest("kernel").parameters, context.results("bandwidth"), context.results("search")
+    asked, scale, chosen = home.parameters("kernel"), context.results("bandwidth"), context.results("search")
     n, k = sum(context.results("kernel")["rows"]), chosen["n_neighbors"]
     plain = single and "target" not in asked and not asked.get("bridged")
     if not plain or n > MOST_ROWS or k < LEAST_NEIGHBORS or 2 * k > n or n <= 2 * kept + 2:

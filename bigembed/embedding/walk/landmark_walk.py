@@ -247,4 +247,5 @@ def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> 
         {"n_components": m, "t": t},
         run,
         Cost(disk=size, coordinator=8 * size, serial_flops=10 * n_landmarks**3),
+        parameters_of=("landmarks",),
     )

@@ -69,7 +69,7 @@ def diffusion_pseudotime(
     [0.0, 0.17, 0.99, 1.15]
     """
     source = run_of(fitted, "diffusion_pseudotime")
-    n, width = source.results("components")["rows"], source.manifest("solve").parameters["n_components"]
+    n, width = source.results("components")["rows"], source.parameters("solve")["n_components"]
     if not is_integer(root) or not 0 <= root < n:
         raise InputError(f"root={root!r}; the number of a row of the input is needed, from 0 to {n - 1}")
 

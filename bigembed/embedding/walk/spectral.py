@@ -63,13 +63,12 @@ class Spectrum:
 
 def weights_of(context: Context) -> StoredMatrix:
     """The normalized kernel."""
-    inputs = context.home.manifest("kernel").inputs
-    graph = next(name for name in inputs if name in ("graph", "bridge", "weights"))
+    graph = next(name for name in ("bridge", "graph", "weights") if context.home.has(name))
     return context.home.matrix(graph, "weights", "kernel")
 
 
-def components_stage(n: int, n_neighbors: int, block: int) -> Stage:
-    """Connected components of the kernel (an edge too weak for the solve joins nothing)."""
+def components_stage(graph: str, n: int, n_neighbors: int, block: int) -> Stage:
+    """Connected components of the kernel on the edges of a graph (one too weak for the solve joins nothing)."""
 
     def run(context: Context) -> dict[str, Any]:
         degree = context.of("kernel", "degree")
@@ -77,10 +76,10 @@ def components_stage(n: int, n_neighbors: int, block: int) -> Stage:
 
     edges = 2 * n * n_neighbors
     cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=64 * block * n_neighbors)
-    return Stage("components", ("kernel",), {"resolved": RESOLVED}, run, cost)
+    return Stage("components", ("kernel", graph), {"resolved": RESOLVED}, run, cost)
 
 
-def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
+def solve_stage(asked: Spectrum, graph: str, n: int, n_neighbors: int, block: int) -> Stage:
     """Right eigenvectors R of P with RᵀΠR = I (seed 000 eq. 22), trivial one left out, in internal order."""
 
     def run(context: Context) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         solved: dict[int, dict[str, Any]] = {}
         for c, size, wanted in targets:
             if asked.landmarks is not None and asked.by_landmarks(size):
-                solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed)
+                solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed, n_neighbors)
             elif c in small:
                 source: Any = (weights, labels) if whole else len(weights.rows)
                 [solved[c]] = map_blocks(
@@ -118,8 +117,11 @@ def solve_stage(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Stage:
         return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
 
     cost = solve_cost(asked, n, n_neighbors, block)
-    inputs = ("kernel", "components", "order") if asked.landmarks else ("kernel", "components")
-    return Stage("solve", inputs, asked.key(), run, cost, resumes=True)
+    by = asked.landmarks
+    scale = ("bandwidth",) if by and by.extension == "nystrom" else ()
+    inputs = ("kernel", graph, "components", *(("order",) if by else ()), *scale)
+    asks = ("kernel",) if scale else ()
+    return Stage("solve", inputs, asked.key(), run, cost, resumes=True, parameters_of=asks)
 
 
 def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:

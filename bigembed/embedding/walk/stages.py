@@ -89,12 +89,13 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     wanted = max(1, min(AUTO, n - 2)) if auto else int(asked.n_components)
     spectrum = Spectrum(wanted, policy, asked.tol, asked.max_passes, seed, landmarks)
     kernel = [weighted_kernel_stage(asked.alpha, n)] if graph.weighted else _kernel_stages(asked, graph, policy)
+    edges = "bridge" if policy == "bridge" and rows else graph.stage
     scaling = {"t": asked.t, "delta": asked.delta, "truncation": asked.truncation}
     lists = graph.radius is None and not graph.dense
     return [
         *kernel,
-        components_stage(n, k, block),
-        solve_stage(spectrum, n, k, block),
+        components_stage(edges, n, k, block),
+        solve_stage(spectrum, edges, n, k, block),
         coordinates_stage(policy, wanted, scaling, graph, auto=auto, rows=rows),
         judgement_stage(graph, wanted, asked.tol, seed, rows=rows, lists=lists),
     ]

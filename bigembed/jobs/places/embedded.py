@@ -6,8 +6,10 @@ import ctypes
 import logging
 import multiprocessing
 import os
+import signal
 import threading
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +42,18 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     """Worker processes on this machine, one thread each; the scheduler in this process, on 127.0.0.1 only."""
     import dask
     from distributed import Client
-    from distributed.utils import silence_logging_cmgr
+    from distributed.utils import LoopRunner, silence_logging_cmgr
 
     _keep_memory()
-    stack.enter_context(dask.config.set({**settings(table), "temporary-directory": None}))
-    stack.enter_context(silence_logging_cmgr(SILENT))  # (one that did not close would leave it so)
     scratch = stack.enter_context(temporary("workers"))
+    stack.enter_context(dask.config.set({**settings(table), "temporary-directory": str(scratch)}))  # (the scheduler's)
+    stack.enter_context(silence_logging_cmgr(SILENT))  # (one that did not close would leave it so)
     stack.callback(_log_printed, scratch / PRINTED)
-    local = _started(table, scratch)
+    loop = LoopRunner(asynchronous=False)
+    with _keyboard_kept():
+        loop.start()
+    stack.callback(loop.stop)
+    local = _started(table, scratch, loop.loop)
     stack.callback(closed, local, 10)
     client = Client(local, set_as_default=True)
     stack.callback(closed, client, 10)
@@ -69,17 +75,18 @@ def _keep_memory() -> None:
             mallopt(name, value)
 
 
-def _started(table: ClusterTable, scratch: Path) -> Any:
+def _started(table: ClusterTable, scratch: Path, loop: Any) -> Any:
     """The embedded cluster; one whose workers die or freeze while they start is tried again."""
     from distributed import LocalCluster
 
-    before = set(multiprocessing.active_children())
+    before, others = set(multiprocessing.active_children()), set(LocalCluster._instances)
     for left in reversed(range(STARTS)):
         late = threading.Timer(max(START_TIMEOUT, table.frozen_timeout), _kill_others, [before])
         late.daemon = True
         late.start()
         try:
             return LocalCluster(
+                loop=loop,
                 n_workers=worker_count(table),
                 threads_per_worker=1,
                 processes=True,
@@ -100,9 +107,28 @@ def _started(table: ClusterTable, scratch: Path) -> Any:
                     "used up by others, and run again; finished stages are kept"
                 ) from error
             logger.warning("the worker processes did not start (%s); tried again", why)
+        except BaseException:  # a signal: what is half started says nothing as it ends
+            _kill_others(before)
+            for half in set(LocalCluster._instances) - others:
+                closed(half, 10)
+            raise
         finally:
             late.cancel()
     raise AssertionError  # pragma: no cover
+
+
+@contextmanager
+def _keyboard_kept() -> Iterator[None]:
+    """Let threads that are started meanwhile, and all threads and processes that those start, be without SIGINT.
+
+    A terminal sends it to this process and to its workers, which would die of it before they can say that it is not
+    for them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _log_printed(file: Path) -> None:

@@ -29,6 +29,7 @@ from bigembed.jobs.places.settings import settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages import Observer
 from bigembed.store.storage.extras import needed
+from bigembed.store.storage.scratch import temporary
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def slurm(table: ClusterTable, progress: Progress, observer: Observer, stack: Ex
     from distributed import Client
 
     folder = stack.enter_context(_private_folder(table))
-    stack.enter_context(dask.config.set(settings(table)))
+    scratch = stack.enter_context(temporary("scheduler"))
+    stack.enter_context(dask.config.set({**settings(table), "temporary-directory": str(scratch)}))
     security = _security(folder)
     name = f"bigembed-{uuid.uuid4().hex[:8]}"
     found = jobqueue.SLURMCluster(**_asked(table, folder, name), security=security, job_cls=_job_class(jobqueue))

@@ -9,8 +9,7 @@ from typing import Any
 import tomli_w
 
 from bigembed.errors import BigembedError
-from bigembed.neighbors.algorithms import AUTO, CELLS, NN_DESCENT
-from bigembed.stages import Stage
+from bigembed.neighbors.algorithms import AUTO, NN_DESCENT
 
 SOLVERS = ("landmarks", "nystrom")
 """Of a parameter ``solver``: those that take less than all pairs of rows."""
@@ -18,16 +17,16 @@ FEWEST = 16
 """Landmarks below which none are proposed."""
 
 
-def alternatives(given: Any, stages_of: Callable[[Any], list[Stage]], fits: Callable[[list[Stage]], bool]) -> list[str]:
+def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[str]:
     """Changes of the parameters of an estimator with which it fits, at most one of each kind, as text for a job file.
 
-    ``stages_of`` lists the stages of an estimator, ``fits`` plans them.
+    ``fits`` plans an estimator.
     """
     found = []
     for kind in (_solvers, _algorithms, _landmarks):
         for changes in kind(given):
             try:
-                if not fits(stages_of(type(given)(**given.get_params() | changes))):
+                if not fits(type(given)(**given.get_params() | changes)):
                     continue
             except BigembedError:  # the method does not know it, or says itself that it cannot
                 continue
@@ -42,10 +41,9 @@ def _solvers(given: Any) -> Iterator[dict[str, Any]]:
 
 
 def _algorithms(given: Any) -> Iterator[dict[str, Any]]:
-    """Lists of NN-descent lie on disk between its rounds; the automatic choice turns to them where there is room."""
-    other = {NN_DESCENT: AUTO, AUTO: CELLS}.get(getattr(given, "algorithm", ""))
-    if other:
-        yield {"algorithm": other}
+    """The automatic choice takes NN-descent only where there is room for its lists."""
+    if getattr(given, "algorithm", "") == NN_DESCENT:
+        yield {"algorithm": AUTO}
 
 
 def _landmarks(given: Any) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 from bigembed.blocks.rows import block_rows
 from bigembed.errors import PlanError
 from bigembed.estimator.before import all_stages
+from bigembed.estimator.judged import ROWS, SAMPLES
 from bigembed.estimator.pipeline import method_after
 from bigembed.jobs.ids import STAGE as IDS
 from bigembed.jobs.ids import ids_cost, ids_stage
@@ -23,12 +24,15 @@ from bigembed.jobs.places.settings import TERMINATE
 from bigembed.jobs.places.slurm import require_libraries
 from bigembed.jobs.planning.alternatives import alternatives
 from bigembed.jobs.planning.calibrate import Rates, rates
+from bigembed.jobs.planning.compilation import compilation_seconds
 from bigembed.jobs.planning.peaks import Peaks
 from bigembed.jobs.planning.remains import remains
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, TimeModel, resources_of
-from bigembed.jobs.planning.search_note import pass_notes, search_notes
+from bigembed.jobs.planning.search_note import may_descend, pass_notes, search_notes
+from bigembed.jobs.points import methods_of
 from bigembed.jobs.units import size
 from bigembed.methods import method, step
+from bigembed.quality.lists import LOADED
 from bigembed.reuse import DAMAGED, outdated
 from bigembed.runs import Run
 from bigembed.stages import Cost, Stage
@@ -70,6 +74,11 @@ class Plan:
     """What is not as it was published, and will be made anew."""
     notes: tuple[str, ...] = ()
     """What else there is to say."""
+    without_descent: bool = False
+    """Whether the automatic choice of the search is left the cells alone, since NN-descent would not fit."""
+    method: str = ""
+    bare: bool = False
+    """Whether no task loads numba."""
     remains: tuple[int, int] = (0, 0)
     """Bytes that a stopped job left in unfinished stages and in exchanges: they are gone on from, or deleted first."""
 
@@ -98,21 +107,27 @@ class Plan:
         return self.resources.start + sum(todo)
 
     @property
+    def compilation(self) -> float:
+        """Seconds that compiling takes at first use, beside the planned ones; 0 where all of it was done before."""
+        todo = [(name, cost) for name, cost in self.stages if name not in self.published and not self.bare]
+        return compilation_seconds(self.method, todo, few=self.shape[0] <= UNCOMPILED_ROWS)
+
+    @property
     def costs(self) -> list[tuple[str, Cost]]:
         """Stages and their costs, with what they read and write where the vectors of a solve will be."""
         return [(name, self.peaks.cost_of(cost)) for name, cost in self.stages]
 
     @property
     def peaks(self) -> Peaks:
-        """What the processes hold at the most."""
-        return Peaks(self.resources, [cost for _, cost in self.stages])
+        """What the processes hold at the most, in the stages that are still to do."""
+        return Peaks(self.resources, [cost for name, cost in self.stages if name not in self.published])
 
     @property
     def stage_memory(self) -> dict[str, dict[str, int]]:
         """Planned peaks of each stage, by process; compiled functions stay in the coordinating one after a solve."""
         found, alone = {}, self
         for name, cost in self.stages:
-            found[name] = replace(alone, stages=((name, cost),)).memory
+            found[name] = replace(alone, stages=((name, cost),), published=()).memory
             if cost.held and name not in self.published:
                 where = alone.resources
                 after = replace(where, coordinator=where.coordinator + where.compiler, compiler=0)
@@ -171,16 +186,19 @@ class Plan:
             "free_disk": None if self.free_disk == UNLIMITED else self.free_disk,
             "memory": self.memory,
             "seconds": self.seconds,
+            "compilation": self.compilation,
             "rates": None if self.rates is None else asdict(self.rates),
             "problems": self.problems(),
             "advice": self.advice,
             "notes": self.notes,
+            "without_descent": self.without_descent,
             "vectors": self.peaks.vectors,
         }
 
     def _memory_problems(self) -> list[str]:
         given, peaks, out = self.resources, self.peaks, []
-        heaviest = max(self.stages, key=lambda item: item[1].memory, default=("", Cost()))
+        todo = [(name, cost) for name, cost in self.stages if name not in self.published]
+        heaviest = max(todo, key=lambda item: item[1].memory, default=("", Cost()))
         if given.memory_limit is not None and peaks.worker > TERMINATE * given.memory_limit:
             need = int(peaks.worker / TERMINATE) + (1 << 20)
             out.append(
@@ -254,7 +272,7 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
     rows = rows or find_input(job)
     run = Run(job.output_path if _is_run(job.output_path) else None)
     chosen = estimator(job)
-    stages = all_stages(chosen, rows.source(), run)
+    listed = all_stages(chosen, rows.source(), run)  # (whose modules are loaded by now)
     bare = bare_plan(job, rows, place, [job.output_path], calibrate)
 
     def plan_of(some: list[Stage]) -> Plan:
@@ -262,15 +280,25 @@ def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = Non
         said = (*search_notes(some, reused, run), *pass_notes(some, reused))
         return replace(bare, stages=tuple(costs_of(job, rows, some)), published=reused, damaged=damaged, notes=said)
 
-    plan = plan_of(stages)
+    def fitting(one: Any, stages: list[Stage]) -> Plan:
+        """By any search if that fits, else by the one that takes less, if there is a choice."""
+        whole = plan_of(stages)
+        if not whole.problems() or not may_descend(stages):
+            return whole
+        one._without_descent = True
+        cells = replace(plan_of(all_stages(one, rows.source(), run)), without_descent=True)
+        notes = () if cells.problems() else tuple(f"with NN-descent {problem}" for problem in whole.problems())
+        return replace(cells, notes=(*cells.notes, *notes))
+
+    plan = fitting(chosen, listed)
     if not plan.problems():
         return plan
 
-    def stages_of(other: Any) -> list[Stage]:
-        return all_stages(method_after(chosen._steps, other), rows.source(), run)
+    def fits(other: Any) -> bool:
+        other = method_after(chosen._steps, other)
+        return not fitting(other, all_stages(other, rows.source(), run)).problems()
 
-    advice = alternatives(chosen, stages_of, lambda some: not plan_of(some).problems())
-    return replace(plan, advice=tuple(advice))
+    return replace(plan, advice=tuple(alternatives(chosen, fits)))
 
 
 def bare_plan(
@@ -283,10 +311,18 @@ def bare_plan(
     folder = nearest_folder(job.output_path)
     speed = rates(folder, calibrate)
     picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
-    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate)
+    bare = loads_no_numba(job, rows)
+    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled and not bare, calibrate, bare)
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
-    scratch = job.output.scratch
-    return Plan(*given, where, (), (), free_bytes(folder), speed, scratch=scratch, remains=remains(roots, scratch))
+    scratch, left = job.output.scratch, remains(roots, job.output.scratch)
+    known: dict[str, Any] = {"method": job.method.name, "bare": bare, "scratch": scratch, "remains": left}
+    return Plan(*given, where, (), (), free_bytes(folder), speed, **known)
+
+
+def loads_no_numba(job: JobSpec, rows: Input) -> bool:
+    """Whether no task of a job calls compiled functions: neither its methods do, nor the judgement of their maps."""
+    plain = not (job.steps or rows.rows.sparse) and ROWS * SAMPLES * rows.shape[1] < LOADED
+    return plain and not any(method(name).compiles for name in methods_of(job))
 
 
 def need_libraries(job: JobSpec) -> None:
@@ -343,9 +379,11 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
     return costs
 
 
-def estimator(job: JobSpec) -> Any:
-    """The estimator that the job describes, after its steps; its stages are kept in the output."""
+def estimator(job: JobSpec, plan: Plan | None = None) -> Any:
+    """The estimator that the job describes, after its steps; its stages are kept in the output, and are the planned
+    ones."""
     chosen = method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+    chosen._without_descent = plan is not None and plan.without_descent
     return method_after(steps_before(job), chosen)
 
 

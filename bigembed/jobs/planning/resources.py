@@ -87,11 +87,12 @@ def resources_of(
     picture: bool,
     compiled: bool,
     renew: bool = False,
+    bare: bool = False,
 ) -> Resources:
     """Where a job on rows of this shape will run, and the measured footprints of the processes there.
 
     ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions; ``renew``:
-    whether to measure them again.
+    whether to measure them again; ``bare``: whether workers never load numba, whatever the rows are.
     """
     kind = place.kind if place else choose(table, shape, nbytes)
     if kind == "process":
@@ -104,11 +105,12 @@ def resources_of(
     feet = footprint(renew)
     # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
     compiler, later = (feet.compiler, 0) if "numba" in sys.modules else (0, feet.compiler)
+    worker = feet.worker - (feet.compiler if bare else 0)
     coordinator = feet.coordinator + (feet.picture if picture else 0) + compiler
     if kind == "embedded":
         workers, limit = worker_count(table), embedded_memory(table)
-        return Resources(kind, workers, limit, feet.worker, coordinator, feet.helper, feet.task, feet.start, later)
+        return Resources(kind, workers, limit, worker, coordinator, feet.helper, feet.task, feet.start, later)
     workers = place.workers if place else table.workers or 1
     remote_limit = place.memory_limit if place else table.memory
     others = feet.coordinator
-    return Resources(kind, workers, remote_limit, feet.worker, coordinator, others, feet.task, compiler=later)
+    return Resources(kind, workers, remote_limit, worker, coordinator, others, feet.task, compiler=later)

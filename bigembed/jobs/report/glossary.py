@@ -11,7 +11,7 @@ from bigembed.jobs.units import size
 from bigembed.kernels.gaussian import BINARY
 from bigembed.plotting.vector import number
 
-ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "eigenvalues", "residuals", "gaps", "judgement")
+ELSEWHERE = ("warnings", "versions", "input", "eigenpairs", "eigenvalues", "residuals", "gaps", "judgement", "drawn")
 """Entries of a certificate that the page shows in another place."""
 ONE = ("component_sizes", "filled_rows", "parts")
 """Entries that say nothing where there is one component."""
@@ -32,6 +32,8 @@ MEANING: Mapping[str, tuple[str, str]] = {
         "Rows placed by their nearest row",
         "Rows outside the components that were solved, islands among them: they have the coordinates of another row.",
     ),
+    "repeated_rows": ("Rows that repeat another one", "They have its coordinates: one point of the picture."),
+    "near_duplicates": ("Rows that nearly repeat others", "Their k nearest rows are within 1 % of the usual distance."),
     "bridges": ("Bridges", "Edges that join components though no rows are neighbors there."),
     "n_components": ("Number of coordinates", "Chosen by the eigenvalues."),
     "dimension": ("Intrinsic dimension", "In how many directions the rows extend: two estimates, by their neighbors."),

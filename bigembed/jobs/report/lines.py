@@ -53,7 +53,8 @@ def plan_lines(plan: Any) -> list[str]:
         *([plan.peaks.vectors] if plan.peaks.vectors else []),
         f"memory at the most: {size(plan.peaks.worker)} a worker, "
         f"{size(plan.peaks.coordinator)} the coordinator, {size(plan.peaks.total)} all processes",
-        f"time: about {duration(plan.seconds)} on a machine like this one, its start included",
+        f"time: about {duration(plan.seconds)} on a machine like this one, its start included"
+        + (f"; {duration(plan.compilation)} more for compilation at first use" if plan.compilation else ""),
         f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept"
         + ("" if plan.free_disk == UNLIMITED else f"; {size(plan.free_disk)} free"),
     ]
@@ -75,7 +76,8 @@ def run_lines(found: dict[str, Any]) -> list[str]:
         f"{found['n']:,} × {found['d']} in {found['seconds']:.1f} s; "
         f"{len(found['stages'])} stages, {reused} of them reused",
         f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
-        f"time: {duration(found['seconds'])}, {duration(found['predicted_seconds'])} planned; "
+        f"time: {duration(found['seconds'])}, {duration(found['predicted_seconds'])} planned"
+        + f"{_compiled(found['plan'])}; "
         + ", ".join(
             f"{stage['name']} {duration(stage['seconds'])} ({duration(stage['predicted_seconds'])})"
             for stage in found["stages"]
@@ -84,6 +86,12 @@ def run_lines(found: dict[str, Any]) -> list[str]:
         *certificate_lines(found),
         "written: " + ", ".join(made),
     ]
+
+
+def _compiled(plan: dict[str, Any]) -> str:
+    """What compiling was planned to take beside that."""
+    seconds = plan.get("compilation", 0.0)
+    return f" and {duration(seconds)} for compilation at first use" if seconds else ""
 
 
 def extend_lines(found: dict[str, Any]) -> list[str]:
@@ -207,6 +215,7 @@ def sweep_lines(found: dict[str, Any]) -> list[str]:
         table.append((row["point"], *figures, stages, duration(row["seconds"]), end))
     return [
         *padded(table, range(len(table[0]))),
+        *([f"These are {found['compare']}."] if found["compare"] else []),
         f"{found['points']} points, {found['stages']} stages computed for {found['asked']} asked; "
         f"{found['seconds']:.1f} s",
         f"table: {found['table']}",

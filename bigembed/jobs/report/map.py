@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -65,35 +67,61 @@ class Map:
     histogram: str = ""
     legend: Legend | None = None
     discs: bool = False
+    first: str = ""
+    """Why another pair than the first two coordinates is drawn first, where that is so."""
 
 
 def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | None:
     """Two passes over the coordinates, and two over the colours; None where there are no coordinates.
 
-    ``side``: pixels of a map of the first two coordinates alone; 0 for all pairs of the first four. Raises
-    :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that cannot be read become a warning of
-    the page.
+    First comes the pair that the certificate says shows most. ``side``: pixels of a map of that pair alone; 0 for all
+    pairs of four coordinates. Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that
+    cannot be read become a warning of the page.
     """
     if not summary.has("coordinates"):
         return None
     try:
         source = _coordinates(summary)
-        m = source.width
-        limits = limits_of(blocks(source), list(range(min(m, 2 if side else DRAWN))))
+        columns = drawn_columns(source.width, summary.drawn.get("pair"), 2 if side else DRAWN)
+        limits = limits_of(blocks(source), columns)
     except (BigembedError, OSError) as error:
         summary.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
         return None
     _tell_missing(limits, summary)
     coloring = coloring_of(summary, color, source.shape[0])
     names = _names(summary, source.width)
-    return _drawn(source, limits, coloring, paint_of(coloring.values, coloring.kind), names, side)
+    found = _drawn(source, columns, limits, coloring, paint_of(coloring.values, coloring.kind), names, side)
+    return replace(found, first=why_first(summary.drawn))
 
 
 def draw_coordinates(source: RowSource) -> Map:
     """The map of coordinates of which nothing else is known: two passes over them."""
-    limits = limits_of(blocks(source), list(range(min(source.width, DRAWN))))
+    columns = drawn_columns(source.width, None, DRAWN)
+    limits = limits_of(blocks(source), columns)
     names = [f"coordinate {number + 1}" for number in range(source.width)]
-    return _drawn(source, limits, Coloring(), paint_of(None, "auto"), names)
+    return _drawn(source, columns, limits, Coloring(), paint_of(None, "auto"), names)
+
+
+def drawn_columns(m: int, pair: Sequence[int] | None, most: int) -> list[int]:
+    """The coordinates that are drawn, at ``most`` so many: the pair that comes first, then the others.
+
+    >>> drawn_columns(6, (0, 3), 4), drawn_columns(3, None, 4)
+    ([0, 3, 1, 2], [0, 1, 2])
+    """
+    first = list(pair or ())
+    return [*first, *(l for l in range(m) if l not in first)][:most]
+
+
+def why_first(drawn: Mapping[str, Any]) -> str:
+    """A sentence on the pair that is drawn first, where it is not the first two coordinates.
+
+    >>> why_first({"pair": [0, 3], "why": "coordinates 2, 3 are made of earlier ones (harmonics)"})
+    'Drawn first are coordinates 1 and 4, which show most: coordinates 2, 3 are made of earlier ones (harmonics).'
+    """
+    if not drawn:
+        return ""
+    x, y = drawn["pair"]
+    return f"Drawn first are coordinates {x + 1} and {y + 1}, which show most: {drawn['why']}."
 
 
 def _coordinates(summary: RunSummary) -> RowSource:
@@ -103,15 +131,18 @@ def _coordinates(summary: RunSummary) -> RowSource:
     return MarkedRows(tuple(array.shape), np.dtype(array.dtype), path=path, marks=summary.run.marks())
 
 
-def _drawn(source: RowSource, limits: Limits, coloring: Coloring, paint: Paint, names: list[str], side: int = 0) -> Map:
+def _drawn(
+    source: RowSource, columns: Sequence[int], limits: Limits, coloring: Coloring, paint: Paint, names: Sequence[str],
+    side: int = 0,
+) -> Map:  # fmt: skip
     n, m, rows = source.shape[0], source.width, blocks(source)
-    columns = list(range(len(limits.low)))
     legend = _legend(coloring, paint)
     if m == 1:
         return Map(n, m, limits.missing, histogram=_histogram(rows, limits, coloring, paint), legend=legend)
-    views = [View(x, y, side or (LARGE if (x, y) == (0, 1) else SMALL)) for x, y in combinations(columns, 2)]
+    pairs = combinations(range(len(columns)), 2)
+    views = [View(x, y, side or (LARGE if (x, y) == (0, 1) else SMALL)) for x, y in pairs]
     grids = count_points(rows, columns, limits, views, coloring.values, paint)
-    pictures = tuple(_picture(grid, paint, limits, names) for grid in grids)
+    pictures = tuple(_picture(grid, paint, limits, columns, names) for grid in grids)
     return Map(n, m, limits.missing, pictures, legend=legend, discs=bool(grids[0].radius))
 
 
@@ -145,14 +176,15 @@ def near_one(value: float) -> str:
     return f"1 − {number(float(f'{left:.3g}'))}" if 0 < left < CLOSE else number(value)
 
 
-def _picture(grid: Grid, paint: Paint, limits: Limits, names: list[str]) -> Picture:
+def _picture(grid: Grid, paint: Paint, limits: Limits, columns: Sequence[int], names: Sequence[str]) -> Picture:
     low, high = limits.padded()
     view = grid.view
     pictures = (base64.b64encode(png(grid, paint, scheme)).decode("ascii") for scheme in SCHEMES)
     light, dark = (f"data:image/png;base64,{picture}" for picture in pictures)
     x, y = (ends(float(low[axis]), float(high[axis])) for axis in (view.x, view.y))
-    short = f"coordinate {view.x + 1}", f"coordinate {view.y + 1}"
-    return Picture((names[view.x], names[view.y]), short, x, y, grid.outside, light, dark)
+    across, upwards = columns[view.x], columns[view.y]
+    short = f"coordinate {across + 1}", f"coordinate {upwards + 1}"
+    return Picture((names[across], names[upwards]), short, x, y, grid.outside, light, dark)
 
 
 def _legend(coloring: Coloring, paint: Paint) -> Legend | None:

@@ -18,7 +18,7 @@ from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.report.warned import warnings_of
 from bigembed.jobs.units import duration, size
-from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.output_paths import PAGES, require_apart, require_suffix
 from bigembed.store.storage.paths import AnyPath, PathLike, at, put
 
 TEMPLATE = "report.html"
@@ -142,7 +142,8 @@ def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
 
 
 def refuse_page(page: AnyPath) -> None:
-    """A file that is not a page of this program is not overwritten."""
+    """A file that is not a page of this program is not overwritten, and a page is called one."""
+    require_suffix(page, PAGES, "the page is written as HTML")
     if page.is_dir():
         raise ExistingOutputError(f"{page}: a folder. Give the path of a file")
     if page.exists() and b'name="generator" content="bigembed' not in page.read_bytes()[:2000]:

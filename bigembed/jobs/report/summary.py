@@ -19,7 +19,7 @@ from bigembed.blocks.functions import uncalled
 from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError
 from bigembed.estimator import AROUND
-from bigembed.estimator.certificate import certificate
+from bigembed.estimator.certificate import certificate, judged_certificate
 from bigembed.jobs.copied import older_source
 from bigembed.jobs.describe import documented
 from bigembed.jobs.record import ELSEWHERE, made_here, read_record
@@ -168,11 +168,16 @@ class RunSummary:
         """As recorded; of a diffusion map that Python made, from its stages; else none."""
         if self.record or not self.has("judgement"):
             return dict(self.record.get("certificate", {}))
-        try:
-            asked = self.run.manifest("solve").parameters
-            return certificate(self.run, asked.get("tol", 0.0))
-        except (BigembedError, KeyError, OSError):  # (stages that are gone: said elsewhere)
-            return {}
+        found: dict[str, Any] = {}
+        with suppress(BigembedError, KeyError, OSError):  # (stages of another method, or gone: said elsewhere)
+            asked = self.run.parameters("solve")
+            found = certificate(self.run, asked.get("tol", 0.0))
+        return judged_certificate(found, self.run) if found else {}
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """The pair of coordinates to draw first, and why; empty where that is the first two."""
+        return dict(self.certificate.get("drawn", {}))
 
     def verdict(self) -> str:
         """What can be said of a run without a warning: what was looked at, and what was not."""
@@ -181,13 +186,15 @@ class RunSummary:
                 "No certificate was kept, so it is not known how far to trust the coordinates; bigembed certify "
                 "compares them with the rows"
             )
-        if not self.coordinates:
+        whole = {figure.name: figure.value for figure in self.figures}
+        whole_map = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
+        if not self.coordinates and not whole:
             return (
                 "The checks that this method makes were passed. What the coordinates show of the rows is not among "
                 "them: bigembed certify compares the two"
             )
-        whole = {figure.name: figure.value for figure in self.figures}
-        whole_map = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
+        if not self.coordinates:
+            return f"The checks that this method makes were passed, and the map was compared with the rows.{whole_map}"
         return (
             "The solve met its tolerance. Each coordinate is carried by many rows, is distinct from the others, and "
             f"is not a function of earlier ones.{whole_map}"
@@ -197,6 +204,17 @@ class RunSummary:
     def coordinates(self) -> list[Line]:
         """What each coordinate shows; none for a method that does not judge them."""
         return coordinate_lines(self.certificate, self.fitted("eigenvalues_"), self.fitted("residuals_"))
+
+    @property
+    def compared(self) -> str:
+        """Which rows the map was compared with."""
+        found = self.certificate.get("judgement", {}).get("map", {})
+        others = f"{found['n']:,} rows drawn from {found['of']:,}" if "of" in found else f"all {found['n']:,}"
+        count = found["n_coordinates"]
+        return (
+            f"{found['samples']:,} rows were compared with {others}, in the data and by the "
+            f"{f'{count:,} coordinates' if count > 1 else 'only coordinate'} of the map"
+        )
 
     @cached_property
     def figures(self) -> list[Figure]:
@@ -230,9 +248,9 @@ class RunSummary:
         ]
 
     def fitted(self, name: str) -> Array | None:
-        """A fitted attribute as float64, or None; where coordinates were judged, eigenvalues are those of the walk."""
+        """A fitted attribute as float64, or None; where coordinates were judged one by one, those of the walk."""
         value = getattr(self.estimator, name, None)
-        if name in ("eigenvalues_", "residuals_") and self.has("judgement"):
+        if name in ("eigenvalues_", "residuals_") and "near_one" in self.certificate.get("judgement", {}):
             with suppress(BigembedError, OSError):
                 value = read_array(self.run.path("solve", name[:-1]))
         return None if value is None or not np.size(value) else np.asarray(value, np.float64)

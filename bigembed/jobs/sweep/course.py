@@ -18,6 +18,7 @@ from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries, steps_before
+from bigembed.jobs.planning.search_note import may_descend, search_notes
 from bigembed.jobs.points import Point, points_of
 from bigembed.jobs.sweep.quality import quality_stages
 from bigembed.methods import method
@@ -92,7 +93,11 @@ def passes_of(job: JobSpec, source: RowSource) -> float:
 
 def courses_of(job: JobSpec, source: RowSource) -> list[Course]:
     """The points with their stages for the rows after the steps; a point that the rows do not allow is refused."""
-    courses = [_course(point, job, source) for point in points_of(job)]
+    return named([_course(point, job, source) for point in points_of(job)])
+
+
+def named(courses: Sequence[Course]) -> list[Course]:
+    """The courses with their stages under names that differ where the stages do."""
     homes: dict[str, set[AnyPath]] = {}
     for course in courses:
         for leg in course.legs:
@@ -107,10 +112,11 @@ def courses_of(job: JobSpec, source: RowSource) -> list[Course]:
     ]
 
 
-def _course(point: Point, job: JobSpec, source: RowSource) -> Course:
+def _course(point: Point, job: JobSpec, source: RowSource, without_descent: bool = False) -> Course:
     kind = method(point.method)
     taken = {name: column for name, column in source.aligned.items() if name in kind.aligned}
     chosen = method_after(steps_before(job), kind(**point.parameters))
+    chosen._without_descent = without_descent
     course = Course(point, chosen, replace(source, aligned=taken))
     try:
         stages = stages_after(chosen, course.source)
@@ -129,19 +135,44 @@ def _legs(stages: Sequence[Stage], root: AnyPath) -> Iterator[Leg]:
 
 
 def refuse_large(bare: Plan, courses: Sequence[Course], job: JobSpec) -> list[Course]:
-    """The points, refused those that do not fit into memory; :class:`BigembedError` where none is left."""
+    """The points, refused those that do not fit into memory; :class:`BigembedError` where none is left.
+
+    A point that fits if neighbors are searched by cells alone does so, where that is left to be chosen.
+    """
     out = []
     for course in courses:
-        if course.refused is None:
-            own = [(leg.name, leg.stage.cost) for leg in course.legs]
-            if problems := replace(bare, stages=tuple(own)).problems():
-                course = replace(course, legs=(), refused=PlanError("; ".join(problems)))
+        problems = _problems(bare, course)
+        if problems and may_descend([leg.stage for leg in course.legs]):
+            course = _course(course.point, job, course.source, without_descent=True)
+            problems = _problems(bare, course)
+        if problems:
+            course = replace(course, legs=(), refused=PlanError("; ".join(problems)))
         out.append(course)
+    out = named(out)
     if all(course.refused is not None for course in out):
         kind = PlanError if any(isinstance(course.refused, PlanError) for course in out) else InputError
         said = "".join(f"\n  {line}" for line in refusals(out))
         raise kind(f"{job.output_path}: every point was refused; nothing was started.{said}")
     return out
+
+
+def _problems(bare: Plan, course: Course) -> list[str]:
+    """What does not fit of the stages of a point that are still to do."""
+    if course.refused is not None:
+        return []
+    own = [(leg.name, leg.stage.cost) for leg in course.legs]
+    done = [leg.name for leg in course.legs if leg.published]
+    return replace(bare, stages=tuple(own), published=tuple(done)).problems()
+
+
+def searches(courses: Sequence[Course]) -> list[str]:
+    """The points whose neighbors are searched by cells since nothing else fits."""
+    return [
+        f"{course.point.label}: {line}"
+        for course in courses
+        if course.estimator._without_descent
+        for line in search_notes([leg.stage for leg in course.legs], (), Run(None))
+    ]
 
 
 def refusals(courses: Sequence[Course]) -> list[str]:
@@ -162,7 +193,7 @@ def plan_of(
         bare,
         stages=(*copied, *first, *((name, leg.stage.cost) for name, leg in legs.items()), page),
         published=(*done, *(name for name, leg in legs.items() if leg.published)),
-        notes=tuple(refusals(courses)),
+        notes=(*refusals(courses), *searches(courses)),
     )
 
 

@@ -16,6 +16,7 @@ from bigembed.jobs.report.job_file import job_file
 from bigembed.jobs.report.map import Legend, Map, draw_map
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.sweep.table import unlike
 from bigembed.jobs.units import duration
 from bigembed.store.storage.output_paths import require_apart
 from bigembed.store.storage.paths import AnyPath, at, put
@@ -77,6 +78,7 @@ def write_page(job: JobSpec, rows: Input, points: Sequence[Shown]) -> None:
         ],
         names=[MEANING[name][0] for name in _measured(points)],
         measured=_measured(points),
+        unlike=unlike([one.row for one in points]),
         job=job_file(_tables(job, rows)),
         command=shlex.join(["bigembed", "sweep", str(job.file)]),
         version=__version__,
@@ -93,6 +95,7 @@ def _map(job: JobSpec, rows: Input, one: Shown) -> Map | None:
         "job": definition(mine, rows),
         "beside": {name: str(path) for name, path in rows.aligned.items()},
         "plan": {"input": str(rows.path), "shape": rows.shape},
+        "certificate": one.estimator.certificate_,
     }
     return draw_map(RunSummary(run.root, run, record, {}), None, side=SIDE)
 

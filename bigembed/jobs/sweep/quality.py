@@ -1,4 +1,4 @@
-"""How well the map of a point shows the rows, where its method does not measure that itself."""
+"""How well the map of a point shows all rows, where its method has measured that of some of them only."""
 
 from __future__ import annotations
 
@@ -7,30 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.metrics import NAMES
 from bigembed.errors import InputError
+from bigembed.estimator.judged import NAME as JUDGED
 from bigembed.estimator.through import of_mapped
 from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
 from bigembed.stages import Context, Stage
-from bigembed.store.inputs.graph_source import GraphSource
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.source import RowSource
 
 NAME, SAMPLES = "quality", 400
-JUDGED = "judgement"
-"""The stage of a method that measures it."""
 
 
 def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -> list[Stage]:
-    """A stage more, or none: for rows with a metric that has a name, and coordinates that nothing judged.
+    """A stage more, or none: where the figures of the method are of sampled rows among each other, those against all
+    rows, so that points can be compared.
 
     Cost: that of :func:`bigembed.quality.neighborhoods.preserved`.
     """
-    names = [stage.name for stage in stages]
-    metric = getattr(estimator, "metric", "euclidean")
-    known = isinstance(metric, str) and metric in NAMES
-    n, of_rows = int(source.shape[0]), not (source.sparse or isinstance(source, GraphSource))
-    if JUDGED in names or "coordinates" not in names or not (of_rows and known) or n <= 2 * NEIGHBORS:
+    n, metric = int(source.shape[0]), getattr(estimator, "metric", "euclidean")
+    if all(stage.name != JUDGED or stage.parameters.get("rows", n) == n for stage in stages):
         return []
     asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0}
 

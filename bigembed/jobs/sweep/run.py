@@ -16,6 +16,7 @@ from typing import Any
 
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
 from bigembed.estimator.before import Prepared, said_of
+from bigembed.estimator.warning import without_numbers
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec, SweepTable
 from bigembed.jobs.places.cluster import choose
@@ -25,7 +26,7 @@ from bigembed.jobs.session import session, working
 from bigembed.jobs.sweep.course import PAGE, Course, Leg, courses_of, fitted_steps, passes_of, plan_sweep, refuse_large
 from bigembed.jobs.sweep.page import Shown, page_of, refuse_other, write_page
 from bigembed.jobs.sweep.quality import NAME as QUALITY
-from bigembed.jobs.sweep.table import NAME, outcome, write_table
+from bigembed.jobs.sweep.table import NAME, compared, outcome, unlike, write_table
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.runs import Run
 from bigembed.stages import Event, observing, run_stages
@@ -72,12 +73,12 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
             with working(job.cluster, kind, reporter, lambda place: plan_sweep(job, place, rows)) as place:
                 rows = _ready(job, rows, place, reporter)
                 before = fitted_steps(job, rows, lambda source: passes_of(job, source), reporter)
-                fits, table = [], []
+                fits, table, said = [], [], set[str]()
                 seen: set[AnyPath] = set()
                 for course in _courses(job, before, reporter):
-                    fits.append(_fitted(course, rows, before, seen, reporter))
+                    fits.append(_fitted(course, rows, before, seen, said, reporter))
                     table.append(_row(fits[-1], job))
-                    write_table(root, table)
+                    write_table(root, compared(table))
                 with reporter.stage(PAGE):
                     write_page(job, rows, [Shown(fit.estimator, row) for fit, row in zip(fits, table, strict=True)])
     return {
@@ -88,7 +89,8 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
         "asked": sum(row["stages"] for row in table),
         "stages": sum(row["stages_computed"] for row in table),
         "refused": [f"{row['point']}: {row['error']}" for row in table if row["error"]],
-        "rows": table,
+        "rows": compared(table),
+        "compare": unlike(table),
         "seconds": round(time.perf_counter() - began, 3),
     }
 
@@ -109,13 +111,15 @@ def _courses(job: JobSpec, before: Prepared, reporter: Reporter) -> Sequence[Cou
     return refuse_large(replace(reporter.plan, stages=(), published=()), courses_of(job, before.source), job)
 
 
-def _fitted(course: Course, rows: Input, before: Prepared, seen: set[AnyPath], reporter: Reporter) -> Fit:
+def _fitted(
+    course: Course, rows: Input, before: Prepared, seen: set[AnyPath], said: set[str], reporter: Reporter
+) -> Fit:
     """Fit one point: its stages, each in its folder, see those before it."""
     fit = Fit(course, error=course.refused)
     if fit.error is not None:
         return fit
     try:
-        with _warnings_of(course):
+        with _warnings_of(course, said):
             for leg in course.legs:
                 fit.runs.append(_stage(leg, fit, seen, reporter))
             course.estimator.n_features_in_, course.estimator.steps_ = rows.shape[1], before.steps
@@ -148,14 +152,17 @@ def _stage(leg: Leg, fit: Fit, seen: set[AnyPath], reporter: Reporter) -> Run:
 
 
 @contextmanager
-def _warnings_of(course: Course) -> Iterator[None]:
-    """Warnings in the block begin with the point that they are of."""
+def _warnings_of(course: Course, said: set[str]) -> Iterator[None]:
+    """Warnings in the block begin with the point that they are of; what was ``said`` of one is left to the table."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
 
         def show(message: Any, category: Any, *rest: Any, **more: Any) -> None:
-            named = f"{course.point.label}: {message}" if issubclass(category, BigembedWarning) else message
-            shown(named, category, *rest, **more)
+            if not issubclass(category, BigembedWarning):
+                shown(message, category, *rest, **more)
+            elif (sentence := without_numbers(str(message))) not in said:
+                said.add(sentence)
+                shown(f"{course.point.label}: {message}", category, *rest, **more)
 
         warnings.showwarning = show
         yield

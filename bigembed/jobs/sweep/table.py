@@ -15,17 +15,17 @@ from bigembed.store.storage.documents import write_json
 from bigembed.store.storage.paths import AnyPath, put
 
 NAME = "table"
-SKIPPED = ("versions", "warnings", "input", "seed", "judgement")
+SKIPPED = ("versions", "warnings", "input", "seed", "judgement", "drawn")
 """What of a certificate does not differ between points, or is said elsewhere."""
 
 
 def outcome(fitted: Any, quality: Mapping[str, Any]) -> dict[str, Any]:
     """What came out: the figures of the map, eigenvalues (or explained variances), and the rest of the certificate.
 
-    ``quality``: the figures, where the certificate has none.
+    ``quality``: the figures against all rows, where those of the certificate are of some.
     """
     certificate = fitted.certificate_
-    figures = certificate.get("judgement", {}).get("map") or quality
+    figures = quality or certificate.get("judgement", {}).get("map", {})
     out: dict[str, Any] = {}
     for name in (name for name in MEANING if name in figures):
         out |= {name: figures[name]["value"], f"{name}_error": figures[name]["standard_error"]}
@@ -46,6 +46,27 @@ def _flat(value: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from _flat(first, f"{prefix}{name}.")
         elif isinstance(entry, (bool, int, float, str, np.generic)):
             yield f"{prefix}{name}", entry.item() if isinstance(entry, np.generic) else entry
+
+
+def unlike(table: Sequence[Mapping[str, Any]]) -> str:
+    """That maps have different numbers of coordinates, where their figures stand beside each other; else nothing.
+
+    >>> unlike([{"coordinates": "a", "n_components": 2}, {"coordinates": "b", "n_components": 10}, {"error": "no"}])
+    'maps of 2 and of 10 coordinates: the more there are, the more neighbors they keep, so compare figures of as many'
+    """
+    counts = sorted({row["n_components"] for row in table if "coordinates" in row})
+    if len(counts) < 2:
+        return ""
+    return (
+        f"maps of {' and of '.join(map(str, counts))} coordinates: the more there are, the more neighbors they keep, "
+        "so compare figures of as many"
+    )
+
+
+def compared(table: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, where they are of different numbers of coordinates with a column ``compare`` that says so."""
+    mixed = unlike(table)
+    return [dict(row) | ({"compare": mixed if "coordinates" in row else ""} if mixed else {}) for row in table]
 
 
 def write_table(root: AnyPath, table: Sequence[Mapping[str, Any]]) -> None:

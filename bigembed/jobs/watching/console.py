@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -17,9 +18,12 @@ from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.status import status_of, storage_advice
 from bigembed.stages import Event
 
-PLAIN_SECONDS = 10.0
-"""Between two plain lines on the tasks of one map."""
+PLAIN_SECONDS = 60.0
+"""Between two plain lines on what a stage is at."""
 JSON_SECONDS = 1.0
+LONG = 1.0
+"""Seconds from which on a stage that is done gets a plain line; the log of the job has one for each."""
+BAR_WIDTH = 20
 
 
 class Console:
@@ -40,7 +44,7 @@ class Console:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._close_bar()
+        self._close_bar(error is not None)
         self._caught.__exit__(None, None, None)
         if error is None or isinstance(error, (typer.Exit, SystemExit)):
             return
@@ -62,7 +66,9 @@ class Console:
     def event(self, event: Event) -> None:
         """A stage starts, is done or reused, or says something; or a worker is frozen."""
         if event.kind != "worker":
-            self.stage, self._last = event.stage, time.monotonic()
+            self.stage = event.stage
+        if event.kind == "start":
+            self._last = time.monotonic()
         if self.as_json:
             self._json(
                 {
@@ -73,22 +79,20 @@ class Console:
                     "message": event.message,
                 }
             )
-        elif event.kind == "start":
-            if not self._show(f"{event.stage} …", None):
-                self._line(f"{event.stage}: started")
-        elif event.kind in ("note", "worker"):
+        elif event.kind == "worker":
             self._line(f"{event.stage or self.stage}: {event.message}")
-        else:
-            self._line(f"{event.stage}: " + (f"done in {event.seconds:.1f} s" if event.kind == "done" else "reused"))
+        elif event.kind == "note":
+            self._now(f"{event.stage}: {event.message}", None)
+        elif not self._show(event.stage, None) and event.kind == "done" and event.seconds >= LONG:
+            self._line(f"{event.stage}: done in {event.seconds:.1f} s")
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Tasks of a map."""
         name = f"{self.stage}: {label}" if self.stage and label != self.stage else label
-        if self.as_json:
-            if self._due(JSON_SECONDS):
-                self._json({"event": "progress", "stage": self.stage, "label": label, "done": done, "total": total})
-        elif not self._show(name, (done, total)) and self._due(PLAIN_SECONDS):
-            self._line(f"{name}: {done} of {total}")
+        if not self.as_json:
+            self._now(name, (done, total))
+        elif self._due(JSON_SECONDS):
+            self._json({"event": "progress", "stage": self.stage, "label": label, "done": done, "total": total})
 
     def result(self, value: dict[str, Any], lines: list[str]) -> None:
         """What the command found or did."""
@@ -105,30 +109,44 @@ class Console:
         self._last = now
         return True
 
+    def _now(self, name: str, count: tuple[int, int] | None) -> None:
+        """Say what is at work just now: in the line that moves, elsewhere now and then in a line of its own."""
+        if not self._show(name, count) and self._due(PLAIN_SECONDS):
+            self._line(f"{name}: {count[0]} of {count[1]}" if count else name)
+
     def _show(self, name: str, count: tuple[int, int] | None) -> bool:
-        """On a terminal, in the bar."""
-        if not sys.stdout.isatty():
+        """Show what is at work in the one line that moves; False where there is no terminal that could."""
+        if self._bar is None and (not sys.stdout.isatty() or os.environ.get("TERM") == "dumb"):
             return False
         if self._bar is None:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.table import Column
 
+            cut = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+            columns = TextColumn("{task.fields[count]}"), TimeElapsedColumn()
+            said = TextColumn("{task.description}", table_column=cut, markup=False)
+            same = sys.stderr.isatty()
             self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), transient=True
+                BarColumn(BAR_WIDTH), *columns, said, transient=True, expand=True, redirect_stderr=same
             )
-            self._task = self._bar.add_task(name, total=None)
+            self._task = self._bar.add_task(name, total=None, count="")
             self._bar.start()
         done, total = count or (0, None)
-        self._bar.update(self._task, description=name, completed=done, total=total)
+        text = f"{done}/{total}" if total else ""
+        self._bar.update(self._task, description=printable(name), completed=done, total=total, count=text)
         return True
 
-    def _line(self, text: str) -> None:
-        if self._bar is not None:
-            self._bar.console.print(printable(text), markup=False, highlight=False)
+    def _line(self, text: str, err: bool = False) -> None:
+        """Print a line, above the one that moves where that is on the same terminal."""
+        if self._bar is not None and (not err or sys.stderr.isatty()):
+            self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
         else:
-            typer.echo(printable(text))
+            typer.echo(printable(text), err=err)
 
-    def _close_bar(self) -> None:
+    def _close_bar(self, left: bool = False) -> None:
+        """End the line that moves: it is erased, or ``left`` as it is, to say where the work stood."""
         if self._bar is not None:
+            self._bar.live.transient = not left
             self._bar.stop()
             self._bar = None
 
@@ -136,7 +154,7 @@ class Console:
         typer.echo(json.dumps(plain(value)))
 
     def _warn(self, message: Any, category: Any, *_: Any, **__: Any) -> None:
-        typer.echo(printable(f"warning: {redacted(str(message))}"), err=True)
+        self._line(f"warning: {redacted(str(message))}", err=True)
 
 
 # --------------------------------------------------------------------------------------- text

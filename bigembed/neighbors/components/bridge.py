@@ -3,10 +3,12 @@
 Borůvka's scheme: in each round every component but the largest is joined to another by the shortest
 edge found from its rows, so the number of components at least halves, and the bridges form a forest
 over the components. Rows look for their nearest row outside in the 16 nearest cells that hold one.
+Small components may be left as they are: no bridge leads to them or through them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,17 +32,28 @@ MAX_ROUNDS = 40
 ROWS_A_COMPONENT = 2_000
 """Rows of a component (spread over it) that look for a bridge."""
 _CELLS = 16
+APART = -1
+"""Group of the components that no bridge leads to."""
 
 
-def bridge_stage(n: int, n_neighbors: int, by: ByMetric | None = None) -> Stage:
-    """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length)."""
+def bridge_stage(
+    n: int, n_neighbors: int, by: ByMetric | None = None, parts: Callable[[dict[str, Any]], int] | None = None
+) -> Stage:
+    """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length).
+
+    With ``parts``, which says how many of the components that were found (the largest first) are joined, the others
+    stay apart, and a graph of one part is not written again.
+    """
 
     def run(context: Context) -> dict[str, Any]:
         ordered = Ordered.open(context.of("order"))
         blocks = [(b,) for b in range(len(ordered.blocks))]
         given, out = context.home.matrix("graph"), context.path("")
         found = find_components(given, context.exchange, out)
-        bridges = _bridges(found["components"], ordered, f"{out}labels", by)
+        joined = found["components"] if parts is None else parts(found)
+        if parts is not None and joined == 1:
+            return {**found, "bridges": 0, "longest": 0.0, "parts": 1}
+        bridges = shortest_bridges(found["components"], joined, ordered, f"{out}labels", by)
         write_array(f"{out}bridges", bridges)
         written = map_blocks(
             bridged_block,
@@ -52,26 +65,25 @@ def bridge_stage(n: int, n_neighbors: int, by: ByMetric | None = None) -> Stage:
             out=out,
         )
         finish_graph(context, written, ordered.starts)
-        return {
-            "components": found["components"],
-            "sizes": found["sizes"][:20],
-            "bridges": len(bridges),
-            "longest": float(np.sqrt(bridges[:, 2].max())) if len(bridges) else 0.0,
-        }
+        longest = float(np.sqrt(bridges[:, 2].max())) if len(bridges) else 0.0
+        counted = {"bridges": len(bridges), "longest": longest}
+        if parts is not None:
+            return {**found, **counted, "parts": joined}
+        return {"components": found["components"], "sizes": found["sizes"][:20], **counted}
 
     edges = 2 * n * n_neighbors
     return Stage(
         "bridge",
         ("order", "graph"),
-        {"rows": ROWS_A_COMPONENT},
+        {"rows": ROWS_A_COMPONENT} | ({} if parts is None else {"parts": True}),
         run,
         Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges),
     )
 
 
-def _bridges(count: int, ordered: Ordered, labels: str, by: ByMetric | None) -> Array:
-    """Edges that join all components: (row, row, squared distance)."""
-    group: Array = np.arange(count)
+def shortest_bridges(count: int, wanted: int, ordered: Ordered, labels: str, by: ByMetric | None) -> Array:
+    """Edges that join the first ``wanted`` of ``count`` components: (row, row, squared distance)."""
+    group: Array = np.where(np.arange(count) < wanted, np.arange(count), APART)
     chosen: list[tuple[float, float, float]] = []
     sizes = np.sum(
         map_blocks(sizes_block, [(b,) for b in range(len(ordered.blocks))], labels=labels, count=count), axis=0
@@ -80,7 +92,7 @@ def _bridges(count: int, ordered: Ordered, labels: str, by: ByMetric | None) -> 
         groups = int(group.max()) + 1
         if groups == 1:
             break
-        largest = int(np.argmax(np.bincount(group, weights=sizes)))
+        largest = int(np.argmax(np.bincount(group[:wanted], weights=sizes[:wanted])))
         parts = map_blocks(
             nearest_other_block,
             [(b,) for b in range(len(ordered.blocks))],
@@ -100,7 +112,7 @@ def _bridges(count: int, ordered: Ordered, labels: str, by: ByMetric | None) -> 
         chosen += [(row, other, squared) for squared, row, other in best.values()]
         links = coo_array((np.ones(len(owner)), (group[owner[:, 0]], group[owner[:, 1]])), shape=(groups, groups))
         _, joined = connected_components(links, directed=False)
-        group = joined[group]
+        group = np.where(group == APART, APART, joined[group])
     edges = np.array(sorted({(min(a, b), max(a, b), squared) for a, b, squared in chosen}), np.float64)
     return edges.reshape(-1, 3)
 
@@ -116,7 +128,8 @@ def nearest_other_block(
     """For each small group with rows here, the shortest edge found to another: (group, squared, row, other row)."""
     label = read_array(f"{labels}/{b}")
     mine = group[label]
-    if (mine == largest).all():
+    small = np.setdiff1d(mine, [largest, APART])
+    if not len(small):
         return []
     step = np.maximum(1, sizes // ROWS_A_COMPONENT)
     rows, offsets = ordered.compared(b), ordered.cells(b)[0]
@@ -124,7 +137,7 @@ def nearest_other_block(
     reach = _Outside(ordered, labels, group, by)
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
     out = []
-    for g in np.unique(mine[mine != largest]):
+    for g in small:
         inside = np.flatnonzero(mine == g)
         inside = inside[:: int(step[label[inside]].max())]
         best = (np.inf, 0, 0)
@@ -147,13 +160,15 @@ class _Outside:
             offsets = (
                 self.cells.starts[self.cells.block_starts[b] : self.cells.block_starts[b + 1] + 1] - ordered.starts[b]
             )
-            low, high = np.minimum.reduceat(of_row, offsets[:-1]), np.maximum.reduceat(of_row, offsets[:-1])
+            there = np.where(of_row == APART, len(group), of_row)
+            low, high = np.minimum.reduceat(there, offsets[:-1]), np.maximum.reduceat(of_row, offsets[:-1])
             parts.append(np.column_stack([low, high]))
         self.groups = np.concatenate(parts)
 
     def nearest(self, rows: Any, ids: Array, cell: int, g: int) -> tuple[float, int, int]:
         """The shortest edge from these rows of group g to a row of another group."""
-        candidates = np.flatnonzero(~((self.groups == g).all(axis=1)))
+        low, high = self.groups.T
+        candidates = np.flatnonzero((high != APART) & ((low != g) | (high != g)))
         gaps, _ = approximate_squared(self.cells.centers[[cell]], self.cells.centers[candidates])
         near = candidates[np.argsort(gaps[0], kind="stable")[:_CELLS]]
         best = (np.inf, 0, 0)
@@ -162,7 +177,7 @@ class _Outside:
             label = read_array(
                 f"{self.labels}/{self.cells.block_of(int(c))}", ids_there[0] - base, ids_there[-1] + 1 - base
             )
-            other = self.group[label] != g
+            other = (self.group[label] != g) & (self.group[label] != APART)
             there, numbers = self.cells.rows(int(c))[other], ids_there[other]
             if self.by is not None:
                 best = min(best, self.by.nearest_pair(rows, ids, there, numbers))

@@ -18,6 +18,7 @@ from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.neighbors.given.offenders import NAMED, note_wrong, refuse_merged, refuse_scattered
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.stages import Context
+from bigembed.store.arrays.io import write_array
 from bigembed.store.blockwise.exchange import Exchange
 from bigembed.store.inputs.edges import spans_of
 from bigembed.store.inputs.graph_source import GraphSource
@@ -43,8 +44,6 @@ class Scattered:
     largest: float
     """The largest value; of distances squared."""
     loops: int
-    widest: int
-    """Edges of the node that lists most, in one piece of them."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,6 @@ def scatter(context: Context, source: GraphSource) -> Scattered:
         senders,
         max((part["largest"] for part in found), default=0.0),
         sum(part["loops"] for part in found),
-        max((part["widest"] for part in found), default=0),
     )
 
 
@@ -88,7 +86,7 @@ def scatter_edges(
     """Leave the edges of some units, in files of about :data:`PER_FILE` of them. Returns who gets something."""
     wrong: dict[str, Any] = {}
     sent: list[list[int]] = []
-    largest, loops, widest = 0.0, 0, 0
+    largest, loops = 0.0, 0
     for first, second, value in _gathered(source.stream(start, stop)):
         note_wrong(wrong, first, second, value, source)
         if wrong:
@@ -99,11 +97,9 @@ def scatter_edges(
         loop = rows == columns
         loops += int(loop.sum())
         largest = max(largest, float(values.max(initial=0.0)))
-        if source.listed and len(rows):
-            widest = max(widest, int(np.unique(rows[~loop], return_counts=True)[1].max(initial=0)))
         exchange.put(f"edges{task}", len(sent), pieces := _pieces(rows, columns, values, loop, source, starts))
         sent.append([int(block) for block in pieces])
-    return {"wrong": wrong, "sent": sent, "largest": largest, "loops": loops, "widest": widest}
+    return {"wrong": wrong, "sent": sent, "largest": largest, "loops": loops}
 
 
 def _gathered(pieces: Iterator[tuple[Array, Array, Array]]) -> Iterator[tuple[Array, Array, Array]]:
@@ -148,8 +144,12 @@ def merge_block(
     exchange: Exchange,
     out: str,
     name: str,
+    reach: bool = False,
 ) -> dict[str, Any]:
-    """Write one block of the symmetric graph, its values under ``name``; what it counted, and what is wrong."""
+    """Write one block of the symmetric graph, its values under ``name``; what it counted, and what is wrong.
+
+    ``reach``: write how far each node lists others, too, and the last of them.
+    """
     parts = [exchange.piece(f"edges{task}", number, str(b)).view(EDGE) for task, number in files]
     edges = np.concatenate([np.zeros(0, EDGE), *parts])
     n, first, rows = starts[-1], starts[b], starts[b + 1] - starts[b]
@@ -161,7 +161,13 @@ def merge_block(
     row, column, both = paired(key, value, n, MISSING[rule.values])
     value, apart = symmetric(both, row + first, column, rule)
     kept = np.isfinite(value) if rule.values == "distances" else value != 0
+    listed = (row + first != column) & (both[0] != MISSING[rule.values])
+    if reach:
+        farthest, last = reach_of(row[listed], column[listed], both[0][listed], rows)
+        write_array(f"{out}reach/{b}", farthest)
+        write_array(f"{out}last/{b}", last)
     found = {
+        "listed": np.bincount(np.bincount(row[listed], minlength=rows)),
         "twice": (len(twice), [(int(k // n) + first, int(k % n)) for k in (twice >> 1)[:NAMED]]),
         "asymmetric": (len(apart), [(int(row[p]) + first, int(column[p]), *both[:, p]) for p in apart[:NAMED]]),
     }
@@ -174,6 +180,18 @@ def merge_block(
         value = np.concatenate([value, np.zeros(rows)])
     block = csr_block(b, row.astype(np.int32), column, value, starts)
     return found | write_block(b, block, exchange, out, name)
+
+
+def reach_of(row: Array, column: Array, value: Array, rows: int) -> tuple[Array, Array]:
+    """The largest value that each of ``rows`` rows lists, and its column (the last of several); −1 of none.
+
+    >>> reach_of(np.array([0, 0, 2]), np.array([4, 7, 1]), np.array([2.0, 2.0, 5.0]), 3)
+    (array([ 2., -1.,  5.]), array([ 7, -1,  1]))
+    """
+    farthest, last = np.full(rows, -1.0), np.full(rows, -1, np.int64)
+    order = np.lexsort((column, value, row))
+    farthest[row[order]], last[row[order]] = value[order], column[order]  # (of several the last one stays)
+    return farthest, last
 
 
 def paired(key: Array, value: Array, n: int, missing: float) -> tuple[Array, Array, Array]:
@@ -217,15 +235,21 @@ def symmetric(both: Array, row: Array, column: Array, rule: Merging) -> tuple[Ar
     return np.where(loop, here, value), row[:0]
 
 
-def merge(context: Context, source: GraphSource, found: Scattered, name: str, alone: bool = False) -> dict[str, int]:
+def merge(
+    context: Context, source: GraphSource, found: Scattered, name: str, alone: bool = False, reach: bool = False
+) -> dict[str, Any]:
     """All blocks of the symmetric graph of the edges that were left; InputError for what is wrong with them.
 
-    ``alone``: whether nodes may have no edge.
+    ``alone``: whether nodes may have no edge; ``reach``: whether to write how far each lists others. Among what is
+    counted is, under ``listed``, how many nodes list 0, 1, … others.
     """
     exponent = -int(np.frexp(found.largest)[1]) if source.values == "weights" else 0
     rule = Merging(source.values, source.symmetrize, source.duplicates, exponent)
     starts = spans(source)
     shared: dict[str, Any] = {"exchange": context.exchange, "out": context.path(""), "name": name}
-    parts = map_blocks(merge_block, list(enumerate(found.senders)), rule=rule, starts=starts, **shared)
+    parts = map_blocks(merge_block, list(enumerate(found.senders)), rule=rule, starts=starts, reach=reach, **shared)
     refuse_merged(parts, source, alone)
-    return finish_graph(context, parts, starts)
+    listed = np.zeros(max(len(part["listed"]) for part in parts), np.int64)
+    for part in parts:
+        listed[: len(part["listed"])] += part["listed"]
+    return {**finish_graph(context, parts, starts), "listed": listed}

@@ -65,8 +65,20 @@ def edge_cost(source: GraphSource, kept: int) -> Cost:
 
 
 def mean_neighbors(source: GraphSource) -> int:
-    """Edges that a node lists on average."""
+    """Edges that a node lists on average, loops and repeated ones counted: before they are read, for a plan."""
     return max(1, -(-source.entries // source.n))
+
+
+def neighbors_of(listed: Array) -> int:
+    """k of a graph of which ``listed[m]`` nodes list m others: what most nodes list, as they do in lists of k neighbors
+    of any format; where no number is that of most, the mean one.
+
+    >>> neighbors_of(np.array([0, 1, 0, 4])), neighbors_of(np.array([0, 2, 1, 1]))
+    (3, 2)
+    """
+    nodes, usual = int(listed.sum()), int(np.argmax(listed))
+    k = usual if 2 * int(listed[usual]) > nodes else -(-int(listed @ np.arange(len(listed))) // nodes)
+    return max(1, min(k, nodes - 1))
 
 
 def edge_shape(source: GraphSource) -> Shape:
@@ -76,7 +88,7 @@ def edge_shape(source: GraphSource) -> Shape:
 
 def edge_graph_stages(source: GraphSource, survey: Stage | None = None) -> list[Stage]:
     """From edges with distances to the symmetric graph, with the scale of each node: the squared distance to its k-th
-    neighbor, k as long as the longest list, or, of other edges, the mean number that a node lists.
+    neighbor, k by :func:`neighbors_of`.
 
     ``survey``: the stage that finds the edges, where they are not known before.
     """
@@ -87,28 +99,29 @@ def edge_graph_stages(source: GraphSource, survey: Stage | None = None) -> list[
         )
     shape, rule = edge_shape(source), {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}
     rule |= source.joins or {}
-    lists = rule["radius"] is None
-    first = survey or Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: described(shape))
+    lists, known, about = rule["radius"] is None, survey is None, described(shape)
+    first = survey or Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: about)
 
     def join(context: Context) -> dict[str, Any]:
-        there = source if survey is None else source.found(context.of("survey"))
+        there = source if known else source.found(context.of("survey"))
         found = scatter(context, there)
-        counted = merge(context, there, found, "squared", alone=source.joins is not None)
-        k = max(1, min(found.widest if source.listed else mean_neighbors(source), source.n - 1))
+        alone = source.joins is not None
+        counted = merge(context, there, found, "squared", alone=alone, reach=known)  # (else the survey writes it)
+        k = neighbors_of(counted["listed"])
         context.note(f"{counted['edges']:,} edges of {source.n:,} nodes are joined; {found.loops:,} loops left out")
         kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
+        kept |= {"reach": len(found.senders)} if known else {}
         return kept | {"n_neighbors": k if lists else None, "radius": rule["radius"], "loops": found.loops}
 
     def finished(context: Context, joined: dict[str, Any]) -> dict[str, Any]:
         return scaled(context, joined) if lists else joined
 
+    parameters = source.rules() | ({"source": source.fingerprint()} if known else {})
     if source.n <= source.block:
         order, cost = order_stage(shape, rule, spans(source)[1]), edge_cost(source, 32)
-        whole = Stage(
-            "graph", ("survey", "order"), source.rules(), lambda context: finished(context, join(context)), cost
-        )
+        whole = Stage("graph", ("survey", "order"), parameters, lambda context: finished(context, join(context)), cost)
         return [first, order, whole]
-    edges = Stage(EDGES, ("survey",), source.rules(), join, edge_cost(source, 24))
+    edges = Stage(EDGES, ("survey",), parameters, join, edge_cost(source, 24))
     size = source.n, 2 * source.entries, source.block
     return [first, *ordered_stages(edges, "graph", "squared", size, rule, finished)]
 

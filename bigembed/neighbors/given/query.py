@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bigembed.blocks.distances import refuse_distances
-from bigembed.blocks.rows import Array, bounds
+from bigembed.blocks.rows import Array, bounds, is_sparse
+from bigembed.errors import InputError
 from bigembed.neighbors.descent.walk import NOBODY
 from bigembed.neighbors.given.distances import TASK_ROWS, Rule
 from bigembed.neighbors.joined import Found, Joined, joined_of
@@ -30,7 +32,8 @@ class GivenIndex:
     lists: str = ""
     """Where the reach of the fitted rows is, of which those that a new row is nearest to are joined to it, too; empty
     where a new row is joined to its own nearest rows alone."""
-    n: int = 0
+    pieces: int = 0
+    """In how many pieces it lies there."""
 
     @property
     def n_neighbors(self) -> int:
@@ -45,7 +48,7 @@ class GivenIndex:
 
     def reach(self) -> tuple[Array, Array]:
         """Squared length and other end of the last edge in the list of each row of the input."""
-        pieces = range(-(-self.n // TASK_ROWS))
+        pieces = range(self.pieces)
         squared, last = ([read_array(f"{self.lists}/{name}/{b}") for b in pieces] for name in ("reach", "last"))
         return np.concatenate(squared), np.concatenate(last)
 
@@ -53,32 +56,35 @@ class GivenIndex:
 def given_index_of(run: Run, both: bool) -> GivenIndex:
     """The index of a graph of given distances, from its run or a saved model; ``both``: whether fitted rows join new
     ones to themselves, too."""
-    order, n = run.results("order"), run.results("survey")["n"]
-    rule = Rule(order["n_neighbors"], order["radius"])
-    lists = run.path("survey") if both and rule.n_neighbors is not None else ""
-    return GivenIndex(run.path("order"), rule, order.get("placed", 0), lists, n)
+    order, survey, graph = run.results("order"), run.results("survey"), run.results("graph")
+    known = graph if "reach" in graph else order
+    rule = Rule(known["n_neighbors"], known["radius"])
+    where, pieces = "survey", -(-survey["n"] // TASK_ROWS)
+    if "reach" in graph:  # of edges, not of all distances
+        where, pieces = "edges" if run.has("edges") else "graph", graph["reach"]
+    lists = run.path(where) if both and rule.n_neighbors is not None else ""
+    return GivenIndex(run.path("order"), rule, order.get("placed", 0), lists, pieces)
 
 
-def join_given_parts(rows: Array, index: GivenIndex) -> Iterator[tuple[Array, Joined]]:
+def join_given_parts(rows: Any, index: GivenIndex) -> Iterator[tuple[Array, Joined]]:
     """Edges of new rows of distances (m, n), some rows at a time: their numbers, and their edges."""
-    for start, stop in bounds(len(rows), max(1, HELD_BYTES // (40 * rows.shape[1]))):
+    for start, stop in bounds(rows.shape[0], max(1, HELD_BYTES // (40 * rows.shape[1]))):
         yield np.arange(start, stop), join_given(rows[start:stop], index, start)
 
 
-def join_given(rows: Array, index: GivenIndex, first: int = 0) -> Joined:
-    """Edges of new rows, of which ``rows`` (m, n) holds the distances to all fitted rows.
+def join_given(rows: Any, index: GivenIndex, first: int = 0) -> Joined:
+    """Edges of new rows, of which ``rows`` (m, n) holds the distances to all fitted rows, or, sparse, to some of them.
 
     ``first`` is the number of the first one.
     """
-    refuse_distances(rows, None, first)
-    values, none = rows.astype(np.float64), np.zeros(len(rows), np.int64)
+    values, none = _lengths(rows, first), np.zeros(rows.shape[0], np.int64)
     if index.lists:
         found = joined_of(_both(values, index), index.n_neighbors, none, none)
-        row, column, squared = np.repeat(np.arange(len(rows)), np.diff(found.indptr)), found.ids, found.squared
+        row, column, squared = np.repeat(np.arange(len(values)), np.diff(found.indptr)), found.ids, found.squared
         indptr, rho = found.indptr, found.rho
     else:
         row, column, squared = _own(values, index.rule)
-        indptr = np.searchsorted(row, np.arange(len(rows) + 1)).astype(np.int64)
+        indptr = np.searchsorted(row, np.arange(len(values) + 1)).astype(np.int64)
         rho = none.astype(np.float64)
     ids = index.internal(column)
     if index.placed:
@@ -87,10 +93,33 @@ def join_given(rows: Array, index: GivenIndex, first: int = 0) -> Joined:
     return Joined(indptr, ids, squared, rho, none, none)
 
 
+def _lengths(rows: Any, first: int) -> Array:
+    """Distances (m, n) float64, those that sparse rows do not store infinite; InputError for what is no distance."""
+    if not is_sparse(rows):
+        refuse_distances(rows, None, first)
+        return np.asarray(rows, np.float64)
+    values, counts = np.full(rows.shape, np.inf), np.diff(rows.indptr)
+    if not counts.all():
+        raise InputError(
+            f"the distances given: row {first + int(np.argmin(counts))} stores none. A sparse row of distances stores "
+            "those to the fitted rows near it, 0 for one that it equals"
+        )
+    row = np.repeat(np.arange(len(counts)), counts)
+    values[row, rows.indices] = np.where(np.isposinf(rows.data), np.nan, rows.data)
+    stored = values[row, rows.indices]
+    if len(wrong := np.flatnonzero(~(stored >= 0))):
+        i, j, value = row[wrong[0]], rows.indices[wrong[0]], rows.data[wrong[0]]
+        raise InputError(
+            f"the distances given: the distance of row {first + i} to the known row {j} is {value:g}; distances are "
+            "finite and ≥ 0"
+        )
+    return values
+
+
 def _own(values: Array, rule: Rule) -> tuple[Array, Array, Array]:
     """The edges that the rule takes of each row: row, column and squared length."""
-    row, column = np.nonzero(np.ones(values.shape, bool))
-    row, column, length = rule.of(row, column, values.ravel())
+    row, column = np.nonzero(np.isfinite(values))
+    row, column, length = rule.of(row, column, values[row, column])
     return row, column, np.square(length)
 
 
@@ -108,15 +137,21 @@ def _both(values: Array, index: GivenIndex) -> Found:
     reverse = new, column, squared[new, column], np.where(tied, kappa[column], NOBODY)
     nearest = np.take_along_axis(squared, ids, axis=1)
     twin = np.where(nearest[:, 0] == 0, ids[:, 0], NOBODY)
-    return Found(ids, nearest, reverse, twin)
+    return Found(np.where(np.isfinite(nearest), ids, -1), nearest, reverse, twin)
 
 
-def nearest_given(rows: Array, index: GivenIndex, labels: Array, parts: int) -> Array:
+def nearest_given(rows: Any, index: GivenIndex, labels: Array, parts: int) -> Array:
     """Node of the graph nearest to each row of distances, among those of the first ``parts`` components; ``labels``
-    (n,) in the order of the graph."""
+    (n,) in the order of the graph. InputError for sparse rows that store no distance to one of these."""
     order = index.internal(np.arange(rows.shape[1]))
     open_nodes = np.flatnonzero(labels[order] < parts)
-    return np.asarray(order[open_nodes[np.argmin(rows[:, open_nodes], axis=1)]])
+    values = _lengths(rows, 0)[:, open_nodes]
+    if not np.isfinite(values.min(axis=1, initial=np.inf)).all():
+        raise InputError(
+            "the distances given: a new row stores distances to no row of the parts that have coordinates. Store the "
+            "distance to the nearest of those, too (labels_ of the map names the parts)"
+        )
+    return np.asarray(order[open_nodes[np.argmin(values, axis=1)]])
 
 
 def query_memory(n: int, rows: int) -> int:

@@ -7,7 +7,7 @@ from which global scales (Ksum, median) and the intrinsic dimension come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,19 @@ EXACT_ROWS = 8_192
 _TILE_ROWS = 4_096
 
 
-def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str = AUTO) -> Stage:
-    """Exact neighbors of sampled rows, the distance histogram; how to search, and in how many cells."""
+def witness_stage(
+    shape: Shape,
+    k: int,
+    target: float,
+    seed: int,
+    algorithm: str = AUTO,
+    lacking: Callable[[int, int, str], str] = lambda n, k, place: "",
+) -> Stage:
+    """Exact neighbors of sampled rows, the distance histogram; how to search, and in how many cells.
+
+    ``lacking``: what NN-descent would take of the disk where exchanges lie, if that is not there; asked where the
+    choice is free, and once: what was decided is kept with the stage, whatever is free later.
+    """
 
     def run(context: Context) -> dict[str, Any]:
         truth = exact_truth(context, k, seed, by_metric(shape))
@@ -48,7 +59,8 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
         curve = best_curve(*given, longer=algorithm != NN_DESCENT)
         write_array(context.path("recall_by_probes"), curve)
         probes = choose_probes(curve, target, truth.neighbors.size)
-        decided = chosen(algorithm, curve, target, probes, shape.n, cells)
+        lacks = lacking(shape.n, k, context.exchange.root) if algorithm == AUTO else ""
+        decided = chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
         if len(curve) > length and decided.get("algorithm") != NN_DESCENT:
             decided["shortlist"] = len(curve)
         return {
@@ -73,7 +85,7 @@ def witness_stage(shape: Shape, k: int, target: float, seed: int, algorithm: str
     parameters: dict[str, Any] = {"n_neighbors": k, "target": target, "seed": seed}
     if algorithm != AUTO:
         parameters["algorithm"] = algorithm
-    return Stage("witness", ("order", "shortlist"), parameters, run, cost)
+    return Stage("witness", ("survey", "order", "shortlist"), parameters, run, cost)
 
 
 def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None) -> Truth:
@@ -221,7 +233,7 @@ def recall_stage(target: float) -> Stage:
         ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
         found = share_found(truth, context.of("search"), ordered, k)
         said = context.results("witness")
-        searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why") if name in said}
+        searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why", "forced") if name in said}
         if searched.get("algorithm") == NN_DESCENT:
             searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
         advice = "" if found.recall >= target else _advice(context)
@@ -239,6 +251,11 @@ def recall_stage(target: float) -> Stage:
 
 def _advice(context: Context) -> str:
     """What to do where the target was missed."""
+    if (decided := context.results("witness")).get("forced"):
+        return (
+            f"{decided['why']}. Give workers more memory, or what tasks exchange a larger disk (bigembed plan says "
+            "what it takes); reduce the dimension first (PCA), or lower the target"
+        )
     search, listed = context.results("search"), len(read_array(context.of("witness", "recall_by_probes")))
     done = f"{search['n_probes']} cells were searched for each row; all {listed} on a shortlist would find hardly more"
     if search.get("algorithm") == NN_DESCENT:

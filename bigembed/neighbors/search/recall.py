@@ -54,6 +54,19 @@ def missed(measured: Mapping[str, Any]) -> str:
     )
 
 
+def doubts(measured: Mapping[str, Any]) -> list[str]:
+    """What speaks against the lists of a graph: a recall below its target; that they would be others elsewhere."""
+    if measured["recall"] < measured["target"]:
+        return [missed(measured)]
+    if measured.get("forced"):
+        return [
+            f"neighbors were searched by cells, since NN-descent does not fit: {measured['why']}. The target is met "
+            f"(recall {measured['recall']:.4f}), but where it fits the same job finds other neighbors, and its "
+            "coordinates differ by as much"
+        ]
+    return []
+
+
 def recall_at(lists: Array, truth: Array) -> Array:
     """|lists_i ∩ truth_i| / k of each row, (q,): lists (q, any) and truth (q, k) hold ids, −1 for none.
 

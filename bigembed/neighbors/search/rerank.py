@@ -68,7 +68,7 @@ def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stag
         memory=4 * block,
         coordinator=16 * shape.n // 64,
     )
-    parameters = {"candidates": given.manifest("order").digest, "seed": seed}
+    parameters = {"candidates": given.digest("order"), "seed": seed}
     return Stage("order", ("survey",), parameters, run, cost)
 
 
@@ -127,7 +127,7 @@ def true_witness_stage(shape: Shape, k: int, seed: int) -> Stage:
     def run(context: Context) -> dict[str, Any]:
         return {"witnesses": len(exact_truth(context, k, seed).ids)}
 
-    return Stage("witness", ("order",), {"n_neighbors": k, "seed": seed}, run, Cost(passes=1))
+    return Stage("witness", ("survey", "order"), {"n_neighbors": k, "seed": seed}, run, Cost(passes=1))
 
 
 def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
@@ -152,7 +152,7 @@ def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
         scratch=total,
         memory=shape.block * (3 * shape.row_bytes + 40 * n_candidates) + (32 << 20),
     )
-    parameters = {"n_neighbors": k, "n_candidates": n_candidates, "given": given.manifest("search").digest}
+    parameters = {"n_neighbors": k, "n_candidates": n_candidates, "given": given.digest("search")}
     return Stage("search", ("order",), parameters, run, cost)
 
 
@@ -228,5 +228,5 @@ def reranked_recall_stage(target: float, n_candidates: int, given: Run) -> Stage
             "advice": advice,
         }
 
-    parameters = {"target": target, "n_candidates": n_candidates, "given": given.manifest("search").digest}
+    parameters = {"target": target, "n_candidates": n_candidates, "given": given.digest("search")}
     return Stage("recall", ("order", "search", "witness"), parameters, run)

@@ -211,9 +211,11 @@ def var_names(path: str, array: str) -> tuple[str, ...]:
         own = _index(var)
         if not own:
             return ()
-        index = Field(var, own) if own in fields_of(var) else var[own]
-        if not hasattr(index, "shape"):
-            return ()
+        index: Any = Field(var, own) if own in fields_of(var) else var[own]
+        if not hasattr(index, "shape"):  # (text of pandas 3: values, and which of them are missing)
+            if "values" not in index or np.asarray(loaded(path, "the names of its columns", index["mask"])).any():
+                return ()
+            index = index["values"]
         names = tuple(as_text(loaded(path, "the names of its columns", index)).tolist())
     return () if names == tuple(map(str, range(len(names)))) else names
 

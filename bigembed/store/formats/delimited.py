@@ -11,10 +11,11 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
+from itertools import chain, islice
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -25,6 +26,7 @@ from bigembed.errors import InputError
 from bigembed.store.formats.categories import Categories, texts_of, wanted_categories
 from bigembed.store.formats.missing import missing_values
 from bigembed.store.formats.parquet import batch_rows_of
+from bigembed.store.formats.quotes import Quotes, Watched, line_of
 from bigembed.store.rows.reader import TEXT, Choice, described, listed
 from bigembed.store.rows.source import EXACT
 from bigembed.store.storage.extras import needed
@@ -51,6 +53,10 @@ PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".z
 LINE = 1 << 26
 """Characters of a line at the most."""
 WHOLE = re.compile(r"\s*[+-]?\d{16,300}\s*")
+NUMBERED = re.compile(r"CSV column #(\d+):")
+"""How the parser says which of the columns it was to convert is wrong."""
+LOOKED_AT = 1_000
+"""Records that are looked at for what stands before decimals."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet takes for a formula."""
 PIECE_BYTES = 1 << 20
@@ -149,15 +155,40 @@ class DelimitedReader:
                 decimal_point=self.decimal,
             ),
         }
+        quotes = Quotes(self.separator)
         try:
-            with _unpacked(at(self.path)) as file, text.open_csv(file, **options) as parsed:
-                yield from parsed
+            with _unpacked(at(self.path)) as file, text.open_csv(Watched(file, quotes), **options) as parsed:
+                for batch in parsed:
+                    self._refuse_open(quotes)
+                    yield batch
+            quotes.end()
+            self._refuse_open(quotes)
         except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error) as error:
+            self._refuse_open(quotes)
             raise InputError(
-                f"{self.path}: {error}. Every line needs {len(self.names)} fields with {self.separator!r} between "
-                f"them, as its first has, and the columns that are rows numbers with {self.decimal!r} before decimals "
-                "(choose columns; ids, where one names the rows)"
+                f"{self.path}: {self._named(str(error))}. Every line needs {len(self.names)} fields with "
+                f"{self.separator!r} between them, as its first has, and the columns that are rows numbers with "
+                f"{self.decimal!r} before decimals (choose columns; ids, where one names the rows; or make categories "
+                "columns of 0 and 1: the step 'one_hot' of a job)"
             ) from error
+
+    def _named(self, message: str) -> str:
+        """What the parser says, with the name of the column that it gives the number of."""
+        found = NUMBERED.search(message)
+        number = int(found[1]) if found else len(self.columns)
+        return message if number >= len(self.columns) else NUMBERED.sub(f"column {self.columns[number]}:", message, 1)
+
+    def _refuse_open(self, quotes: Quotes) -> None:
+        """InputError where a quote that opens a field is not closed before the next field, or the end."""
+        if quotes.wrong is None:
+            return
+        with _unpacked(at(self.path)) as file:
+            line = line_of(file, quotes.wrong)
+        raise InputError(
+            f"{self.path}: line {line}: the quote that opens a field there is never closed, and the lines after it "
+            "would be a part of that field. Close it, or take it out (a field that begins with a quote has it three "
+            "times)"
+        )
 
 
 def is_delimited(path: AnyPath) -> bool:
@@ -221,9 +252,11 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
             records = csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
             first = next(records, [])
             lines = records.line_num
-            numbers = [one for one in (*first, *next(records, [])) if _is_number(one, ",")]
-            decimal = "," if separator == ";" and any("," in one for one in numbers) else "."
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, BadZipFile, zlib.error) as error:
+            decimal = "," if separator == ";" and _by_comma(chain([first], islice(records, LOOKED_AT))) else "."
+    except csv.Error as error:
+        said = f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed?"
+        raise InputError(said) from error
+    except (OSError, EOFError, UnicodeDecodeError, BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
     if not any(one.strip() for one in first):
         raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
@@ -234,6 +267,12 @@ def _by_semicolons(line: str) -> bool:
     """Whether the fields of a line are separated by semicolons: where commas are not, or stand before decimals."""
     fields = line.strip().split(";")
     return len(fields) > 1 and ("," not in line or all(_is_number(one, ",") for one in fields))
+
+
+def _by_comma(records: Iterable[Sequence[str]]) -> bool:
+    """Whether a comma stands before decimals: in the first number that has a comma or a point."""
+    written = chain.from_iterable(records)
+    return "," in next((one for one in written if ("," in one or "." in one) and _is_number(one, ",")), "")
 
 
 def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) -> None:

@@ -91,7 +91,7 @@ def batch_rows_of(
             out[:, position] = codes_of(column, categories[name])
             continue
         if dtype == TEXT:
-            column = column.cast(_pyarrow("").string())
+            column = _as_text(name, column)
         values = column.to_numpy(zero_copy_only=False)
         if column.null_count and values.dtype == object:  # (of booleans)
             values = np.array([np.nan if one is None else one for one in values], np.float64)
@@ -171,11 +171,20 @@ def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: Ca
     return np.result_type(*found) if found else np.dtype(np.float64)
 
 
+def _as_text(name: str, column: Any) -> Any:
+    """A column of Arrow as text; InputError for one that has none, such as lists or bytes in no encoding."""
+    arrow = _pyarrow("")
+    try:
+        return column.cast(arrow.string())
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
+        raise InputError(f"column {name} ({column.type}) is not text, and cannot be made text ({error})") from error
+
+
 def _vector_dtype(kind: str) -> np.dtype[Any]:
     """The dtype of an aligned column: its own where NumPy has that number, else text."""
     try:
         found = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(kind, kind))
-    except TypeError:
+    except (TypeError, ValueError):  # (of dictionary<values=string, …>: categories)
         return TEXT
     return found if found.kind in "buif" else TEXT
 

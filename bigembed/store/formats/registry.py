@@ -25,7 +25,7 @@ from bigembed.store.rows.source import RowSource, rows_at, work_dtype
 from bigembed.store.rows.sparse import WIDEST, group_source, is_csr_group
 from bigembed.store.storage.claims import CHUNKS, refuse_rows, refuse_unpacked, require_files, require_regular, sound
 from bigembed.store.storage.output_lock import output_lock
-from bigembed.store.storage.output_paths import require_apart
+from bigembed.store.storage.output_paths import require_apart, require_array_name
 from bigembed.store.storage.paths import AnyPath, PathLike, at, published
 
 KNOWN = (
@@ -43,6 +43,7 @@ def ingest(
     themselves. They lie at ``DEST-ids.zarr``, and whoever reads the rows finds them. Returns the shape. Raises
     :class:`ExistingOutputError`, :class:`MissingPathError`, :class:`InputError`, :class:`DamagedError`.
     """
+    require_array_name(dest)
     dest, aligned = at(dest), dict(aligned or {})
     require_apart(source, dest)
     choice = replace(choice or Choice(), aligned=tuple(aligned.values()))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -108,12 +108,23 @@ def _row_groups(blocks: Iterable[dict[str, Array]], path: Path, about: dict[str,
 
 def _csv(table: Table, path: Path) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(_Lines(file), lineterminator="\r\n")
         writer.writerow(map(guarded, [*table.aligned, *table.names]))
         for block in table.blocks():
             columns = [plain(values) for values in block.values()]
             cells = [list(map(guarded, one)) if one.dtype == object else one.tolist() for one in columns]
             writer.writerows(zip(*cells, strict=True))
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """What a CSV writer writes to: it quotes a cell that holds a character of its line ends, so it is told both, and
+    lines end in a line feed here."""
+
+    file: TextIO
+
+    def write(self, line: str) -> None:
+        self.file.write(line.removesuffix("\r\n") + "\n")
 
 
 def guarded(cell: Any) -> Any:

@@ -16,6 +16,7 @@ from bigembed.store.formats.parquet import parquet_files
 from bigembed.store.formats.registry import open_reader
 from bigembed.store.inputs.edges import EdgeColumns, EdgeMatrix, Edges, EdgeTable, NeighborLists, refuse_shapes
 from bigembed.store.inputs.npz import open_npz
+from bigembed.store.rows.given import as_array
 from bigembed.store.rows.reader import Choice, listed
 from bigembed.store.rows.source import RowSource, rows_at
 from bigembed.store.rows.sparse import NAMES, is_csr_group
@@ -46,7 +47,7 @@ def edges_of(
         _only("a data frame", given, "columns")
         return EdgeTable(_held(_of_frame(source, columns or COLUMNS[values])))
     _only("an array", given)
-    return EdgeTable(_pairs("the array", _held(np.asarray(source))))
+    return EdgeTable(_pairs("the array", _held(as_array(source, "the graph"))))
 
 
 def _names(columns: Any) -> bool:
@@ -118,7 +119,7 @@ def _lists(indices: Any, distances: Any, squared: bool) -> Edges:
 
 
 def _list(source: Any, name: str) -> Any:
-    reader = open_reader(source) if is_path(source) else _held(np.asarray(source))
+    reader = open_reader(source) if is_path(source) else _held(as_array(source, name))
     if len(reader.shape) != 2 or 0 in reader.shape or reader.dtype.kind not in "buif":
         raise InputError(f"{name}: {reader.shape} {reader.dtype}; numbers (n, k) are needed, k of each node")
     return reader

@@ -14,9 +14,11 @@ from bigembed.store.formats.copying import write_dask
 from bigembed.store.formats.idx import is_idx, read_idx
 from bigembed.store.inputs.recognized import Window, place_of, window_of
 from bigembed.store.inputs.streamed import StreamedRows, hdf5_source, is_persisted
-from bigembed.store.rows.masked import nan_dtype, unmasked, without_mask
+from bigembed.store.rows.columns import columns_of, is_frame, lazy_numbers, numbers_of
+from bigembed.store.rows.given import as_array
+from bigembed.store.rows.masked import nan_dtype, without_mask
 from bigembed.store.rows.opening import chunked, is_zarr, open_array
-from bigembed.store.rows.source import EXACT, RowSource, rows_at, work_dtype
+from bigembed.store.rows.source import RowSource, rows_at, work_dtype
 from bigembed.store.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
 from bigembed.store.storage.paths import AnyPath, at, is_path
 
@@ -73,7 +75,7 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
     else:
         if hasattr(values, "dask"):
             values = values.compute()
-        array = np.asarray(unmasked(values, what=name))
+        array = as_array(values, name)
         if not remote() or array.dtype == object:
             source = RowSource(array.shape, array.dtype, array=array)
         else:
@@ -122,7 +124,7 @@ def _lazy_source(X: Any, missing: bool = False) -> RowSource:
 
 def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: bool) -> RowSource:
     if hasattr(X, "to_dask_array"):
-        X = X.to_dask_array(lengths=True)
+        X = (lazy_numbers(X) if X.ndim == 2 else X).to_dask_array(lengths=True)
     if any(np.isnan(length) for length in X.shape):
         X = X.copy().compute_chunk_sizes()  # (a copy, for it sets them in place)
     path = scratch / f"{name}-{X.name}.zarr"
@@ -144,16 +146,11 @@ def _numpy(X: Any) -> Array:
             "rows as a sparse matrix are not supported by this method: use X.toarray() for rows, or "
             "give a square symmetric sparse matrix of weights (sparse data was passed)"
         )
-    array = np.asarray(unmasked(X))
+    array = _of_frame(X) if is_frame(X) else as_array(X)
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
-    if array.dtype == object:
-        try:
-            array = _of_objects(array)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise (InputTypeError if isinstance(error, TypeError) else InputError)(
-                f"rows hold objects that are not numbers: argument must be a string or a number ({error})"
-            ) from error
+    if array.dtype == object and array.ndim == 2:
+        array = numbers_of(enumerate(array.T), numbered=True)
     if array.ndim != 2:
         raise InputError(
             f"Expected 2D array, got {array.ndim}D array instead: shape {array.shape}. Reshape your data "
@@ -163,14 +160,11 @@ def _numpy(X: Any) -> Array:
     return array
 
 
-def _of_objects(array: Array) -> Array:
-    """Objects as float64; InputError where that would round integers of Python."""
-    found = array.astype(np.float64)
-    for index in np.argwhere(np.abs(found) >= EXACT).tolist():
-        value = array[tuple(index)]
-        if isinstance(value, int) and int(found[tuple(index)]) != value:
-            raise InputError(f"row {index[0]} holds the integer {value}, beyond 2^53, which float64 would round")
-    return found
+def _of_frame(X: Any) -> Array:
+    """A data frame as NumPy makes an array of it where all columns are numbers without gaps; else column by column."""
+    columns = columns_of(X)
+    kinds = {values.dtype.kind for _, values in columns}
+    return as_array(X) if kinds <= {*"iuf"} or kinds == {"b"} else numbers_of(columns)
 
 
 def _is_sparse(X: Any) -> bool:

@@ -13,6 +13,7 @@ from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, InputTypeError
 from bigembed.store.arrays.npy import RemoteNpy, npy_rows
 from bigembed.store.formats.idx import is_idx, read_idx
+from bigembed.store.rows.given import as_array
 from bigembed.store.rows.masked import unmasked
 from bigembed.store.rows.opening import is_zarr, open_zarr
 from bigembed.store.rows.source import RowSource
@@ -116,7 +117,7 @@ def _pieces(y: Any) -> Iterator[Array]:
         for start in range(0, y.shape[0], PIECE_ROWS):
             yield np.asarray(y[start : start + PIECE_ROWS]).reshape(-1)
     else:
-        array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(unmasked(y, what="labels"))
+        array = y.to_numpy() if hasattr(y, "to_numpy") else as_array(y, "labels")
         _one_dimension(array.shape)
         yield array.reshape(-1)
 

@@ -67,14 +67,19 @@ def open_npz(path: Any) -> NpzMatrix:
             raise InputError(
                 f"{path}: a matrix in {kind} format; CSR, CSC and COO can be read in pieces. Save matrix.tocsr()"
             )
-        if shape.shape != (2,) or shape[0] != shape[1]:
-            raise InputError(f"{path}: shape {tuple(shape.tolist())}; the matrix of a graph is square, (n, n)")
+        if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= shape[0] == shape[1]:
+            raise InputError(f"{path}: shape {_shown(shape)}; the matrix of a graph is square, (n, n), n an integer")
         with ExitStack() as stack:
             sizes = [stack.enter_context(_Member(archive, name)).size for name in MEMBERS[kind]]
     n, expected = int(shape[0]), sizes[2]
     if sizes[1] != expected or sizes[0] != (expected if kind == "coo" else n + 1):
         raise DamagedError(f"{path}: {', '.join(MEMBERS[kind])} do not fit each other and its shape {(n, n)}")
     return NpzMatrix(str(path), kind, n, expected)
+
+
+def _shown(shape: Array) -> str:
+    """What a file gives as the shape of its matrix."""
+    return str(shape.tolist() if shape.dtype.kind in "buif" else shape.dtype)
 
 
 class _Member:

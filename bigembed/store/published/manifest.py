@@ -43,11 +43,18 @@ class Manifest:
     results: dict[str, Any]
     measured: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+    reads: dict[str, str] = field(default_factory=dict)
+    """What the function of the stage closed over; nothing in those of earlier versions, which did not look."""
 
     @property
     def digest(self) -> str:
         """Of the content: what later stages are addressed by."""
         return digest_of({"files": {name: entry[1] for name, entry in self.files.items()}, "results": self.results})
+
+    @property
+    def address(self) -> str:
+        """Of all that it was made from."""
+        return digest_of([self.key, self.reads]) if self.reads else self.key
 
 
 def publish(
@@ -58,6 +65,7 @@ def publish(
     inputs: Mapping[str, str],
     results: Mapping[str, Any],
     measured: Mapping[str, Any],
+    reads: Mapping[str, str],
 ) -> Manifest:
     """Digest every file of the stage (in parallel, reading back what was written) and list them.
 
@@ -67,7 +75,8 @@ def publish(
     base = root / "stages" / stage
     there = _files(base)
     files = digests(base, list(there), "publish")
-    manifest = Manifest(stage, key, dict(parameters), dict(inputs), files, dict(results), dict(measured))
+    made = dict(parameters), dict(inputs), files, dict(results), dict(measured)
+    manifest = Manifest(stage, key, *made, reads=dict(reads))
     path = path_of(root, stage)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -105,7 +114,7 @@ def parsed(value: Any, path: PathLike, stage: str | None = None) -> Manifest:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged: not a manifest ({error})") from error
     named = isinstance(found.stage, str) and isinstance(found.key, str)
-    tables = (found.parameters, found.inputs, found.results, found.measured)
+    tables = (found.parameters, found.inputs, found.results, found.measured, found.reads)
     possible = all(_stays_inside(name) and 0 <= size < 1 << 63 for name, (size, _) in files.items())
     if not named or not all(isinstance(table, dict) for table in tables) or not possible:
         raise DamagedError(f"{path}: damaged: not a manifest")

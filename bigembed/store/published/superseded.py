@@ -121,14 +121,14 @@ class Mark:
 
     root: str
     stage: str
-    key: str
+    address: str
     written: str
     """Stamp of its manifest."""
 
     @classmethod
     def of(cls, root: AnyPath, found: Manifest) -> Mark:
         """Of a stage that is published."""
-        return cls(str(root), found.stage, found.key, _stamp(root, found.stage))
+        return cls(str(root), found.stage, found.address, _stamp(root, found.stage))
 
     def check(self) -> None:
         """:class:`StaleError` unless it is still the one that is published."""
@@ -136,7 +136,7 @@ class Mark:
         if _stamp(root, self.stage) == self.written:
             return
         now = manifests.find(root, self.stage)
-        if now is not None and now.key == self.key:
+        if now is not None and now.address == self.address:
             return
         why = superseded(root).get(self.stage) if now is None else "another run has made it anew, of something else"
         if why is None:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from bigembed.blocks.elementwise import as_typed
-from bigembed.blocks.rows import bounds
+from bigembed.blocks.rows import Array, bounds
 from bigembed.store.blockwise.sparse_parts import stacked
 from bigembed.store.rows.derived import DerivedRows
 from bigembed.store.rows.row_blocks import RowBlock
@@ -44,6 +46,19 @@ class MappedSource(DerivedRows):
     @property
     def chunks(self) -> tuple[int, int]:
         return self.grain, self.width
+
+
+def densified(source: RowSource) -> RowSource:
+    """Sparse rows as dense ones, a block of which is made when it is read; dense rows as they are."""
+    if not source.sparse:
+        return source
+    made = MappedSource(source.shape, source.work, base=replace(source, aligned={}), function=dense_rows, stamp="dense")
+    return replace(made, aligned=source.aligned, named=source.features)
+
+
+def dense_rows(block: RowBlock) -> Array:
+    """The rows of a block in one dense array."""
+    return np.asarray(block.rows.toarray())
 
 
 @dataclass(frozen=True)

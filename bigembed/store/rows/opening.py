@@ -14,6 +14,7 @@ from bigembed.store.arrays.io import read_part, refuse_unsealed, whole, zarr_pla
 from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published.superseded import refuse_superseded
+from bigembed.store.rows.given import maybe_masked
 from bigembed.store.storage.claims import CHUNKS, refuse_unpacked, require_files
 from bigembed.store.storage.objects import ObjectPath
 from bigembed.store.storage.paths import AnyPath, PathLike, at, is_path
@@ -84,7 +85,7 @@ def open_array(source: Any) -> da.Array:
     elif isinstance(source, StoredRows):
         lazy = da.from_array(source, chunks=source.chunks, name=False, asarray=False, fancy=False)
     else:
-        array = np.asanyarray(source)
+        array = maybe_masked(source, "the array")
         if not array.ndim or array.dtype == object:
             raise InputTypeError(f"{type(source).__name__}: not an array of numbers; give a path or an array")
         lazy = da.from_array(array)

@@ -155,8 +155,8 @@ class RowSource:
         digest = sha256(repr((self.shape, str(self.dtype))).encode())
         if self.array is not None:
             digest.update(np.ascontiguousarray(self.array).tobytes())
-        else:
-            for file in stored(str(self.path)):
+        elif self.path is not None:  # (neither: a shape that rows are to have)
+            for file in stored(self.path):
                 digest.update(repr((file.name, file.size, file.stamp)).encode())
         if self.offset or self.columns is not None:
             digest.update(repr((self.offset, self.columns)).encode())

@@ -65,7 +65,7 @@ def ring(n: int) -> csr_array:
 
 
 def chain(clusters: int, size: int, weight: float) -> csr_array:
-    graph = block_diag([np.ones((size, size)) - np.eye(size)] * clusters).tolil()
+    graph = block_diag([csr_array(np.ones((size, size)) - np.eye(size))] * clusters).tolil()
     for last in range(size - 1, clusters * size - 1, size):
         graph[last, last + 1] = graph[last + 1, last] = weight
     return csr_array(graph)

@@ -32,7 +32,7 @@ def small_batches(monkeypatch):
 def once():
     """A map in blocks of at most 400 rows."""
     generator = np.random.default_rng(0)
-    X = np.concatenate([generator.normal(size=(1100, 3)), generator.normal(size=(60, 3)) + 30]).astype(np.float32)
+    X = np.concatenate([generator.normal(size=(1100, 3)), generator.normal(size=(60, 3)) + 30])
     with warnings.catch_warnings(), graph_blocks():
         warnings.simplefilter("ignore", ComponentsWarning)
         dm = be.DiffusionMap(n_components=3, n_neighbors=8, components="largest").fit(X)
@@ -48,7 +48,7 @@ def fitted(once, small_blocks):
 @pytest.fixture
 def new():
     generator = np.random.default_rng(1)
-    return np.concatenate([generator.normal(size=(500, 3)), generator.normal(size=(40, 3)) + 30]).astype(np.float32)
+    return np.concatenate([generator.normal(size=(500, 3)), generator.normal(size=(40, 3)) + 30])
 
 
 def test_any_batches_and_any_input_give_the_same_bytes(fitted, new, tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_any_batches_and_any_input_give_the_same_bytes(fitted, new, tmp_path, mo
 
 
 def test_fitted_rows_come_back(fitted, small_batches, tmp_path):
-    rows = np.concatenate([np.random.default_rng(0).normal(size=(1100, 3)).astype(np.float32)])
+    rows = np.concatenate([np.random.default_rng(0).normal(size=(1100, 3))])
     back, embedding = fitted.transform(rows), np.asarray(fitted.embedding_)[:1100]
     error = np.abs(back - embedding).max() / np.abs(embedding).max()
     assert error < 1e-4

@@ -27,7 +27,7 @@ def test_callbacks_hear_stages_and_blocks(small):
     heard = []
     be.PCA(2, callbacks=[heard.append]).fit(rows())
     assert [(event.kind, event.stage) for event in heard if event.kind != "blocks"] == [
-        (kind, stage) for stage in ("moments", "solve") for kind in ("start", "done")
+        (kind, stage) for stage in ("moments", "solve", "judgement") for kind in ("start", "done")
     ]
     blocks = [event.results for event in heard if (event.kind, event.message) == ("blocks", "moments")]
     assert blocks == [{"done": done, "total": 10} for done in range(1, 11)]
@@ -55,7 +55,7 @@ def test_a_line_of_text_where_there_is_no_terminal(small, capsys):
     said = capsys.readouterr()
     assert said.out == ""
     last = said.err.rstrip("\n").split("\r")[-1].rstrip()
-    assert last == f"PCA [{'#' * 30}] 100 % solve"
+    assert last == f"PCA [{'#' * 30}] 100 % judgement"
     assert said.err.count("\n") == 1
     be.PCA(2).fit(rows())
     assert capsys.readouterr().err == ""

@@ -15,6 +15,7 @@ import zarr
 import bigembed as be
 from bigembed.errors import (
     ComponentsWarning,
+    DamagedError,
     DamageWarning,
     ExistingOutputError,
     InputError,
@@ -106,7 +107,7 @@ def test_any_format_gives_the_bytes_of_npy(name: str, wanted: Any, tmp_path: Pat
         wanted = stored_bytes(tmp_path / "plain.zarr"), None
     spec = job(tmp_path, source_of(name))
     planned = [stage for stage, _ in plan_job(spec).stages]
-    assert planned[: len(planned) - 3] == ["input"] if name == "rows.fvecs" else ["ids", "input"]
+    assert planned[: len(planned) - 4] == ["input"] if name == "rows.fvecs" else ["ids", "input"]
     run_job(spec)
     assert stored_bytes(tmp_path / "job.zarr") == wanted[0]
     assert run_job(spec)["unchanged"]
@@ -189,6 +190,21 @@ def test_other_ids_are_another_job_that_computes_nothing_anew(wanted: Any, tmp_p
     assert [int(row["id"]) for row in records_of(tmp_path / "t.csv")] == list(range(N))[::-1]
     run_job(job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"'))
     assert lines_of(tmp_path / "t.csv")[0] == ["pca0", "pca1"]
+
+
+def test_ids_of_another_run_are_not_exported(wanted: Any, tmp_path: Path) -> None:
+    roots = [tmp_path / "one.zarr", tmp_path / "other.zarr"]
+    for root, ids in zip(roots, (np.arange(N), np.arange(N)[::-1]), strict=True):
+        np.save(tmp_path / "ids.npy", ids)
+        spec = job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"')
+        run_job(spec)
+        (tmp_path / "job.zarr").rename(root)
+    for name in ("stages/ids", "manifest/ids.json"):
+        (shutil.rmtree if (roots[0] / name).is_dir() else Path.unlink)(roots[0] / name)
+        (roots[1] / name).rename(roots[0] / name)
+    with pytest.raises(DamagedError, match=r"stage 'ids' is not the one that job\.json names"):
+        export(roots[0], tmp_path / "t.csv")
+    assert not (tmp_path / "t.csv").exists()
 
 
 @pytest.mark.parametrize(
@@ -467,6 +483,39 @@ def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
         refresh(spec)
     with pytest.raises(JobError, match=r"\[output\] table: .*export"):
         refresh(job(tmp_path, 'path = "rows.npy"', output='table = "t.csv"'))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["a,b,c", "1,2,x", "3,4,y"],
+        ["a,b,c", "1,2,3", "4,,6"],
+        ["a,b,c", "1,2,3", "4,5"],
+        ["a,b,c", "1,2,3", "4,12345678901234567891,6"],
+        ["a,a,c", "1,2,3", "4,5,6"],
+        ["a,b,c", "1;2;3"],
+    ],
+    ids=["text", "missing", "short line", "rounded", "name twice", "separators"],
+)
+def test_a_plan_refuses_the_table_that_the_job_refuses_with_the_same_words(lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    asked = job(tmp_path, 'path = "rows.csv"')
+    with pytest.raises(InputError) as planned:
+        plan_job(asked)
+    with pytest.raises(InputError) as ran:
+        run_job(asked)
+    assert str(planned.value) == str(ran.value)
+    assert not asked.output_path.exists()
+
+
+def test_a_plan_reads_a_bounded_part_of_a_table(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("bigembed.jobs.inputs.FIRST_ROWS", 10)
+    monkeypatch.setattr("bigembed.store.formats.delimited.PIECE_BYTES", 100)
+    (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 500 + "1,\n", encoding="utf-8")
+    asked = job(tmp_path, 'path = "rows.csv"')
+    assert plan_job(asked).shape == (501, 2)
+    with pytest.raises(InputError, match="500 \\(counted from 0\\)"):
+        run_job(asked)
 
 
 def test_a_data_set_is_not_loaded_to_find_the_rows_of_a_job(tmp_path: Path, monkeypatch: Any) -> None:

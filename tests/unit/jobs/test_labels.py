@@ -66,6 +66,7 @@ def test_another_shrinkage_reuses_the_scatters(labelled: tuple[Any, Any], tmp_pa
         "labels": True,
         "scatter": True,
         "solve": False,
+        "judgement": False,
         "coordinates": False,
     }
 

@@ -6,6 +6,7 @@ import csv
 import os
 
 import numpy as np
+import pandas
 import pytest
 from typer.testing import CliRunner
 
@@ -13,6 +14,7 @@ from bigembed.cli import app
 from bigembed.errors import JobError
 from bigembed.jobs.export import export
 from bigembed.jobs.spec import read_job
+from bigembed.store.arrays.io import read_array
 from bigembed.store.formats.delimited import open_delimited
 from bigembed.store.formats.registry import ingest
 from bigembed.store.formats.tables import Table, write_table
@@ -115,25 +117,29 @@ def test_a_name_of_a_column_prints_no_escapes(tmp_path):
 # ----------------------------------------------------------------------------------- formulas
 
 IDS = ["=1+1", "+a", "-5", "@x", "'=1", "''-", "'a", "plain", "a=b", "\tx", "-"]
+IDS += ["a\rb", "c\r=1+1", "\r=2", "d\ne", 'f"\r\n"g', "h,i", "'\rj", " k ", "l\u2028m"]
 
 
 def test_cells_that_a_spreadsheet_would_compute_are_guarded(tmp_path):
-    values = -np.arange(22.0).reshape(11, 2)
+    n = len(IDS)
+    values = -np.arange(2.0 * n).reshape(n, 2)
     np.save(tmp_path / "map.npy", values)
     table = Table(
-        RowSource((11, 2), values.dtype, array=values),
+        RowSource((n, 2), values.dtype, array=values),
         ("=a", "b"),
-        {"id": RowSource((11,), np.dtype("U5"), array=np.array(IDS))},
+        {"id": RowSource((n,), np.dtype("U9"), array=np.array(IDS))},
     )
     write_table(table, tmp_path / "map.csv")
     with open(tmp_path / "map.csv", newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file)
     assert head == ["id", "'=a", "b"]
-    assert [row[0][0] in "=+-@\t" for row in rows] == [False] * 11
+    assert [row[0][0] in "=+-@\t\r" for row in rows] == [False] * n
     assert [[float(one) for one in row[1:]] for row in rows] == values.tolist()
     reader = open_delimited(tmp_path / "map.csv", Choice(columns=("b",)))
-    assert [one for part in reader.vector("id").stream(0, 11) for one in part.tolist()] == IDS
+    assert [one for part in reader.vector("id").stream(0, n) for one in part.tolist()] == IDS
+    assert (len(pandas.read_csv(tmp_path / "map.csv")), len(rows)) == (n, n)
     ingest(tmp_path / "map.csv", tmp_path / "rows.zarr", Choice(columns=("b",)), {"ids": "id"})
+    assert read_array(tmp_path / "rows-ids.zarr").tolist() == IDS
     export(tmp_path / "map.npy", tmp_path / "again.csv")
 
 

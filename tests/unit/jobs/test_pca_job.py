@@ -34,8 +34,8 @@ def job(tmp_path, rows):
 
 def test_from_plan_to_model(job, rows, tmp_path):
     plan = make_plan(job())
-    assert [name for name, _ in plan.stages] == ["moments", "solve", "coordinates", "model"]
-    assert plan.total("passes") == 2
+    assert [name for name, _ in plan.stages] == ["moments", "solve", "coordinates", "judgement", "model"]
+    assert plan.total("passes") == 3  # the last is of a few blocks, here all there are
     found = run_job(job())
     wanted = be.PCA(3).fit(rows)
     written = read_array(tmp_path / "run.zarr/stages/coordinates/embedding")

@@ -28,6 +28,18 @@ def test_paths_are_relative_to_the_file():
     assert job.cluster == ClusterTable()
 
 
+def test_names_of_other_formats_are_refused_before_work():
+    written = {"path": "run.zarr", "picture": "map.pgn", "report": "page.pdf", "table": "t.xlsx"}
+    text = problems_of(GOOD | {"output": written})
+    for part in (
+        "picture: value error, map.pgn: a picture is written as PNG; give a name that ends in .png",
+        "report: value error, page.pdf: the page is written as HTML; give a name that ends in .html or .htm",
+        "table: value error, the name of a table ends in",
+    ):
+        assert f"[output] {part}" in text
+    parse_job(GOOD | {"output": {"path": "run.zarr", "picture": "map.PNG", "report": "page"}}, FILE)
+
+
 def test_every_offender_is_listed_with_table_and_nearest_key():
     text = problems_of(
         {

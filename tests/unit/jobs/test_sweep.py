@@ -14,8 +14,16 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.datasets import ring_graph
-from bigembed.errors import ExistingOutputError, InputError, InterruptedRun, JobError, LockedError, PlanError
+from bigembed.errors import (
+    ExistingOutputError,
+    InputError,
+    InterruptedRun,
+    JobError,
+    LockedError,
+    MapWarning,
+)
 from bigembed.jobs.points import points_of
+from bigembed.jobs.report.lines import sweep_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep.course import plan_sweep
@@ -55,8 +63,8 @@ def test_shared_stages_are_computed_once_and_results_are_those_of_separate_runs(
     job = asked(n_neighbors=[8, 12], alpha=[0.0, 1.0], points=[{"method": "pca"}])
     found = sweep(job, options)
     done = [stage.partition(" ")[0] for kind, stage in told if kind == "done" and stage != "page"]
-    names = ("survey", "order", "graph", "kernel", "solve", "quality")
-    assert [done.count(name) for name in names] == [1, 1, 2, 4, 5, 1]
+    names = ("survey", "order", "graph", "kernel", "solve", "judgement", "quality")
+    assert [done.count(name) for name in names] == [1, 1, 2, 4, 5, 5, 0]
     assert ("reused", "graph [diffusion_map, n_neighbors=8, alpha=0.0]") in told
     assert (found["points"], found["stages"], found["refused"]) == (5, len(done), [])
     for number in (0, 3, 4):
@@ -81,6 +89,29 @@ def test_shared_stages_are_computed_once_and_results_are_those_of_separate_runs(
     assert page.count("<img ") == 5
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert "<h3>diffusion_map, n_neighbors=12, alpha=1.0</h3>" in page
+
+
+def test_maps_of_different_numbers_of_coordinates_are_told_apart(asked, tmp_path):
+    found = sweep(asked(n_components=[1, 2], fits={"name": "pca"}))
+    assert "maps of 1 and of 2 coordinates" in found["compare"]
+    with open(tmp_path / "sweep.zarr" / "table.csv", newline="") as file:
+        assert {row["compare"] for row in csv.DictReader(file)} == {found["compare"]}
+    assert any(found["compare"] in line for line in sweep_lines(found))
+    assert found["compare"] in (tmp_path / "sweep.zarr" / "maps.html").read_text()
+    alike = sweep(asked("alike.zarr", n_components=[2], whiten=[True, False], fits={"name": "pca"}))
+    assert not alike["compare"]
+    assert "compare" not in alike["rows"][0]
+    assert not any("as many" in line for line in sweep_lines(alike))
+
+
+def test_what_is_said_of_one_point_is_not_said_again_of_the_others(asked, rows, tmp_path):
+    np.save(tmp_path / "x.npy", rows * [1000, 1, 1, 1])
+    with pytest.warns(MapWarning) as given:
+        found = sweep(asked(whiten=[True, False], fits={"name": "pca", "n_components": 2}))
+    about = [str(one.message) for one in given if "column 0" in str(one.message)]
+    assert len(about) == 1
+    assert about[0].startswith("whiten=True: ")
+    assert all("column 0" in row["warnings"] for row in found["rows"])
 
 
 def test_a_second_start_computes_only_what_is_new(asked):
@@ -286,5 +317,6 @@ def test_what_a_stopped_sweep_left_is_room_for_what_goes_on(asked, tmp_path, mon
     assert plan_sweep(job).problems() == []
     with pytest.MonkeyPatch.context() as patch:  # a control
         patch.setattr("bigembed.jobs.planning.plan.remains", lambda roots, scratch: (0, 0))
-        with pytest.raises(PlanError, match="would be written at the most, 0 B are free"):
-            plan_sweep(job)
+        patch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 0)
+        (refused,) = plan_sweep(job).notes  # (the other point is there)
+        assert "would be written at the most, 0 B are free" in refused

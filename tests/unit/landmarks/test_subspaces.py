@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import eigh, svd
 
 from bigembed.kernels.functions import Kernel
-from bigembed.landmarks.galerkin import LandmarkFunctions, barycentric_rows, nearest
+from bigembed.landmarks.galerkin import LandmarkFunctions, LandmarkKernel, barycentric_rows, nearest
 from bigembed.landmarks.nystrom import averaged, centered_map
 from bigembed.landmarks.roseland import (
     Walk,
@@ -79,9 +79,10 @@ def test_a_row_on_a_landmark_and_a_single_landmark() -> None:
     assert barycentric_rows(np.ones((2, 2)), landmarks[:1]).toarray().tolist() == [[1.0], [1.0]]
 
 
-def test_functions_of_landmarks_are_eigenvectors_there_and_finite_far_away() -> None:
+@pytest.mark.parametrize("rule", ["adaptive", "self-tuned", "fixed", "binary"])
+def test_functions_of_landmarks_are_eigenvectors_there_and_finite_far_away(rule: str) -> None:
     landmarks = np.random.default_rng(3).normal(size=(60, 2))
-    functions = LandmarkFunctions(landmarks, 1.0, 4)
+    functions = LandmarkFunctions(landmarks, LandmarkKernel(9, rule, 1.0, 1.0, kth=0.5), 4)
     np.testing.assert_allclose(functions(landmarks), functions.vectors, atol=1e-9)
     np.testing.assert_allclose(functions.vectors[:, 0], functions.vectors[0, 0])
     assert np.isfinite(functions(np.full((1, 2), 1e6))).all()

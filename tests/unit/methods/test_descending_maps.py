@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -15,7 +16,7 @@ from sklearn.manifold import trustworthiness
 import bigembed as be
 from bigembed.blocks.rows import executor
 from bigembed.embedding.sampling import options
-from bigembed.errors import DegenerateWarning, InputError, InputTypeError
+from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning
 from bigembed.neighbors.ordering.order import Ordered
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS, ring
@@ -161,5 +162,45 @@ def test_a_users_weights_are_those_of_the_map(method: Method) -> None:
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.diag(np.full(len(points), inf))
     near = np.abs(apart.argmin(axis=1) - np.arange(len(points)))
     assert (np.minimum(near, len(points) - near) <= method.near).all()
-    with pytest.raises(InputTypeError, match="a user's graph"):
+    with pytest.raises(InputTypeError, match="a user's weights"):
         fitted.transform(points)
+
+
+def islands(n: int = 800, size: int = 6) -> np.ndarray:
+    """A sphere and two islands, whose rows have one neighbor each outside, far off: the first eigenvectors."""
+    random = np.random.default_rng(0)
+    sphere = random.normal(size=(n, 3))
+    sphere /= np.linalg.norm(sphere, axis=1, keepdims=True)
+    apart = [2.5 * direction + 0.15 * random.normal(size=(size, 3)) for direction in np.eye(3)[:2]]
+    return np.concatenate([sphere, *apart])
+
+
+LOCALIZED = "init='spectral' was not followed: coordinate [12] shows [0-9.]+ % of the rows against all others"
+
+
+@each
+def test_eigenvectors_that_single_out_islands_are_no_start(method: Method) -> None:
+    k = {"n_neighbors": 6} if method is METHODS["umap"] else {"perplexity": 2}
+    short = dict(method.few) | k
+    with pytest.warns(LocalizedWarning, match=LOCALIZED):
+        fitted = method.make(init="spectral", **short).fit(islands())
+    assert fitted.certificate_["start"] == "pca"
+    assert "of the rows against all others" in fitted.certificate_["start_reason"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LocalizedWarning)
+        chosen = method.make(**short).fit(islands())
+        assert chosen.certificate_["start"] == "pca"
+        good = method.make(init="spectral", **short).fit(digits(300)[0])
+    assert good.certificate_["start"] == "spectral"
+    assert (np.asarray(chosen.embedding_) == fitted.embedding_).all()
+
+
+@each
+def test_a_start_without_rows_says_what_it_is(method: Method) -> None:
+    graph = be.build_neighbor_graph(islands(), 6).to_scipy()
+    graph.data = np.exp(-((graph.data / 0.15) ** 2)) + 1e-6
+    with pytest.warns(LocalizedWarning, match="the map starts from eigenvectors, of which coordinate"):
+        fitted = method.make(**method.few).fit(graph)
+    assert fitted.certificate_["start"] == "spectral"
+    with pytest.warns(LocalizedWarning, match="init='pca' was not followed: .* The map starts as by init='spectral'"):
+        method.make(init="pca", **method.few).fit(graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -12,14 +13,16 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import csr_array, vstack
 from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist
 from sklearn.manifold import Isomap as Reference
-from sklearn.neighbors import kneighbors_graph, sort_graph_by_row_values
+from sklearn.neighbors import KNeighborsTransformer, kneighbors_graph, sort_graph_by_row_values
+from sklearn.pipeline import make_pipeline
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.errors import DisconnectedGraphError, InputError, InputTypeError
+from bigembed.errors import ComponentsWarning, DisconnectedGraphError, InputError, InputTypeError
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.neighbors.given import distances as given_distances
@@ -109,7 +112,7 @@ def test_what_is_no_distance_is_refused(apart: np.ndarray) -> None:
         with pytest.raises(InputError, match=message):
             fit(given)
     for policy in ("largest", "bridge"):
-        with pytest.raises(InputError, match="'error' or 'per-component'"):
+        with pytest.raises(InputError, match="'auto', 'error' or 'per-component'"):
             fit(apart, components=policy)
     with pytest.raises(InputTypeError, match="with metric='precomputed' only"):
         be.Isomap(2).fit(lengths)
@@ -132,12 +135,66 @@ def test_what_is_no_distance_is_refused(apart: np.ndarray) -> None:
         be.build_neighbor_graph(apart, metric="precomputed", candidates=apart[:, :3])
 
 
+@pytest.mark.filterwarnings("ignore::bigembed.errors.DegenerateWarning")
 def test_components_of_a_graph_of_lengths(apart: np.ndarray) -> None:
     lengths = kneighbors_graph(apart, 15, mode="distance", metric="precomputed").tolil()
     lengths[:100, 100:] = 0
     lengths[100:, :100] = 0
     with pytest.raises(DisconnectedGraphError):
-        be.Isomap(2, metric="precomputed").fit(lengths.tocsr())
+        be.Isomap(2, metric="precomputed", components="error").fit(lengths.tocsr())
+    with pytest.warns(ComponentsWarning) as said:
+        found = be.Isomap(2, metric="precomputed").fit(lengths.tocsr())
+    assert [re.sub("[0-9]+", "k", str(one.message))[:36] for one in said if one.category is ComponentsWarning] == [
+        "the rows fall into k parts that no n",
+        "k nodes in k islands (components of ",
+    ]
+    assert np.bincount(found.labels_ + 1).sum() == 500
+    for part in np.unique(found.labels_[found.labels_ >= 0]):
+        np.testing.assert_allclose(found.embedding_[found.labels_ == part].mean(axis=0), 0, atol=1e-4)
+    assert (found.embedding_[found.labels_ == 0].std(axis=0) > 1).all()
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+@pytest.mark.parametrize(
+    "method",
+    [
+        be.DiffusionMap(3, tol=1e-9),
+        be.LaplacianEigenmaps(2, tol=1e-9),
+        be.Isomap(2),
+        be.UMAP(2, n_neighbors=14, n_epochs=15),
+        be.TSNE(2, perplexity=5, n_iter=15),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_new_rows_after_a_neighbors_transformer(method: Any, rows: np.ndarray, tmp_path: Path) -> None:
+    """Of sparse lengths that were fitted: by all distances as after a dense fit, and by those a transformer stores."""
+    known, new = rows[:450], rows[450:]
+    near = KNeighborsTransformer(n_neighbors=15, mode="distance").fit(known)
+    whole = method.set_params(metric="precomputed").fit(cdist(known, known))
+    dense, sparse = cdist(new, known), near.transform(new)
+    wanted, stored = np.asarray(whole.transform(dense)), np.asarray(whole.transform(sparse))
+    found = make_pipeline(near, type(method)(**method.get_params())).fit(known)
+    of_lengths = found[-1]
+    size = np.abs(whole.embedding_).max()
+    np.testing.assert_allclose(of_lengths.transform(dense), wanted, atol=1e-6 * size)
+    np.testing.assert_allclose(found.transform(new), stored, atol=1e-6 * size)
+    np.testing.assert_allclose(of_lengths.transform(cdist(known, known)), of_lengths.embedding_, atol=1e-3 * size)
+    of_lengths.save(tmp_path / "model")
+    np.testing.assert_array_equal(be.load(tmp_path / "model").transform(sparse), of_lengths.transform(sparse))
+    wrong = sparse.copy()
+    wrong.data[20] = -1
+    with pytest.raises(InputError, match=r"the distance of row 1 to the known row .* is -1"):
+        of_lengths.transform(wrong)
+    empty = vstack([sparse[:2], csr_array((1, 450)), sparse[2:]], format="csr")
+    with pytest.raises(InputError, match="row 2 stores none"):
+        of_lengths.transform(empty)
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+@pytest.mark.parametrize("method", [be.ClassicalMDS(2), be.LandmarkMDS(2, n_landmarks=40), be.Isomap(2)])
+def test_distances_whose_squares_overflow_are_refused(method: Any, scale: float, apart: np.ndarray) -> None:
+    with pytest.raises(InputError, match=r"(over|under)flow.*Multiply all of them by 2\*\*"):
+        method.set_params(metric="precomputed").fit(apart[:100, :100] * scale)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
 import bigembed as be
@@ -69,6 +71,36 @@ def test_lists_made_elsewhere_give_the_maps_of_the_rows(rows: np.ndarray, lists:
     assert np.abs(be.DiffusionMap(n_components=3).fit(fewer).eigenvalues_ - walk.eigenvalues_).max() > 1e-4
 
 
+@pytest.mark.parametrize("own", [0, 1], ids=["diagonal stored", "not stored"])
+def test_lists_of_k_are_those_lists_in_every_format(rows: np.ndarray, lists: Any, own: int, tmp_path: Path) -> None:
+    """Directed, as a search leaves them, with each row among its neighbors or without."""
+    indices, distances = (part[:, own:] for part in lists)
+    row = np.repeat(np.arange(N), indices.shape[1])
+    matrix = sparse.csr_array((distances.ravel(), (row, indices.ravel())), (N, N))
+    assert abs(matrix - matrix.T).max() > 0
+    assert matrix.nnz == indices.size
+    edges = pd.DataFrame({"source": row, "target": indices.ravel(), "distance": distances.ravel()})
+    edges.sample(frac=1, random_state=0).to_parquet(tmp_path / "edges.parquet", index=False)
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    sparse.save_npz(tmp_path / "edges.npz", matrix)
+    columns = {"columns": ["source", "target", "distance"]}
+    given: dict[str, Any] = {
+        "lists": be.open_graph(indices, distances=distances),
+        "csr": be.open_graph(matrix, values="distances"),
+        "npz": be.open_graph(tmp_path / "edges.npz", values="distances"),
+        "parquet": be.open_graph(tmp_path / "edges.parquet", values="distances", **columns),
+        "csv": be.open_graph(tmp_path / "edges.csv", values="distances", **columns),
+        "array": be.open_graph(edges.to_numpy(), values="distances"),
+    }
+    wanted = be.DiffusionMap(3, n_neighbors=K, tol=1e-9).fit(rows).eigenvalues_
+    lengths = be.DiffusionMap(3, n_neighbors=K, tol=1e-9, metric="precomputed").fit(matrix)
+    np.testing.assert_allclose(lengths.eigenvalues_, wanted, atol=1e-9)
+    for name, graph in given.items():
+        found = be.DiffusionMap(3, tol=1e-9).fit(graph)
+        assert found.graph_.n_neighbors == K, name
+        np.testing.assert_allclose(found.eigenvalues_, wanted, atol=1e-9, err_msg=name)
+
+
 def test_other_methods_take_the_same_graphs(lists: Any) -> None:
     """Islands of a graph without rows are at 0; the start for other packages' maps comes from the same graph."""
     indices, distances = (
@@ -127,7 +159,20 @@ def test_what_needs_rows_is_refused(asked: dict[str, Any], kind: type[Exception]
         be.DiffusionMap(**asked).fit(graph)
     if "solver" in asked:
         with pytest.raises(InputTypeError, match="no place for new rows"):
-            be.DiffusionMap().fit(graph).transform(np.zeros((2, N)))
+            be.DiffusionMap(1).fit(sparse.csr_array(np.ones((6, 6)))).transform(np.zeros((2, 6)))
+
+
+def test_new_rows_of_lists_are_known_by_their_distances(rows: np.ndarray, lists: Any) -> None:
+    found = be.DiffusionMap(2, tol=1e-9).fit(be.open_graph(lists[0], distances=lists[1]))
+    own = be.DiffusionMap(2, n_neighbors=K, tol=1e-9).fit(rows)
+    new = rows[::9] + 0.01
+    np.testing.assert_allclose(found.transform(cdist(new, rows)), own.transform(new), atol=1e-6)
+
+
+def test_candidates_come_from_rows(rows: np.ndarray, lists: Any) -> None:
+    given = be.build_neighbor_graph(be.open_graph(lists[0], distances=lists[1]))
+    with pytest.raises(InputError, match="a graph that was built of rows"):
+        be.build_neighbor_graph(rows, 5, candidates=given)
 
 
 JOB = """

@@ -158,7 +158,35 @@ def exact_part(apart: np.ndarray, mine: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
 def test_an_error_lists_the_components(apart: np.ndarray, solver: dict[str, Any]) -> None:
     with pytest.raises(DisconnectedGraphError, match="3 connected components, of 700, 300, 1 rows"):
-        be.Isomap(2, **APART, **solver).fit(apart)
+        be.Isomap(2, components="error", **APART, **solver).fit(apart)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_by_default_parts_are_joined_and_islands_placed(apart: np.ndarray, solver: dict[str, Any]) -> None:
+    with pytest.warns(ComponentsWarning) as said:
+        found = be.Isomap(2, **APART, **solver).fit(apart)
+    assert [str(one.message)[:60] for one in said if one.category is ComponentsWarning] == [
+        "the rows fall into 2 parts that no neighbors join, of 700, 3",
+        "1 row in 1 island (components of fewer than 11 rows) has the",
+    ]
+    island = found.labels_ == -1
+    assert np.bincount(found.labels_ + 1).tolist() == [1, 700, 300]
+    assert found.certificate_["components"] == 3
+    assert found.certificate_["bridge"]["bridges"] == 1
+    whole = be.Isomap(2, components="bridge", **APART, **solver).fit(apart[~island])
+    assert procrustes(whole.embedding_, found.embedding_[~island])[2] < (1e-10 if "exact" in solver.values() else 1e-3)
+    placed = {tuple(row) for row in found.embedding_[~island]}
+    assert all(tuple(row) in placed for row in found.embedding_[island])
+    np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+def test_the_default_leaves_a_connected_graph_as_it_is(solver: dict[str, Any]) -> None:
+    rows = roll(300)
+    a, b = (be.Isomap(2, n_neighbors=10, components=policy, **solver).fit(rows) for policy in ("auto", "error"))
+    np.testing.assert_array_equal(a.embedding_, b.embedding_)
+    assert "bridge" not in a.certificate_
+    assert not (a._run.root / "stages" / "bridge" / "squared").exists()
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])

@@ -9,7 +9,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from scipy import sparse
 from scipy.linalg import eigh
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import KernelPCA as Reference
 from sklearn.metrics import pairwise
@@ -234,3 +236,18 @@ def test_coordinates_that_few_rows_carry_are_said(solver):
     scaled = be.KernelPCA(2, solver=solver, n_landmarks=200).fit(StandardScaler().fit_transform(rows))
     assert min(scaled.certificate_["participation"]) > 0.2
     assert not scaled.certificate_["warnings"]["localized"]
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.ConvergenceWarning")  # (random columns: a flat spectrum)
+@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+@pytest.mark.parametrize("kernel", ["rbf", "cosine"])
+def test_sparse_rows_have_the_map_of_dense_ones(kernel: str, solver: str) -> None:
+    X = sparse.random(300, 400, 0.05, random_state=0, format="csr")
+    new = sparse.random(40, 400, 0.05, random_state=1, format="csr")
+    asked = be.KernelPCA(3, kernel=kernel, solver=solver, n_landmarks=120)
+    found, dense = clone(asked).fit(X), clone(asked).fit(X.toarray())
+    np.testing.assert_array_equal(found.embedding_, dense.embedding_)
+    np.testing.assert_array_equal(found.transform(new), dense.transform(new.toarray()))
+    if solver == "exact":
+        peer = Reference(3, kernel=kernel).fit_transform(X)
+        np.testing.assert_allclose(np.abs(found.embedding_), np.abs(peer), atol=1e-10)

@@ -130,8 +130,8 @@ def full() -> tuple[np.ndarray, be.NeighborGraph, be.DiffusionMap]:
 def test_the_subspace_is_that_of_the_full_map(full: tuple) -> None:
     rows, graph, exact = full
     error = {}
-    for extension in ("galerkin", "nystrom"):
-        found = be.DiffusionMap(6, t=0, solver="landmarks", n_landmarks=500, extension=extension).fit(graph)
+    for extension, count in (("galerkin", 500), ("nystrom", 1_400)):
+        found = be.DiffusionMap(6, t=0, solver="landmarks", n_landmarks=count, extension=extension).fit(graph)
         error[extension] = angle(found.embedding_, exact.embedding_)
         assert np.abs(found.transform(rows[:200]) - found.embedding_[:200]).max() < 1e-6
         assert found.certificate_["passes"] == 4
@@ -140,6 +140,21 @@ def test_the_subspace_is_that_of_the_full_map(full: tuple) -> None:
     assert error["galerkin"] <= 0.01  # issue: 500 max-min landmarks
     assert error["nystrom"] > 0.01  # a control: the measure tells the worse subspace
     assert (found.residuals_ > 1e-6).any()
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+@pytest.mark.parametrize("kernel", [{}, {"bandwidth": "fixed"}, {"alpha": 0.0}], ids=["local", "one scale", "density"])
+def test_more_landmarks_of_nystrom_come_nearer_and_what_is_far_is_said(kernel: dict) -> None:
+    """Where every row but one is a landmark, their own map is the map."""
+    rows = roll(900)
+    exact, off = 1 - be.DiffusionMap(4, n_neighbors=12, tol=1e-9, **kernel).fit(rows).eigenvalues_, []
+    for count in (100, 300, 600, 899):
+        found = be.DiffusionMap(4, n_neighbors=12, solver="landmarks", n_landmarks=count, extension="nystrom", **kernel)
+        found.fit(rows)
+        off.append(np.abs((1 - found.eigenvalues_) / exact - 1).max())
+        assert not found.certificate_["converged"] or off[-1] < 0.05
+    assert all(np.diff(off) < 0)
+    assert off[-1] < 2e-3
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,7 @@ def test_graphs_without_lists_of_neighbors_are_refused() -> None:
 def test_parts_are_told_apart_and_islands_placed(solver: str) -> None:
     X, _ = roll(400)
     X = np.concatenate([X, X[:250] + 100, X[:6] - 100])
+    X = np.column_stack([X, np.zeros(len(X))])  # (as many columns as coordinates)
     with pytest.warns(ComponentsWarning, match="2 parts that no neighbors join"):
         found = be.LocallyLinearEmbedding(4, n_neighbors=5, solver=solver, n_landmarks=656).fit(X)
     Y = found.embedding_
@@ -136,7 +137,13 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"n_neighbors=60 .* need at least 61 rows .* n_samples = 60"):
         be.LocallyLinearEmbedding(n_neighbors=60).fit(X)
     with pytest.raises(InputError, match="n_components=70 need at least 71 rows"):
-        be.LocallyLinearEmbedding(70).fit(X)
+        be.LocallyLinearEmbedding(70).fit(np.random.default_rng(0).normal(size=(60, 80)))
+    for solver in ("exact", "landmarks"):
+        with pytest.raises(InputError, match=r"n_components=4: .* these rows have 3\. Ask for at most 3"):
+            be.LocallyLinearEmbedding(4, solver=solver, n_landmarks=40).fit(X)
+    with pytest.raises(InputError, match=r"n_components=4: .* these rows have 3"):
+        be.LocallyLinearEmbedding(4).fit(be.build_neighbor_graph(X, n_neighbors=8))
+    assert be.LocallyLinearEmbedding(3, solver="exact").fit(X).n_components_ == 3
     with pytest.raises(InputError, match=r"n_landmarks=12; allowed: an integer > n_neighbors"):
         be.LocallyLinearEmbedding(n_landmarks=12).fit(X)
     with pytest.raises(InputError, match=r"only 1 different rows .* 13 are needed"):

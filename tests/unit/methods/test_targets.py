@@ -174,3 +174,15 @@ def test_what_a_target_cannot_go_with() -> None:
             be.DiffusionMap(**wrong).fit(UNEVEN)
     with pytest.raises(InputError, match="Give dimension as a number"):
         be.DiffusionMap(1, n_neighbors=1, target="random-walk").fit(UNEVEN)
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.DegenerateWarning")
+def test_evenly_spaced_rows_are_said_where_a_target_is_named() -> None:
+    def fit(turn: np.ndarray) -> be.DiffusionMap:
+        return be.DiffusionMap(2, target="laplace-beltrami").fit(np.column_stack([np.cos(turn), np.sin(turn)]))
+
+    even = fit(2 * np.pi * np.arange(500) / 500)
+    random = fit(2 * np.pi * np.random.default_rng(0).uniform(size=500))
+    assert even.generator_eigenvalues_[0] > 1.1  # 1 in the limit
+    assert any("evenly spaced" in said for said in even.certificate_["warnings"]["degenerate"])
+    assert not random.certificate_["warnings"]["degenerate"]

@@ -32,6 +32,7 @@ from bigembed.neighbors.ordering.survey import prepare
 from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.search import expected_recall, shortlist
 from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.neighbors.search.recall import doubts
 from bigembed.runs import Run
 from bigembed.stages import Stage
 from bigembed.store.arrays.io import read_array
@@ -189,7 +190,7 @@ def test_the_way_of_a_walk_does_not_depend_on_what_is_held(few_cells: None, monk
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
 def test_a_saved_model_has_what_its_new_rows_walk_along(few_cells: None, tmp_path: Path) -> None:
-    model = be.DiffusionMap(n_neighbors=8, recall=0.9, algorithm="nn-descent").fit(HIGH[:900])
+    model = be.DiffusionMap(n_neighbors=8, recall=0.9, algorithm="nn-descent").fit(HIGH[:900].astype(float))
     model.save(tmp_path / "model")
     again, expected = be.load(tmp_path / "model"), model.transform(HIGH[900:])
     np.testing.assert_array_equal(again.transform(HIGH[900:]), expected)
@@ -320,12 +321,30 @@ def test_many_cells_are_left_for_rounds_that_take_less_time() -> None:
     assert chosen("auto", curve, 0.9, 231, 60_000, 310) == chosen("auto", curve, 0.4, 103, 100_000, 520) == {}
 
 
-def test_a_disk_without_room_for_the_lists_is_refused_before_they_are_made(
+def test_a_disk_without_room_for_the_lists_leaves_cells_and_refuses_what_is_asked_for(
     few_cells: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole = build(algorithm="auto")
     monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.room(1000, 8) - 1)
-    with pytest.raises(PlanError, match=r"expected of all cells.*8 MiB are free.*algorithm='cells'"):
-        build()
+    with pytest.raises(PlanError, match=r"asked for.*8 MiB are free.*algorithm='cells'"):
+        build(algorithm="nn-descent")
+    with pytest.warns(RecallWarning, match=r"below the target.*NN-descent, which would be taken.*more than is free"):
+        graph = build()
+    found = graph.run.results("recall")
+    assert (found["algorithm"], found["forced"]) == ("cells", True)
+    with pytest.warns(RecallWarning):
+        cells = build(algorithm="cells")
+    assert same_lists(graph, cells)
+    assert not same_lists(graph, whole)  # a control
+
+
+def test_a_target_that_is_met_by_cells_that_had_to_be_taken_is_said_too() -> None:
+    found = chosen("auto", np.linspace(0, 1, 256), 0.9, 231, 100_000, 520, "8 MiB of disk, more than is free")
+    assert (found["algorithm"], found["forced"]) == ("cells", True)
+    (doubt,) = doubts({"recall": 0.91, "standard_error": 0.01, **found})
+    assert "NN-descent does not fit: recall 0.902 would take 231 cells" in doubt
+    assert "finds other neighbors" in doubt
+    assert doubts({"recall": 0.91, "standard_error": 0.01, "target": 0.9}) == []
 
 
 def test_the_plan_says_which_way_it_may_be() -> None:

@@ -171,7 +171,7 @@ def test_blocks_of_any_size_give_the_same(monkeypatch):
         assert {name: found[name] for name in NAMES} == {name: wanted[name] for name in NAMES}
 
 
-def test_rows_are_read_three_times_and_coordinates_four(tmp_path):
+def test_rows_are_read_three_times_and_coordinates_five(tmp_path):
     seen = []
 
     def run(calls, label):
@@ -182,7 +182,7 @@ def test_rows_are_read_three_times_and_coordinates_four(tmp_path):
     with executor(run):
         be.certify(X, da.from_array(Y), workdir=tmp_path)
     assert sorted(label.partition("-")[0] for label in seen if "-" in label).count("rows") == 3
-    assert sorted(label.partition("-")[0] for label in seen if "-" in label).count("coordinates") == 4
+    assert sorted(label.partition("-")[0] for label in seen if "-" in label).count("coordinates") == 5
     assert list(tmp_path.iterdir()) == []
 
 

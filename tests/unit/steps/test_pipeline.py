@@ -95,7 +95,7 @@ def test_a_changed_step_computes_itself_and_what_follows(tmp_path: Path) -> None
         return be.Pipeline([*steps, be.PCA(n_components=2)], workdir=tmp_path / "run").fit(HOLES)
 
     first = computed(lambda: fit(be.Missing(), be.StandardScaler()))
-    assert first == ["step1-missing-rows", "step2-standardize-moments", "moments", "solve"]
+    assert first == ["step1-missing-rows", "step2-standardize-moments", "moments", "solve", "judgement"]
     assert computed(lambda: fit(be.Missing(), be.StandardScaler())) == []
     last = np.array(fit(be.Missing(), be.StandardScaler()).components_)
     assert computed(lambda: fit(be.Missing(), be.RobustScaler())) == ["step2-robust_standardize-quantiles", *first[2:]]

@@ -157,7 +157,7 @@ REFUSED = {
     "median": ([be.RobustScaler(), be.PCA(2)], InputError, "take standardize with_mean=False"),
     "bounds": ([be.Clip(low=1), be.PCA(2)], InputError, "low ≤ 0 ≤ high"),
     "categories": ([be.OneHotEncoder([1]), be.PCA(2)], InputError, "leave the step out"),
-    "method": ([be.Log1p(), be.KernelPCA(n_components=2)], InputTypeError, "KernelPCA takes dense rows.*Add a PCA"),
+    "method": ([be.Log1p(), be.ClassicalMDS(2)], InputTypeError, "ClassicalMDS takes dense rows.*Add a PCA"),
 }
 
 

@@ -14,7 +14,10 @@ import bigembed as be
 from bigembed.blocks.quantiles import levels_of
 from bigembed.errors import BigembedError, InputError
 from bigembed.methods import STEPS, step
+from bigembed.runs import Run
+from bigembed.stages import run_stages
 from bigembed.store.arrays.io import read_array
+from bigembed.store.rows.source import RowSource
 from tests.blocks import blocks_of
 
 N, D = 3_000, 7
@@ -140,6 +143,27 @@ def test_steps_are_estimators(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.transform(COUNTS[:50]), whole)
     with pytest.raises(BigembedError):
         one.transform(COUNTS[:, :2])
+
+
+@pytest.mark.parametrize("name", [*STEPS, "missing, filled", "columns, chosen"])
+def test_a_step_that_is_not_fitted_writes_its_rows_by_what_its_stages_learned(name: str, tmp_path: Path) -> None:
+    """As before a method that reads its rows so often that a copy of what the step makes is cheaper."""
+    given = {
+        "clip": {"high": 3.0},
+        "columns": {"columns": [1, 3]},
+        "columns, chosen": {"most_variable": 2},
+        "missing, filled": {"action": "fill"},
+        "pca": {"n_components": 2},
+    }.get(name, {})
+    rows = HOLES if name == "missing, filled" else COUNTS
+    kind, run = step(name.partition(",")[0]), Run(tmp_path / "run")
+    stages = kind(**given).stages(RowSource(rows.shape, rows.dtype, array=rows))
+    run_stages(stages, run)
+    whole = kind(**given).fit_transform(rows)
+    if stages[-1].on_demand:
+        np.testing.assert_array_equal(read_array(run.path("coordinates", "embedding")), whole)
+    else:
+        np.testing.assert_array_equal(whole, rows)  # (rows are left out as they are read)
 
 
 def test_names_of_columns_are_kept() -> None:

@@ -157,7 +157,7 @@ def test_a_damaged_chunk_of_a_lazy_array_is_damage(tmp_path):
 def test_an_array_of_a_damaged_stage_is_not_opened(tmp_path):
     path = tmp_path / "run" / "stages" / "first" / "x"
     write_array(path, np.arange(4.0))
-    publish(tmp_path / "run", "first", "key", {}, {}, {}, {})
+    publish(tmp_path / "run", "first", "key", {}, {}, {}, {}, {})
     assert open_array(path).shape == (4,)
     (path / "zarr.json").write_text((path / "zarr.json").read_text().replace("4", "6", 1))
     with pytest.raises(DamagedError, match="'first' is damaged"):

@@ -103,7 +103,7 @@ def test_what_separates_fields_and_decimals_is_seen(text: str, tmp_path: Path) -
 
 
 def test_what_was_taken_for_separators_is_said(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("x;y\n1;2\n3,4;5\n")
+    (tmp_path / "rows.csv").write_text("x;y\n1.5;2\n3,4;5\n")
     with pytest.raises(InputError, match=r"2 fields with ';' between them, .* numbers with '.' before decimals"):
         read(tmp_path / "rows.csv")
 

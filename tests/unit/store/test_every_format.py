@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+from io import BytesIO
+
 import dask
 import numpy as np
+import pandas
 import pytest
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
@@ -11,6 +15,7 @@ from bigembed.store.arrays.io import read_array
 from bigembed.store.arrays.seal import SEAL
 from bigembed.store.formats import copying, delimited, parquet
 from bigembed.store.formats.aligned import aligned_of
+from bigembed.store.formats.quotes import Quotes, Watched, line_of
 from bigembed.store.formats.registry import ingest, open_reader
 from bigembed.store.rows import reader
 from bigembed.store.rows.opening import open_zarr
@@ -223,6 +228,8 @@ def test_an_h5ad_of_somebody_else(tmp_path):
         ("a,b\r\n1,2\r\n3,4", [[1, 2], [3, 4]]),
         ("a;b\n1;2\n\n3;4\n", [[1, 2], [3, 4]]),
         ('\ufeff"a, x","b\ny"\n1,2\n3,4e-3\n', [[1, 2], [3, 0.004]]),
+        ("a;b\n1;2\n1,5;-2,5\n", [[1, 2], [1.5, -2.5]]),
+        ("a;b\n1e3;2\n1;2.5\n", [[1000, 2], [1, 2.5]]),
     ],
 )
 def test_csv_with_and_without_names(text, wanted, tmp_path):
@@ -242,7 +249,8 @@ def test_csv_with_and_without_names(text, wanted, tmp_path):
         ("a,b\n1,2\n3\n", "(?s)Expected 2 columns.*needs 2 fields"),
         ("a,a\n1,2\n", "several columns are called a"),
         ("a,\n1,2\n", "column 2 has no name"),
-        ("a,b\n1,x\n", "(?s)invalid value 'x'.*choose columns"),
+        ("a,b\n1,x\n", "(?s)In column b: Row #2: .*invalid value 'x'.*choose columns.*'one_hot'"),
+        ('"a,b\n' + 40_000 * "1,2\n", r"no lines of a table .*Is a quote never closed\?"),
         ("a,b\n1,2\n3,\n", r"values are missing in the columns b \(1\): in 1 of 2 rows, which are 1 "),
         ("a,b\n1,2\nNaN,2\n", r"in the columns a \(1\)"),
     ],
@@ -252,6 +260,43 @@ def test_csv_refusals(text, message, tmp_path):
     (tmp_path / "rows.csv").write_text(text)
     with pytest.raises(InputError, match=message):
         ingest(tmp_path / "rows.csv", tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("piece", [4, 7, 1 << 20])
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('a,b\n1,"x\n2,y\n3,z\n', 6),  # (up to the end)
+        ('a,b\n1,"x\n2,y\n3,"z"\n', 6),  # (up to the quote that opens another)
+        ('a,b\r1,"x""\r2,y\r3,"z"\r', 6),
+        ('\ufeff"a,b\n1,2\n', 3),
+        ('a,b\n1,x\n2,"y', 10),
+        ('a,b\n1,"x\ny"\n2,"p, q"\n3,"""r"""\n4,""\n', None),
+        ('a,b\n1,5" pipe\n2,"x"y\n3, "z\n4,""""\n', None),  # (no field goes over lines)
+        ('\ufeff"a","b"', None),
+    ],
+)
+def test_quotes_that_are_never_closed(text, place, piece):
+    quotes, data = Quotes(","), text.encode()
+    file = Watched(BytesIO(data), quotes)
+    while file.read(piece):
+        pass
+    quotes.end()
+    assert quotes.wrong == place
+    assert place is None or line_of(BytesIO(data), place) == 1 + data[:place].count(b"\n") + data[:place].count(b"\r")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.parametrize("places", [[60], [60, 80], [99], [0]])
+def test_rows_behind_an_open_quote_are_not_lost(places, name, tmp_path):
+    pytest.importorskip("pyarrow")
+    lines = ["a,b,name", *(f"{number},{number % 11},{chr(34) * (number in places)}n{number}" for number in range(100))]
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(tmp_path / name, "wt") as file:
+        file.write("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=f"line {places[0] + 2}: the quote that opens a field there is never closed"):
+        ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("a", "b")), {"ids": "name"})
     assert not (tmp_path / "out.zarr").exists()
 
 
@@ -276,6 +321,17 @@ def test_all_that_is_missing_in_a_table_is_counted(name, tmp_path, monkeypatch):
         ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x1", "x2", "x3")))
     assert error.value.args[0].count(".parquet") == {"rows.parquet": 1, "folder": 3}.get(name, 0)
     ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x2",)))
+
+
+def test_ids_of_a_parquet_that_are_categories_or_no_text(tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = pandas.DataFrame({"a": [1.0, 2.0], "name": pandas.Categorical(["x", "y"]), "list": [[1], [2]]})
+    rows.assign(bytes=[b"\xff", b"b"]).to_parquet(tmp_path / "rows.parquet")
+    ingest(tmp_path / "rows.parquet", tmp_path / "rows.zarr", Choice(columns=("a",)), {"ids": "name"})
+    assert read_array(tmp_path / "rows-ids.zarr").tolist() == ["x", "y"]
+    for name in ("list", "bytes"):
+        with pytest.raises(InputError, match=f"column {name} .* cannot be made text"):
+            ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", Choice(columns=("a",)), {"ids": name})
 
 
 def test_csv_columns_are_chosen_by_name(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
+from bigembed import PCA
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store.arrays.attributes import source_of
 from bigembed.store.arrays.io import read_array
@@ -192,6 +193,17 @@ def test_refusals(tmp_path):
     with pytest.raises(InputError, match="not a Zarr array"):
         ingest(tmp_path / "group.zarr", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet", ".h5ad", ".NC"])
+def test_an_array_of_zarr_is_not_called_a_file_of_another_format(suffix, tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((3, 2)))
+    fitted = PCA(1).fit(tmp_path / "a.npy")
+    out = tmp_path / f"out{suffix}"
+    for write in (ingest, fitted.transform_to, PCA(1).fit_transform_to):
+        with pytest.raises(InputError, match=r"an array of Zarr is written there.*ends in \.zarr"):
+            write(tmp_path / "a.npy", out)
+    assert not out.exists()
 
 
 def test_existing_destination_is_untouched(tmp_path):

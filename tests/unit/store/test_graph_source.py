@@ -18,6 +18,7 @@ from bigembed.runs import Run
 from bigembed.stages import run_stages
 from bigembed.store.inputs import edges as edge_readers
 from bigembed.store.inputs.graph_source import GraphSource
+from tests.unit.store.written import quiet
 
 N, BLOCK = 90, 48
 
@@ -111,7 +112,8 @@ def test_obsp_of_an_anndata(suffix: str, tmp_path: Path) -> None:
     lengths = sparse.csr_array(matrix)
     lengths.setdiag(0)
     cells = anndata.AnnData(np.zeros((N, 2), "f4"), obsp={"connectivities": matrix, "distances": lengths})
-    getattr(cells, "write_h5ad" if suffix == "h5ad" else "write_zarr")(tmp_path / f"cells.{suffix}")
+    with quiet():
+        getattr(cells, "write_h5ad" if suffix == "h5ad" else "write_zarr")(tmp_path / f"cells.{suffix}")
     path = tmp_path / f"cells.{suffix}"
     same, wanted = (written(be.open_graph(s), tmp_path / f"{k}")[1] for k, s in (("a", path), ("b", matrix)))
     assert same == wanted
@@ -218,6 +220,11 @@ def test_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"not a file of scipy\.sparse\.save_npz"):
         be.open_graph(tmp_path / "other.npz")
     matrix = weights()
+    parts = {"format": b"csr", "data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    for shape in ([N + 0.5, N + 0.5], [float(N), float(N)], [-N, -N], ["a", "a"], [np.nan, np.nan], [N, N + 1], [N]):
+        np.savez(tmp_path / "s.npz", shape=shape, **parts)
+        with pytest.raises(InputError, match=r"s\.npz: shape .*graph is square, \(n, n\), n an integer"):
+            be.open_graph(tmp_path / "s.npz")
     matrix.indptr[5] = 10_000
     np.savez(
         tmp_path / "p.npz", format=b"csr", shape=[N, N], data=matrix.data, indices=matrix.indices, indptr=matrix.indptr

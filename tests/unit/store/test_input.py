@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.dataframe as dask_frames
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
+from anndata import AnnData
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
-from bigembed.errors import InputError, PlanError
+from bigembed import plotting
+from bigembed.errors import InputError, InputTypeError, PlanError
 from bigembed.store.arrays.io import write_array
 from bigembed.store.formats import copying
 from bigembed.store.inputs.input import row_source
@@ -158,7 +162,9 @@ def test_a_chunk_is_computed_once_by_a_task_of_a_pass() -> None:
     X = da.zeros((n, 2), chunks=(99_000, 2)).map_blocks(made, dtype="f8", meta=np.zeros((0, 2)))
     be.PCA(1).fit(X)
     assert sorted(set(seen)) == [(0, 99_000), (99_000, 198_000), (198_000, n)]
-    assert len(seen) == 4  # two tasks take two canonical blocks each, and need the second chunk both
+    # The moments: two tasks take two canonical blocks each, and need the second chunk both. The judgement: each of four
+    # blocks by itself, two of them in two chunks.
+    assert len(seen) == 4 + 6
 
 
 @pytest.mark.parametrize("chunks", [None, (60, 7), (50, 3)])
@@ -219,3 +225,101 @@ def test_masked_vectors_and_starts_are_no_data(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rows hold masked entries.*rows \[1\]"):
         be.append_rows(tmp_path / "grown.zarr", np.ma.array(np.ones((2, 2)), mask=[[0, 0], [0, 1]]))
     assert be.append_rows(tmp_path / "grown.zarr", np.ma.array(np.ones((2, 2)), mask=False)) == 5
+
+
+class Asked:
+    """As AnnData is: it has a length and a shape, and makes another of itself for any index."""
+
+    shape = (50, 3)
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: Any) -> Asked:
+        self.times += 1
+        return self
+
+
+READERS: dict[str, Any] = {
+    "rows": lambda given: be.PCA(1).fit(given),
+    "rows for a graph": lambda given: be.DiffusionMap(1).fit(given),
+    "distances": lambda given: be.ClassicalMDS(1, metric="precomputed").fit(given),
+    "new rows": lambda given: be.PCA(1).fit(ROWS).transform(given),
+    "coordinates": lambda given: be.PCA(1).fit(ROWS).inverse_transform(given),
+    "labels": lambda given: be.LinearDiscriminantAnalysis().fit(ROWS, given),
+    "a lazy array": be.open_array,
+    "a graph": be.open_graph,
+    "points to draw": lambda given: plotting.scatter("never.png", given),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_an_object_that_is_no_array_is_refused_before_it_is_asked_for_entries(reader: str) -> None:
+    for one in (asked := Asked(), [asked], {"a": ROWS}, {1.0}, iter(ROWS)):
+        name = "Asked" if one == [asked] else type(one).__name__
+        with pytest.raises(InputTypeError, match=f"got {name}, which is no array"):
+            READERS[reader](one)
+    assert asked.times <= (reader == "points to draw")  # (a slice)
+
+
+def test_what_holds_several_arrays_is_refused_with_how_to_take_one(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        for one, said in (
+            (AnnData(ROWS), r"AnnData.* adata\.X or adata\.obsm\[.X_pca.\]; of a file .*ingest, reads it"),
+            (file, r"File.*file\["),
+            (zarr.create_group({}), r"Group.*group\["),
+        ):
+            with pytest.raises(InputTypeError, match=f"rows: got {said}"):
+                be.PCA(1).fit(one)
+
+
+KINDS_OF_NA = ("Int64", "Float32", "boolean", "int64[pyarrow]", "double[pyarrow]", "bool[pyarrow]", "object")
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NA)
+def test_na_of_pandas_is_nan(kind: str) -> None:
+    values = [1, None, 0] * 20
+    frame = pd.DataFrame({"a": np.arange(60.0), "b": pd.array(values, dtype=kind), "c": [True, False] * 30})
+    plain = np.column_stack([frame["a"], [np.nan if one is None else one for one in values], frame["c"]]).astype(float)
+    for step in (be.Missing(), be.Missing(action="fill")):
+        found, expected = step.fit_transform(frame), step.transform(frame[:9])
+        np.testing.assert_array_equal(found, step.fit_transform(plain))
+        np.testing.assert_array_equal(expected, step.transform(plain[:9]))
+    with pytest.raises(InputError, match=r"contains NaN: 20 of 60 rows do, the first are rows \[1, 4, 7"):
+        be.PCA(1).fit(frame)
+    encoded = be.OneHotEncoder(["kind"]).fit(frame.assign(kind=pd.array(["x", None, "y"] * 20, dtype="string")))
+    assert encoded.categories_ == [["x", "y"]]
+    assert np.isnan(np.asarray(encoded.embedding_)).any(axis=1).sum() == 20
+
+
+def test_na_of_a_dask_data_frame_is_nan() -> None:
+    values = {"a": pd.array([1, None, 3] * 4, dtype="Int64"), "b": np.arange(12.0), "c": [True, False] * 6}
+    frame = pd.DataFrame(values)
+    lazy = dask_frames.from_pandas(frame, npartitions=2)
+    found = be.Missing(action="fill").fit_transform(lazy)
+    np.testing.assert_array_equal(np.asarray(found), be.Missing(action="fill").fit_transform(frame))
+    with pytest.raises(InputError, match=r"columns that are not numbers: kind \(.*\), when \(datetime.*one_hot"):
+        be.PCA(1).fit(dask_frames.from_pandas(frame.assign(kind="foo", when=pd.Timestamp(0)), npartitions=2))
+    with pytest.raises(InputError, match=r"Expected 2D array|shape"):
+        be.PCA(1).fit(lazy["b"])
+
+
+def test_columns_that_are_no_numbers_are_named() -> None:
+    frame = pd.DataFrame(ROWS[:, :3], columns=list("abc"))
+    wrong = frame.assign(kind="foo", when=pd.Timestamp(0), group=pd.Categorical(["x"] * len(frame)))
+    said = r"in the columns kind \(could not convert.*foo.*\), when \(dates.*\), group .*OneHotEncoder.*step 'one_hot'"
+    with pytest.raises(InputError, match=said):
+        be.PCA(1).fit(wrong)
+    with pytest.raises(InputError, match=r"in the columns, counted from 0, 1 \(.*foo"):
+        be.PCA(1).fit(np.array([[1.0, "foo"], [2.0, "foo"]], object))
+    with pytest.raises(InputError, match=r"columns when \(dates"):
+        be.OneHotEncoder(["kind", "group"]).fit(wrong)
+    with pytest.raises(InputError, match="Complex data not supported"):
+        be.PCA(1).fit(frame.assign(z=1j, kind="foo"))
+    with pytest.raises(InputError, match=r"row 3 holds the integer 9007199254740993"):
+        be.PCA(1).fit(frame[:4].assign(big=pd.Series([0, None, 2, (1 << 53) + 1], dtype=object)))
+    texts = frame.astype(str)
+    np.testing.assert_array_equal(be.PCA(1).fit_transform(texts), be.PCA(1).fit_transform(texts.astype(float)))

@@ -51,7 +51,7 @@ METHODS = {
 
 @pytest.fixture
 def rows():
-    return np.random.default_rng(0).uniform(1, 2, size=(900, 4)).astype("f4")
+    return np.random.default_rng(0).uniform(1, 2, size=(900, 4))
 
 
 @pytest.fixture

@@ -231,3 +231,49 @@ def test_warnings_of_the_job_reach_python_and_the_page_alike(tmp_path):
     for one in said:
         if issubclass(one.category, BigembedWarning):
             assert re.sub(r"\s+", " ", str(one.message)) in text
+
+
+def made(folder, rows, method):
+    folder.mkdir()
+    np.save(folder / "rows.npy", rows)
+    text = f'[input]\npath = "rows.npy"\n[method]\n{method}\n'
+    (folder / "job.toml").write_text(text + '[output]\npath = "run.zarr"\npicture = "map.png"\nreport = "page.html"\n')
+    run_job(read_job(folder / "job.toml"))
+    return folder
+
+
+def test_the_page_of_a_map_that_descends_says_what_was_compared_and_shows_no_eigenvalues_of_its_start(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(150, 3)) * [5, 3, 0.1]
+    folder = made(tmp_path / "umap", rows, 'name = "umap"\nn_epochs = 200')
+    page = Page((folder / "page.html").read_text())
+    assert "is not among them" not in page.text
+    assert "the map was compared with the rows. Trustworthiness of the map is" in page.text
+    assert "coordinate 1 · λ" not in page.text
+    assert "eigenvalues" not in page.ids()
+    assert not [attrs for attrs in page.all("img") if "λ" in attrs["alt"]]
+
+
+def test_the_pair_that_shows_most_comes_first_on_the_page_and_in_the_picture(tmp_path, monkeypatch):
+    """Of a strip the second coordinate is a function of the first."""
+    from bigembed.plotting import maps as plotting
+
+    drawn, draw = [], plotting.scatter
+    monkeypatch.setattr("bigembed.plotting.scatter", lambda *at, **asked: drawn.append(asked) or draw(*at, **asked))
+    rows = np.random.default_rng(0).uniform(size=(500, 2)) * [2.5, 1.0]
+    folder = made(tmp_path / "strip", rows, 'name = "diffusion_map"\nn_components = 6')
+    page = Page((folder / "page.html").read_text())
+    said = "Drawn first are coordinates 1 and 3, which show most: coordinate 2 is made of earlier ones (harmonics)."
+    assert said in page.text
+    alt = [attrs["alt"] for attrs in page.all("img")]
+    assert re.match(r"Map of the points: coordinate 1 .*; coordinate 3 ", alt[0])
+    assert len(alt) == 6
+    assert drawn[0]["axes"] == (0, 2)
+    assert "Drawn first are coordinates 1 and 3" in drawn[0]["note"]
+
+
+def test_the_page_of_a_linear_map_says_of_which_rows_it_was_judged(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(1500, 8))
+    folder = made(tmp_path / "pca", rows, 'name = "pca"\nn_components = 2')
+    page = Page((folder / "page.html").read_text())
+    assert "200 rows were compared with 1,000 rows drawn from 1,500" in page.text
+    assert "The map as a whole is doubtful" in page.text

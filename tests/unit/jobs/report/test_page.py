@@ -220,7 +220,7 @@ def set_coordinates(run, values):
     write_rows(path, 0, values)
     old = manifests.find(run, "coordinates")
     (run / "manifest" / "coordinates.json").unlink()
-    manifests.publish(run, "coordinates", old.key, old.parameters, old.inputs, old.results, old.measured)
+    manifests.publish(run, "coordinates", old.key, old.parameters, old.inputs, old.results, old.measured, {})
 
 
 @pytest.mark.parametrize("lost", [1, 3000])

@@ -1,0 +1,225 @@
+"""Run, change something, run again in the same place, and so on, at last back: each time what a fresh run publishes.
+
+The cases come from the registry: every method, every parameter, every kind of rows. By default each parameter of each
+method is changed once, the cases of the method taking turns; ``-m slow`` changes every parameter of every case to every
+value.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigembed as be
+from bigembed import reads
+from bigembed.errors import BigembedError, UndeclaredInputError
+from bigembed.estimator.fitting import write_output
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.runs import Run
+from bigembed.stages import Context, Stage, run_stages
+from bigembed.store.arrays.io import read_array, write_array
+from tests.cases import CASES, Case
+from tests.changes import changes, stages_of
+from tests.digests import of, placed, published
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+N = 80
+METHODS = sorted({case.method for case in CASES.values()})
+
+
+def made(case: Case, X: Any, folder: Path, **more: Any) -> dict[str, str]:
+    """All that a fit publishes, what it says of itself, and where it, or its saved model, places new rows."""
+    with dask.config.set(scheduler="synchronous"):
+        fitted = case.fit(X, workdir=str(folder), **more)
+        write_output(fitted)
+        found = published(folder) | {"coordinates": of(np.asarray(fitted.embedding_)), "new rows": placed(fitted)}
+        if isinstance(fitted, RowwiseEstimator):
+            model = folder.with_name("model")
+            shutil.rmtree(model, ignore_errors=True)
+            fitted.save(model)
+            found |= {f"model {name}": digest for name, digest in published(model).items()}
+            assert placed(be.load(model)) == found["new rows"]
+    return found | {"warnings": repr(sorted(fitted.certificate_.get("warnings", {}).items()))}
+
+
+class Places:
+    """A folder in which one fit follows another, and fresh ones beside it."""
+
+    def __init__(self, case: Case, X: Any, home: Path) -> None:
+        self.case, self.X, self.home, self.fresh = case, X, home, 0
+        self.first = made(case, X, home / "run")
+
+    def changed(self, X: Any = None, **more: Any) -> bool:
+        """Whether the method takes the change; then it has come out as in a folder of its own."""
+        X, self.fresh = self.X if X is None else X, self.fresh + 1
+        folder = self.home / f"fresh{self.fresh}" / "run"
+        try:
+            wanted = made(self.case, X, folder, **more)
+        except (BigembedError, ValueError, TypeError):
+            return False
+        finally:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+        assert made(self.case, X, self.home / "run", **more) == wanted, more
+        return True
+
+    def back(self) -> None:
+        """What was fitted first comes out again."""
+        assert made(self.case, self.X, self.home / "run") == self.first
+
+
+def in_turn(method: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The cases of a method with the parameters that are changed on each: each parameter once."""
+    names = [name for name, case in CASES.items() if case.method == method]
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
+    parameters = dict.fromkeys(parameter for name in names for parameter, _ in changes(CASES[name]))
+    for turn, parameter in enumerate(parameters):
+        for name in (names[(turn + more) % len(names)] for more in range(len(names))):
+            case = CASES[name]
+            values = [value for own, value in changes(case) if own == parameter]
+            taken = [value for value in values if stages_of(case, case.X(N), **{parameter: value}) is not None]
+            if taken:
+                chosen[name][parameter] = taken[0]
+                break
+    return iter((name, found) for name, found in chosen.items() if found)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_parameter_changed_in_one_folder(method: str, tmp_path: Path) -> None:
+    for number, (name, found) in enumerate(in_turn(method)):
+        places = Places(CASES[name], CASES[name].X(N), tmp_path / str(number))
+        taken = [places.changed(**{parameter: value}) for parameter, value in found.items()]
+        assert any(taken), found
+        places.back()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_parameter_of_every_case_changed_to_every_value(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    places = Places(case, case.X(N), tmp_path)
+    taken = [places.changed(**{parameter: value}) for parameter, value in changes(case)]
+    assert sum(taken) > len(taken) // 3
+    places.back()
+
+
+def reweighted(X: Any) -> Any:
+    """The same edges with other weights."""
+    weights = sparse.triu(X).tocsr()
+    weights.data = np.random.default_rng(5).random(weights.nnz) + 0.5
+    return sparse.csr_array(weights + weights.T)
+
+
+def relisted(X: Any) -> Any:
+    """The same lists of neighbors with other distances."""
+    near = np.arange(N)[:, None] + [0, 1, 2, 3, -1, -2]
+    near[(near < 0) | (near >= N)] = -1
+    rows = np.sort(np.random.default_rng(7).random(N))[:, None]
+    return be.open_graph(near, distances=np.abs(rows[near][..., 0] - rows))
+
+
+def other_rows(X: Any) -> list[Any]:
+    """What was given, changed: so that its moments, extent and counts stay, and then so that they do not."""
+    if not isinstance(X, np.ndarray):
+        weights = sparse.issparse(X) and X.shape[0] == X.shape[1]
+        return [reweighted(X) if weights else X[::-1] if sparse.issparse(X) else relisted(X)]
+    order = np.arange(len(X))
+    order[[1, len(X) // 2]] = order[[len(X) // 2, 1]]
+    pairs = X.shape[0] == X.shape[1]
+    return [X[order][:, order] if pairs else X[order], X * np.float32(1.25)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_other_rows_in_one_folder(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    places = Places(case, case.X(N), tmp_path)
+    assert all(places.changed(X) for X in other_rows(places.X))
+    places.back()
+
+
+@pytest.mark.parametrize("method", ["pca", "nmf", "linearized_diffusion_map", "linear_discriminant"])
+def test_other_weights_and_labels_in_one_folder(method: str, tmp_path: Path) -> None:
+    X, word = CASES[method].X(N), "y" if method == "linear_discriminant" else "sample_weight"
+    given = np.arange(N) % 5 + (method != "linear_discriminant")
+
+    def coordinates(values: Any, folder: str) -> str:
+        fitted = CASES[method].estimator(workdir=str(tmp_path / folder)).fit(X, **{word: values})
+        write_output(fitted)
+        return of(np.asarray(fitted.embedding_))
+
+    changed = np.sort(given)
+    first, wanted = coordinates(given, "run"), coordinates(changed, "fresh")
+    assert first != wanted
+    assert [coordinates(values, "run") for values in (changed, given)] == [wanted, first]
+
+
+# ------------------------------------------------------------------------------------ planted faults
+
+
+def forgetful(factor: float, reading: str, inputs: tuple[str, ...] = ("rows",)) -> list[Stage]:
+    """Two stages; the second one multiplies by a factor that its parameters do not name, and reads what it is told."""
+
+    def rows(context: Context) -> dict[str, Any]:
+        write_array(context.path("x"), np.arange(3.0))
+        return {}
+
+    def product(context: Context) -> dict[str, Any]:
+        write_array(context.path("y"), factor * read_array(context.of(reading, "x")))
+        return {}
+
+    return [Stage("rows", (), {}, rows), Stage("other", (), {}, rows), Stage("product", inputs, {}, product)]
+
+
+def test_a_parameter_that_the_key_forgets_is_noticed(tmp_path: Path) -> None:
+    found = []
+    for factor in (2.0, 3.0, 2.0):
+        run = Run(tmp_path)
+        run_stages(forgetful(factor, "rows"), run)
+        found.append(read_array(run.path("product", "y"))[1])
+    assert found == [2.0, 3.0, 2.0]
+
+
+def test_a_stage_that_reads_what_it_does_not_declare_fails(tmp_path: Path) -> None:
+    with pytest.raises(UndeclaredInputError, match=r"'product' reads the stage 'other'.*it declares 'rows'"):
+        run_stages(forgetful(2.0, "other"), Run(tmp_path))
+    run_stages(forgetful(2.0, "other", ("rows", "other")), Run(tmp_path))
+
+
+def test_a_stage_reads_only_the_parameters_that_it_declares(tmp_path: Path) -> None:
+    def first(context: Context) -> dict[str, Any]:
+        return {}
+
+    def second(context: Context) -> dict[str, Any]:
+        return {"k": context.home.parameters("first")["k"]}
+
+    def stages(k: int, *, parameters_of: tuple[str, ...]) -> list[Stage]:
+        return [
+            Stage("first", (), {"k": k}, first),
+            Stage("second", ("first",), {}, second, parameters_of=parameters_of),
+        ]
+
+    with pytest.raises(UndeclaredInputError, match="reads the parameters of the stage 'first'"):
+        run_stages(stages(1, parameters_of=()), Run(tmp_path / "undeclared"))
+    for k in (1, 2, 1):
+        run = Run(tmp_path / "declared")
+        run_stages(stages(k, parameters_of=("first",)), run)
+        assert run.results("second") == {"k": k}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_stages_close_over_can_be_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its content, the same in every process: nothing is pickled to be compared."""
+    opaque: list[str] = []
+    monkeypatch.setattr(reads, "_pickled", lambda name, value: opaque.append(f"{name}: {type(value)}") or "")
+    case = CASES[name]
+    stages = stages_of(case, case.X(N))
+    assert stages
+    again = stages_of(case, case.X(N)) or []
+    assert [reads.reads_of(stage.run) for stage in stages] == [reads.reads_of(stage.run) for stage in again]
+    assert opaque == []
